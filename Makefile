@@ -1,0 +1,42 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python
+
+.PHONY: help
+help:  ## Show what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  %-12s %s\n", $$1, $$2}'
+
+.PHONY: install
+install:  ## Install the package with everything a developer needs, editable
+	$(PYTHON) -m pip install -e '.[dev]'
+
+.PHONY: test
+test:  ## Run the whole suite, doctests included
+	$(PYTHON) -m pytest
+
+.PHONY: test-nojit
+test-nojit:  ## Run the tests of compiled code without compiling it
+	NUMBA_DISABLE_JIT=1 $(PYTHON) -m pytest tests/core
+
+.PHONY: lint
+lint:  ## Check style, formatting and types
+	ruff check .
+	ruff format --check .
+	mypy
+
+.PHONY: format
+format:  ## Mend what ruff can mend
+	ruff check --fix .
+	ruff format .
+
+.PHONY: build
+build:  ## Build wheel and sdist into dist/
+	$(PYTHON) -m build
+
+.PHONY: ci
+ci:  ## All that has to pass before a change lands
+	bash .ci/run
+
+.PHONY: clean
+clean:  ## Remove caches (numba does not see that a function called by a cached one has changed)
+	find . -name '__pycache__' -type d -prune -exec rm -rf {} +
+	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,251 @@
+"""How a store stays within its budget: the compiled event that follows the support vector which is one too many."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from streamsvm.budget.merging import best_position, find_partner, oldest_least
+from streamsvm.kernels import FAST, kernel_row, self_kernel
+from streamsvm.store import Views
+
+__all__ = [
+    "MERGE_LAST",
+    "PROJECTION",
+    "REMOVAL_RANDOM",
+    "REMOVAL_SMALLEST",
+    "append",
+    "maintain",
+    "next_random",
+    "scan_row",
+]
+
+# 0 .. 3 are the searches of `budget.merging`.
+MERGE_LAST, REMOVAL_SMALLEST, REMOVAL_RANDOM, PROJECTION = 3, 4, 5, 6
+
+# The Gram matrix of support vectors that nearly coincide is singular to rounding; its diagonal is raised by this much.
+_RIDGE = 1e-6
+
+# Rows as long as this count as not finite: their squared distances would overflow float32.
+_LARGEST_NORM = 1e36
+
+
+@njit(cache=True, error_model="numpy")
+def next_random(state: np.uint64) -> np.uint64:
+    """One step of the SplitMix64 generator (Steele et al. 2014): the state is a counter, this is its output function."""
+    z = state
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, error_model="numpy")
+def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
+    """List the non-zero features of ``row`` in ``active``; their number and the squared norm. (-1, 0) if it is not finite."""
+    n, norm = 0, 0.0
+    for j in range(used):
+        value = row[j]
+        if value != np.float32(0.0):
+            active[n] = j
+            n += 1
+            norm += np.float64(value) * np.float64(value)
+    if not norm < _LARGEST_NORM:
+        return -1, 0.0
+    return n, norm
+
+
+@njit(cache=True, error_model="numpy")
+def append(v: Views, row: np.ndarray, norm: float) -> int:
+    """Put ``row`` into the next slot, with zero coefficients; its slot. There must be room (B + 1 slots)."""
+    h = v.header[0]
+    slot = h["n_support"]
+    for j in range(h["used"]):
+        v.vectors[j, slot] = row[j]
+    _stamp(v, slot, norm)
+    for k in range(h["outputs"]):
+        v.coefficients[k, slot] = 0.0
+    h["n_support"] = slot + 1
+    return slot
+
+
+@njit(cache=True, error_model="numpy")
+def _stamp(v: Views, slot: int, norm: float) -> None:
+    h = v.header[0]
+    v.norms[slot] = np.float32(norm)
+    v.stamps[slot] = h["next_stamp"]
+    h["next_stamp"] += 1
+    h["largest_norm"] = max(h["largest_norm"], norm)
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def _remove(v: Views, slot: int) -> None:
+    # The last support vector takes the free slot. Unused slots hold zeros, so that equal models are equal bytes.
+    h = v.header[0]
+    last = h["n_support"] - 1
+    for j in range(h["used"]):
+        v.vectors[j, slot] = v.vectors[j, last]
+        v.vectors[j, last] = np.float32(0.0)
+    for k in range(h["outputs"]):
+        v.coefficients[k, slot] = v.coefficients[k, last]
+        v.coefficients[k, last] = 0.0
+    v.norms[slot], v.stamps[slot] = v.norms[last], v.stamps[last]
+    v.norms[last], v.stamps[last] = np.float32(0.0), 0
+    h["n_support"] = last
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def _take_out(v: Views, slot: int) -> tuple[int, float]:
+    h = v.header[0]
+    for j in range(h["used"]):
+        v.rows[1, j] = v.vectors[j, slot]
+    return scan_row(v.rows[1], h["used"], v.active[1])
+
+
+@njit(cache=True, error_model="numpy")
+def _kernel_row_of(v: Views, slot: int) -> None:
+    # Kernel values and distances of one support vector to all, into kernel_rows[2] and [3].
+    h = v.header[0]
+    n_active, norm = _take_out(v, slot)
+    kernel_row(
+        h["kernel"],
+        h["gamma"],
+        h["coef0"],
+        h["degree"],
+        v.vectors,
+        v.norms,
+        h["largest_norm"],
+        v.rows[1],
+        norm,
+        v.active[1],
+        n_active,
+        h["used"],
+        h["n_support"],
+        v.kernel_rows[3],
+        v.kernel_rows[2],
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def _smallest(v: Views) -> int:
+    # Slot with the smallest coefficient. Pegasos gives all rows that were never merged equal coefficients but for rounding, so
+    # float32 decides, and of equals the oldest goes.
+    n = v.header[0]["n_support"]
+    for k in range(n):
+        v.degradations[k] = np.float32(abs(v.coefficients[0, k]))
+    return oldest_least(v.degradations, v.stamps, n)
+
+
+@njit(cache=True, error_model="numpy")
+def _merge(v: Views, search: int, tables: np.ndarray) -> int:
+    h = v.header[0]
+    n = h["n_support"]
+    first = _smallest(v)
+    _kernel_row_of(v, first)
+    distances = v.kernel_rows[3]
+    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
+    if partner < 0:
+        _project_onto_nearest(v, first)
+        _remove(v, first)
+        return 0
+    a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
+    larger = max(a_first, a_partner)
+    q = h["gamma"] * distances[partner]
+    position = best_position(search, tables, larger / (larger + a_first), q)
+    k_first, k_partner = math.exp(-(position**2) * q), math.exp(-((1.0 - position) ** 2) * q)
+    norm = 0.0
+    for j in range(h["used"]):
+        z = np.float32(position * v.vectors[j, partner] + (1.0 - position) * v.vectors[j, first])
+        v.vectors[j, partner] = z
+        norm += np.float64(z) * np.float64(z)
+    for k in range(h["outputs"]):
+        v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
+    _stamp(v, partner, norm)
+    _remove(v, first)
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def _project_onto_nearest(v: Views, slot: int) -> None:
+    # No partner of the same sign: the least loss that keeps every place is a projection onto the nearest, |a|^2 (1 - kappa^2).
+    h = v.header[0]
+    kernels = v.kernel_rows[2]
+    nearest = -1
+    for k in range(h["n_support"]):
+        if k != slot and (
+            nearest < 0 or kernels[k] > kernels[nearest] or (kernels[k] == kernels[nearest] and v.stamps[k] < v.stamps[nearest])
+        ):
+            nearest = k
+    if nearest >= 0:
+        for k in range(h["outputs"]):
+            v.coefficients[k, nearest] += kernels[nearest] * v.coefficients[k, slot]
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _project(v: Views, slot: int) -> None:
+    # The support vector in `slot` goes; its part of the model is projected onto the span of the others: K d = k, by Cholesky.
+    h = v.header[0]
+    last = h["n_support"] - 1
+    for k in range(h["outputs"]):  # the one that goes comes last, the others are 0 .. last - 1
+        v.coefficients[k, slot], v.coefficients[k, last] = v.coefficients[k, last], v.coefficients[k, slot]
+    for j in range(h["used"]):
+        v.vectors[j, slot], v.vectors[j, last] = v.vectors[j, last], v.vectors[j, slot]
+    v.norms[slot], v.norms[last] = v.norms[last], v.norms[slot]
+    v.stamps[slot], v.stamps[last] = v.stamps[last], v.stamps[slot]
+    gram = v.gram
+    for i in range(last + 1):
+        _kernel_row_of(v, i)
+        for k in range(i + 1):
+            gram[i, k] = v.kernel_rows[2, k]
+        gram[i, i] = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], v.norms[i]) * (1.0 + _RIDGE) + _RIDGE
+    for i in range(last + 1):  # Cholesky of the leading block, and forward substitution of the last row with it
+        for k in range(i + 1):
+            total = gram[i, k]
+            for c in range(k):
+                total -= gram[i, c] * gram[k, c]
+            if i == k:
+                gram[i, i] = math.sqrt(max(total, _RIDGE * _RIDGE))
+            else:
+                gram[i, k] = total / gram[k, k]
+    for i in range(last - 1, -1, -1):
+        total = gram[last, i]
+        for c in range(i + 1, last):
+            total -= gram[c, i] * gram[c, last]
+        gram[i, last] = total / gram[i, i]  # above the diagonal, which nothing else uses
+    for k in range(h["outputs"]):
+        for i in range(last):
+            v.coefficients[k, i] += gram[i, last] * v.coefficients[k, last]
+    _remove(v, last)
+
+
+@njit(cache=True, error_model="numpy")
+def maintain(v: Views, strategy: int, tables: np.ndarray, random: np.uint64) -> int:
+    """Bring a store with one support vector too many back to its budget.
+
+    Parameters
+    ----------
+    v
+        The store's arrays.
+    strategy
+        A search of `budget.merging`, `REMOVAL_SMALLEST`, `REMOVAL_RANDOM` or `PROJECTION`.
+    tables
+        `budget.table.merge_tables`; empty where nothing is looked up.
+    random
+        A random number, for `REMOVAL_RANDOM`.
+
+    Returns
+    -------
+    1 where two support vectors were merged, else 0.
+    """
+    if strategy <= MERGE_LAST:
+        return _merge(v, strategy, tables)
+    if strategy == REMOVAL_RANDOM:
+        _remove(v, np.int64(random % np.uint64(v.header[0]["n_support"])))
+    elif strategy == REMOVAL_SMALLEST:
+        _remove(v, _smallest(v))
+    else:
+        _project(v, _smallest(v))
+    return 0

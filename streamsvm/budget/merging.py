@@ -1,0 +1,186 @@
+"""Whom to merge a support vector with, and where: the four searches of the paper, compiled."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from streamsvm.budget.table import GRID, LARGEST_RATIO, LEAST_RATIO
+from streamsvm.kernels import FAST
+
+__all__ = [
+    "GSS",
+    "GSS_PRECISE",
+    "LOOKUP_H",
+    "LOOKUP_WD",
+    "best_position",
+    "degradation",
+    "find_partner",
+    "oldest_least",
+]
+
+GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD = 0, 1, 2, 3
+
+_INVERSE_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+_LAST_CELL = GRID - 2
+
+
+@njit(cache=True, error_model="numpy")
+def oldest_least(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
+    """The place of the least of ``values`` float32 [n], all of them at least 0; of equals that with the smallest stamp."""
+    bits = values.view(np.int32)  # numbers of at least 0 are ordered as their bits are, and integers compare in SIMD
+    least = bits[0]
+    for k in range(1, n):
+        least = min(least, bits[k])
+    oldest = np.int64(2**62)
+    for k in range(n):
+        oldest = min(oldest, stamps[k] if bits[k] == least else np.int64(2**62))
+    place = 0
+    while stamps[place] != oldest:
+        place += 1
+    return place
+
+
+@njit(cache=True, error_model="numpy")
+def degradation(m: float, q: float, h: float) -> float:
+    """Squared weight degradation of a merge at ``h``, over ``(a_i + a_j)^2``; see `budget.table.weight_degradation`."""
+    k_j, k_i = math.exp(-((1.0 - h) ** 2) * q), math.exp(-(h**2) * q)
+    return (
+        -(m**2) * math.expm1(-2.0 * (1.0 - h) ** 2 * q)
+        - (1.0 - m) ** 2 * math.expm1(-2.0 * h**2 * q)
+        + 2.0 * m * (1.0 - m) * k_i * k_j * math.expm1(-2.0 * h * (1.0 - h) * q)
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def _golden_section(m: float, q: float, precision: float) -> float:
+    # [Glasmachers and Qaadan 2018, algorithm 1, line 8]; ties go right, which is where the mode is for m >= 1/2.
+    low, high = 0.0, 1.0
+    left, right = 1.0 - _INVERSE_GOLDEN, _INVERSE_GOLDEN
+    s_left = m * math.exp(-((1.0 - left) ** 2) * q) + (1.0 - m) * math.exp(-(left**2) * q)
+    s_right = m * math.exp(-((1.0 - right) ** 2) * q) + (1.0 - m) * math.exp(-(right**2) * q)
+    while high - low > precision:
+        if s_left > s_right:
+            high, right, s_right = right, left, s_left
+            left = high - _INVERSE_GOLDEN * (high - low)
+            s_left = m * math.exp(-((1.0 - left) ** 2) * q) + (1.0 - m) * math.exp(-(left**2) * q)
+        else:
+            low, left, s_left = left, right, s_right
+            right = low + _INVERSE_GOLDEN * (high - low)
+            s_right = m * math.exp(-((1.0 - right) ** 2) * q) + (1.0 - m) * math.exp(-(right**2) * q)
+    return 0.5 * (low + high)
+
+
+@njit(cache=True, error_model="numpy")
+def _interpolate(table: np.ndarray, m: float, q: float) -> float:
+    # Bilinear, over m in [1/2, 1] and u = q / (1 + q).
+    x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
+    i, j = min(int(x), _LAST_CELL), min(int(y), _LAST_CELL)
+    a, b = x - i, y - j
+    return (table[i, j] * (1.0 - a) + table[i + 1, j] * a) * (1.0 - b) + (
+        table[i, j + 1] * (1.0 - a) + table[i + 1, j + 1] * a
+    ) * b
+
+
+@njit(cache=True, error_model="numpy")
+def best_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
+    """h*, by the given search: 1 is the partner's place, 0 that of the vector with the smaller coefficient."""
+    if search == GSS:
+        return _golden_section(m, q, 1e-2)
+    if search == GSS_PRECISE:
+        return _golden_section(m, q, 1e-10)
+    return _interpolate(tables[0], m, q)
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _squared_positions(
+    coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
+) -> np.float32:
+    # u^2 of each candidate, in SIMD; infinity for the first itself and those of the other sign. Returns the least.
+    one = np.float32(1.0)
+    for k in range(n):
+        q = gamma * distances[k]
+        u = q / (one + q) if q < np.float32(1e9) else one
+        out[k] = u * u if sign * coefficients[k] > 0.0 and k != first else np.float32(np.inf)
+    bits = out.view(np.int32)  # as in oldest_least
+    least = bits[0]
+    for k in range(1, n):
+        least = min(least, bits[k])
+    for k in range(n):
+        if bits[k] == least:
+            return out[k]
+    return np.float32(np.inf)
+
+
+@njit(cache=True, error_model="numpy")
+def _lookup_degradations(
+    table: np.ndarray,
+    coefficients: np.ndarray,
+    first: int,
+    distances: np.ndarray,
+    gamma: float,
+    n: int,
+    out: np.ndarray,
+) -> None:
+    # The degradation is u^2 times a tabulated ratio between LEAST_RATIO and LARGEST_RATIO. So the nearest candidate beats most
+    # others whatever their ratios are: only the rest is looked up.
+    smallest = abs(coefficients[first])
+    sign = 1.0 if coefficients[first] > 0.0 else -1.0
+    least = _squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
+    limit = least * np.float32(LARGEST_RATIO / LEAST_RATIO)
+    for k in range(n):
+        if out[k] <= limit and out[k] < np.float32(np.inf):
+            larger = max(abs(coefficients[k]), smallest)  # float32 decides who is smallest: rounding may leave one below it
+            ratio = _interpolate(table, larger / (larger + smallest), gamma * distances[k])
+            out[k] *= np.float32(ratio)
+
+
+@njit(cache=True, error_model="numpy")
+def find_partner(
+    search: int,
+    tables: np.ndarray,
+    coefficients: np.ndarray,
+    stamps: np.ndarray,
+    distances: np.ndarray,
+    gamma: float,
+    first: int,
+    n: int,
+    out: np.ndarray,
+) -> int:
+    """The best partner for the support vector in slot ``first``: least weight degradation, the older one of equals.
+
+    Parameters
+    ----------
+    search
+        `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`.
+    tables
+        `budget.table.merge_tables`, float32 [2, GRID, GRID].
+    coefficients, stamps, distances
+        float64, int64, float32 [n]: of all support vectors; the squared distances to the first.
+    gamma
+        Of the Gaussian kernel.
+    first, n
+        The slot that is to be merged, and how many slots are taken.
+    out
+        float32 [n]: receives the squared weight degradations over the square of the first's coefficient.
+
+    Returns
+    -------
+    The partner's slot; -1 where no other support vector has a coefficient of the same sign.
+    """
+    if search == LOOKUP_WD:
+        _lookup_degradations(tables[1], coefficients, first, distances, gamma, n, out)
+    else:
+        smallest = coefficients[first]
+        for k in range(n):
+            out[k] = np.float32(np.inf)
+            if k != first and coefficients[k] * smallest > 0.0:
+                larger = max(abs(coefficients[k]), abs(smallest))
+                m = larger / (larger + abs(smallest))
+                q = gamma * distances[k]
+                h = best_position(search, tables, m, q)
+                out[k] = np.float32(degradation(m, q, h) / (1.0 - m) ** 2)
+    partner = oldest_least(out, stamps, n)
+    return partner if out[partner] < np.float32(np.inf) else -1

@@ -1,0 +1,210 @@
+"""Feature names to columns, inside a fixed number of columns."""
+
+from __future__ import annotations
+
+import operator
+import struct
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["OVERFLOW", "FeatureSpace"]
+
+#: What happens to a feature name that comes when every column has one.
+OVERFLOW = ("raise", "hash", "ignore")
+
+# Names are kept for good, so one name may not take unbounded memory.
+_LONGEST_NAME = 1024
+
+
+class FeatureSpace:
+    """Gives each feature name a column, in the order in which learning meets them (sorted within a row), up to ``max_features``.
+
+    A key that a row does not have counts as 0. Rows to predict give no columns away: a name that was never learned has no
+    influence. Of the names only ``max_features`` are ever kept, so the memory is bounded whatever names arrive.
+
+    Parameters
+    ----------
+    max_features
+        Columns that there are.
+    overflow
+        What happens to a new name when every column has one: ``"raise"`` a ValueError when learning, ``"hash"`` it into the
+        columns there are (CRC-32 of its text; values that meet in a column add up), or ``"ignore"`` it.
+
+    Examples
+    --------
+    >>> space = FeatureSpace(max_features=2, overflow="ignore")
+    >>> row = np.zeros(2, np.float32)
+    >>> space.fill(row, {"a": 1.5, "b": 2, "c": 3.0}, learn=True)
+    >>> row, space.names
+    (array([1.5, 2. ], dtype=float32), ['a', 'b'])
+    """
+
+    def __init__(self, max_features: int, overflow: str) -> None:
+        self.max_features = max_features
+        self.overflow = overflow
+        self._columns: dict[Hashable, int] = {}
+        self._pick: Callable[[Mapping[Hashable, Any]], Any] | None = None
+        self._pack: Callable[..., None] = struct.pack_into
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @property
+    def names(self) -> list[Hashable]:
+        """The feature name of each column."""
+        return list(self._columns)
+
+    def fill(self, row: np.ndarray, x: Mapping[Hashable, Any], learn: bool) -> None:
+        """Write the features ``x`` into ``row``, float32 [max_features or more].
+
+        O(features of x), or O(columns in use) where the names of ``x`` are not just those known. Values that are not numbers
+        raise; whether numbers are finite is left to the reader of the row (`complain_not_finite` names the culprit).
+
+        Raises
+        ------
+        ValueError
+            A value is not a number, ``x`` has a name that is too long, or, when learning with ``overflow="raise"``, more names
+            than columns. No column has been given away then.
+        """
+        # The common case first: just the known names, one C call to read them and one to write them.
+        if self._pick is not None and len(x) == len(self._columns):
+            try:
+                self._pack(row, 0, *self._pick(x))
+            except KeyError:
+                pass
+            except (struct.error, TypeError, OverflowError):
+                self._complain(x)
+            else:
+                return
+        if learn and not x.keys() <= self._columns.keys():
+            self._admit(x)
+        columns = self._columns
+        row[: self.max_features] = 0.0
+        try:
+            for name, value in x.items():
+                column = columns.get(name)
+                if column is None:
+                    # Not hashed before it could have been given a column: what predicts is what learned.
+                    if self.overflow != "hash" or len(columns) < self.max_features:
+                        _PACK_ONE(_ONE_CELL, 0, value)
+                        continue
+                    column = self._hashed(name)
+                    _PACK_ONE(_ONE_CELL, 0, value)
+                    row[column] += _ONE_CELL[0]
+                else:
+                    _PACK_ONE(_ONE_CELL, 0, value)
+                    row[column] += _ONE_CELL[0]
+        except (struct.error, TypeError, OverflowError):
+            self._complain(x)
+
+    def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
+        """The column of each name, int64 [names]; -1 for a name without one. As `fill`, for all rows of a frame at once."""
+        names = list(names)
+        if learn and not set(names) <= self._columns.keys():
+            self._admit(dict.fromkeys(names, 0.0))
+        full = len(self._columns) == self.max_features
+        if self.overflow == "hash" and full:
+            found = [self._columns[name] if name in self._columns else self._hashed(name) for name in names]
+        else:
+            found = [self._columns.get(name, -1) for name in names]
+        return np.array(found, np.int64)
+
+    def forget(self, known: int) -> None:
+        """Forget all names but the first ``known``: the rows that brought the others were refused."""
+        if known < len(self._columns):
+            self._columns = {name: column for name, column in self._columns.items() if column < known}
+            self._compile()
+
+    def _admit(self, x: Mapping[Hashable, Any]) -> None:
+        # All or nothing: a row that is refused must leave no name behind.
+        # Sorted, so that columns, and with them the order of every sum, do not depend on the order of a row's keys.
+        new = _sorted([name for name in x if name not in self._columns])
+        room = self.max_features - len(self._columns)
+        if len(new) > room:
+            if self.overflow == "raise":
+                raise ValueError(
+                    f"feature {_shown(new[room])} has no column left: max_features={self.max_features} names are known. "
+                    "Raise max_features, or choose overflow='hash' or overflow='ignore'"
+                )
+            new = new[:room]
+        if not new:
+            return
+        for name, value in x.items():
+            if isinstance(name, str | bytes) and len(name) > _LONGEST_NAME:
+                raise ValueError(
+                    f"feature {_shown(name)} has a name of {len(name):,} characters; at most {_LONGEST_NAME:,} are kept"
+                )
+            try:
+                _PACK_ONE(_ONE_CELL, 0, value)
+            except (struct.error, TypeError, OverflowError):
+                self._complain(x)
+            if not np.isfinite(_ONE_CELL[0]):
+                self.complain_not_finite(x)
+        for name in new:
+            self._columns[name] = len(self._columns)
+        self._compile()
+
+    def _compile(self) -> None:
+        # itemgetter of one name gives a bare value instead of a tuple: such rows take the general way.
+        self._pick = None
+        if len(self._columns) > 1:
+            self._pick = operator.itemgetter(*self._columns)
+            self._pack = struct.Struct(f"{len(self._columns)}f").pack_into
+
+    def _hashed(self, name: Hashable) -> int:
+        # Not hash(): Python salts that of strings anew in every process.
+        text = name if isinstance(name, str) else repr(name)
+        return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
+
+    @staticmethod
+    def _complain(x: Mapping[Hashable, Any]) -> None:
+        for name, value in x.items():
+            try:
+                _PACK_ONE(_ONE_CELL, 0, value)
+            except (struct.error, TypeError, OverflowError):
+                raise ValueError(
+                    f"feature {_shown(name)} is {_shown(value)}, a {type(value).__name__}: features must be numbers. "
+                    "Encode it (river.preprocessing.OneHotEncoder) or leave it out"
+                ) from None
+        raise AssertionError("every feature is a number")
+
+    @staticmethod
+    def complain_not_finite(x: Mapping[Hashable, Any]) -> None:
+        """Raise the ValueError that names the first feature of ``x`` which is NaN, infinite or beyond float32."""
+        for name, value in x.items():
+            _PACK_ONE(_ONE_CELL, 0, value)
+            if not np.isfinite(_ONE_CELL[0]):
+                raise ValueError(
+                    f"feature {_shown(name)} is {_shown(value)}: features must be finite float32 numbers. "
+                    "Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)"
+                )
+        raise ValueError("features that share a column add up to more than a float32 can hold")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"max_features": self.max_features, "overflow": self.overflow, "names": self.names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["max_features"], state["overflow"])  # type: ignore[misc]
+        if len(state["names"]) > self.max_features:
+            raise ValueError(f"{len(state['names'])} feature names for {self.max_features} columns")
+        self._columns = {name: column for column, name in enumerate(state["names"])}
+        self._compile()
+
+
+_ONE_CELL = np.zeros(1, np.float32)
+_PACK_ONE = struct.Struct("f").pack_into
+
+
+def _sorted(names: list[Hashable]) -> list[Hashable]:
+    try:
+        return sorted(names)  # type: ignore[type-var]
+    except TypeError:
+        return sorted(names, key=lambda name: (type(name).__name__, repr(name)))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,181 @@
+"""Kernel rows: the kernel values between one row and every support vector of a store, as compiled functions over plain arrays.
+
+The one place for the floating-point policy. `FAST` lets the compiler reorder sums, which is what makes a loop along the support
+vectors SIMD code. It never assumes that values are finite: NaN and infinity keep their meaning. `expf` is compiled without
+reordering, because its range reduction would lose its second term.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+__all__ = ["FAST", "KERNELS", "LINEAR", "POLY", "RBF", "expf", "kernel_row", "self_kernel"]
+
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+RBF, LINEAR, POLY = 0, 1, 2
+#: Kernel names as in scikit-learn. rbf: exp(-gamma |x-s|^2); linear: x.s; poly: (gamma x.s + coef0)^degree.
+KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
+
+_LOG2E = np.float32(1.44269504088896341)
+_LN2_HIGH = np.float32(0.693359375)  # 9 bits, so that n * _LN2_HIGH is exact
+_LN2_LOW = np.float32(-2.12194440e-4)
+_EXP_MAX = np.float32(88.72284)  # the largest float32 whose exponential is finite
+_EXP_MIN = np.float32(-87.33654)  # exp of less is subnormal: flushed to zero
+_HALF, _ONE = np.float32(0.5), np.float32(1.0)
+_P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
+_P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+
+# The expansion |s|^2 + sum x(x - 2s) rounds to about 2^-23 of the largest norm. Up to this bound on gamma * norm the exponent
+# of a Gaussian kernel is still right to 1e-4; beyond it, distances are taken by subtraction, which nothing can cancel.
+_EXPANSION_LIMIT = 512.0
+# Visiting only the non-zero features pays when at most one column in this many is non-zero.
+_SPARSE_FACTOR = 3
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
+    """``out[:n] = exp(factor * values[:n])`` in float32, vectorised: range reduction by ln 2 and a polynomial of degree 7.
+
+    Relative error at most 2e-7 where the result is a normal number; results below 2^-126 become 0, above the largest float32
+    infinity; NaN stays NaN. ``values`` and ``out`` must not overlap (the loop would not vectorise).
+
+    References
+    ----------
+    Range reduction and polynomial after Moshier's Cephes library, ``expf``.
+    """
+    bits = out.view(np.int32)
+    for i in range(n):
+        x = factor * values[i]
+        z = _EXP_MAX if x > _EXP_MAX else x
+        z = _EXP_MIN if z < _EXP_MIN else z
+        k = np.floor(z * _LOG2E + _HALF)
+        k = k if k == k else np.float32(0.0)  # NaN has no integer part: the cast below would be undefined
+        r = z - k * _LN2_HIGH - k * _LN2_LOW
+        p = ((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5
+        p = p * (r * r) + r + _ONE
+        # 2^k by two exact steps: k reaches 128, one more than an exponent field can add to a number in [1, 2).
+        half = np.int32(k) >> np.int32(1)
+        out[i] = p
+        bits[i] += half << np.int32(23)
+        bits[i] += (np.int32(k) - half) << np.int32(23)
+        y = out[i]
+        y = np.float32(np.inf) if x > _EXP_MAX else y
+        out[i] = np.float32(0.0) if x < _EXP_MIN else y
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _add_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
+    # Four features a sweep: the running sum is loaded and stored once for four of them.
+    j = 0
+    while j + 4 <= used:
+        x0, x1, x2, x3 = row[j], row[j + 1], row[j + 2], row[j + 3]
+        for i in range(n):
+            d0, d1 = x0 - vectors[j, i], x1 - vectors[j + 1, i]
+            d2, d3 = x2 - vectors[j + 2, i], x3 - vectors[j + 3, i]
+            out[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+        j += 4
+    while j < used:
+        x0 = row[j]
+        for i in range(n):
+            d0 = x0 - vectors[j, i]
+            out[i] += d0 * d0
+        j += 1
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _add_products(
+    vectors: np.ndarray, row: np.ndarray, active: np.ndarray, n_active: int, factor: np.float32, n: int, out: np.ndarray
+) -> None:
+    # out += factor * x.s over the non-zero features, four a sweep as above.
+    a = 0
+    while a + 4 <= n_active:
+        j0, j1, j2, j3 = active[a], active[a + 1], active[a + 2], active[a + 3]
+        x0, x1, x2, x3 = factor * row[j0], factor * row[j1], factor * row[j2], factor * row[j3]
+        for i in range(n):
+            out[i] += (x0 * vectors[j0, i] + x1 * vectors[j1, i]) + (x2 * vectors[j2, i] + x3 * vectors[j3, i])
+        a += 4
+    while a < n_active:
+        j0 = active[a]
+        x0 = factor * row[j0]
+        for i in range(n):
+            out[i] += x0 * vectors[j0, i]
+        a += 1
+
+
+@njit(cache=True, error_model="numpy")
+def squared_distances(
+    vectors: np.ndarray,
+    norms: np.ndarray,
+    largest_norm: float,
+    row: np.ndarray,
+    row_norm: float,
+    active: np.ndarray,
+    n_active: int,
+    used: int,
+    gamma: float,
+    n: int,
+    out: np.ndarray,
+) -> None:
+    """Squared Euclidean distances of ``row`` to the first ``n`` support vectors, into ``out`` float32 [n].
+
+    By differences, which data far from the origin cannot cancel; for sparse rows by the expansion over the non-zero features,
+    O(n * n_active), where that is as accurate.
+    """
+    if n_active * _SPARSE_FACTOR < used and gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
+        x_norm = np.float32(row_norm)
+        for i in range(n):
+            out[i] = norms[i] + x_norm
+        _add_products(vectors, row, active, n_active, np.float32(-2.0), n, out)
+        for i in range(n):
+            out[i] = max(out[i], np.float32(0.0))
+    else:
+        for i in range(n):
+            out[i] = np.float32(0.0)
+        _add_differences(vectors, row, used, n, out)
+
+
+@njit(cache=True, error_model="numpy")
+def kernel_row(
+    kernel: int,
+    gamma: float,
+    coef0: float,
+    degree: int,
+    vectors: np.ndarray,
+    norms: np.ndarray,
+    largest_norm: float,
+    row: np.ndarray,
+    row_norm: float,
+    active: np.ndarray,
+    n_active: int,
+    used: int,
+    n: int,
+    distances: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Kernel values between ``row`` and the first ``n`` support vectors, into ``out`` float32 [n].
+
+    For the Gaussian kernel ``distances`` float32 [n] receives the squared distances (merging needs them); the others use it as
+    scratch. O(n * non-zero features) for sparse rows, O(n * used) otherwise.
+    """
+    if kernel == RBF:
+        squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
+        expf(distances, np.float32(-gamma), n, out)
+        return
+    for i in range(n):
+        out[i] = np.float32(0.0)
+    _add_products(vectors, row, active, n_active, _ONE, n, out)
+    if kernel == POLY:
+        for i in range(n):
+            out[i] = np.float32((gamma * out[i] + coef0) ** degree)
+
+
+@njit(cache=True, error_model="numpy")
+def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
+    """k(x, x) of a row whose squared norm is ``norm``."""
+    if kernel == RBF:
+        return 1.0
+    if kernel == LINEAR:
+        return norm
+    return (gamma * norm + coef0) ** degree

@@ -1,0 +1,1 @@
+"""The learners: one file per rule, and what they share in `base`."""

@@ -1,0 +1,84 @@
+"""What a stream is to the learning loop: a source of labelled rows with a resumable position, and a sink of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+__all__ = ["Position", "Prediction", "Row", "Sink", "Source", "StreamError"]
+
+#: Where a source stands, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
+Position = Mapping[str, Any]
+
+
+class StreamError(Exception):
+    """A stream cannot be read, written or resumed. The message names the stream, the place and the way out."""
+
+
+class Row(NamedTuple):
+    """One row of a stream: its features, and its label or None where the stream has none for it."""
+
+    x: dict[Hashable, Any]
+    y: Any = None
+
+
+class Prediction(NamedTuple):
+    """What the model said of a row before it learned it."""
+
+    row: int
+    """Rows of the source before this one."""
+    y_pred: Any
+    y_true: Any
+    probability: float | None
+    """Of ``y_pred``; None where the model gives none."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A stream of rows that can be resumed.
+
+    A source is iterated once. `position` is always that *after* the row that the iterator gave last: a process which stores
+    it together with what it learned from that row, and later hands it to `seek` of a new source, sees every row exactly once.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a person calls the stream (a path, a URL). For messages."""
+        ...
+
+    def seek(self, position: Position) -> None:
+        """Continue after ``position``; before iteration only.
+
+        Raises
+        ------
+        StreamError
+            The position is of another stream, or the stream no longer holds what follows it. Never skips rows silently.
+        """
+        ...
+
+    def __iter__(self) -> Iterator[Row]: ...
+
+    @property
+    def position(self) -> Position: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where predictions go. `flush` makes all that was written durable; it is called before every checkpoint."""
+
+    @property
+    def name(self) -> str: ...
+
+    def write(self, prediction: Prediction) -> None: ...
+
+    def flush(self) -> Position:
+        """Make what was written durable and tell where the sink stands (stored in the checkpoint)."""
+        ...
+
+    def seek(self, position: Position) -> None:
+        """Drop what was written after ``position``, where the medium can (a file can, a topic cannot)."""
+        ...
+
+    def close(self) -> None: ...

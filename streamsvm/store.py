@@ -1,0 +1,283 @@
+"""The fixed-size memory of a budgeted kernel model: one block of bytes.
+
+A block holds the support vectors, their coefficients and the learner's own numbers. Its layout is decided at construction and
+never changes, so a snapshot is one copy, a file is one write, and a compiled function takes the whole model as one argument,
+which it opens with `views`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing
+from numba import carray, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+__all__ = ["HEADER", "STATE_BYTES", "SupportVectorStore", "Views", "views"]
+
+#: The first bytes of a block. The fields up to ``gram`` are the layout, fixed at construction.
+HEADER = np.dtype(
+    [
+        ("budget", "i8"),  # B: support vectors kept between two rows
+        ("columns", "i8"),  # features that fit, rounded up to a cache line
+        ("outputs", "i8"),  # rows of coefficients
+        ("stride", "i8"),  # slots in memory: B + 1 rounded up to a cache line
+        ("gram", "i8"),  # 1 where there is room for a Gram matrix of the support vectors, else 0
+        ("n_support", "i8"),
+        ("used", "i8"),  # columns that have a feature
+        ("next_stamp", "i8"),  # what the next support vector is stamped with: stamps grow with age
+        ("kernel", "i8"),
+        ("degree", "i8"),
+        ("gamma", "f8"),
+        ("coef0", "f8"),
+        ("largest_norm", "f8"),  # squared norm of the longest support vector that there ever was
+    ]
+)
+_LAYOUT = ("budget", "columns", "outputs", "stride", "gram")
+_HEADER_SIZE = HEADER.itemsize
+_HEADER_BYTES = 128  # with room to a cache line
+#: Bytes of a block that belong to the learner: its step counter, schedule, random state, statistics.
+STATE_BYTES = 256
+
+_LINE = 64  # bytes of a cache line; every array of a block starts on one
+_FLOATS = _LINE // 4  # float32 numbers a cache line
+
+
+class Views(NamedTuple):
+    """The arrays inside a block. Those from ``gram`` on are scratch: no snapshot holds them."""
+
+    header: np.ndarray
+    """`HEADER` [1]."""
+    norms: np.ndarray
+    """float32 [stride]: squared norms of the support vectors."""
+    stamps: np.ndarray
+    """int64 [stride]: the order in which the support vectors came, for ties and for the oldest."""
+    coefficients: np.ndarray
+    """float64 [outputs, stride]."""
+    vectors: np.ndarray
+    """float32 [columns, stride], feature-major: a feature of all support vectors is one run of memory."""
+    means: np.ndarray
+    """float64 [columns]: mean of each feature over the rows that gamma="scale" looks at."""
+    gram: np.ndarray
+    """float64 [stride, stride], or [0, 0]."""
+    rows: np.ndarray
+    """float32 [3, columns]: the row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
+    kernel_rows: np.ndarray
+    """float32 [4, stride]: kernel values and squared distances of the row at hand, the same of a support vector."""
+    degradations: np.ndarray
+    """float32 [stride]: weight degradation of each merge that was considered."""
+    active: np.ndarray
+    """int64 [2, columns]: columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
+    cache: np.ndarray
+    """int64 [8]: whether ``kernel_rows[0]`` is that of ``rows[2]``, and how many features of that row are non-zero."""
+
+
+def _array(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
+    dtype = np.dtype(dtype)
+    return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+@intrinsic
+def _pointer(typingctx: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.uintp), codegen
+
+
+@overload(_array)
+def _compiled_array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
+    # Without a reference count, which would cost more than the work on a small model: the block outlives every call.
+    def array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
+        return carray(_pointer(np.uintp(block.ctypes.data) + np.uintp(start)), shape, dtype)
+
+    return array
+
+
+def _views(block: np.ndarray) -> Views:
+    header = _array(block, 0, (1,), HEADER)
+    h = header[0]
+    columns, outputs, stride = h["columns"], h["outputs"], h["stride"]
+    side = stride * h["gram"]
+    at = _HEADER_BYTES + STATE_BYTES
+    norms = _array(block, at, (stride,), np.float32)
+    at += 4 * stride
+    stamps = _array(block, at, (stride,), np.int64)
+    at += 8 * stride
+    coefficients = _array(block, at, (outputs, stride), np.float64)
+    at += 8 * outputs * stride
+    vectors = _array(block, at, (columns, stride), np.float32)
+    at += 4 * columns * stride
+    means = _array(block, at, (columns,), np.float64)
+    at += 8 * columns
+    gram = _array(block, at, (side, side), np.float64)
+    at += 8 * side * side
+    rows = _array(block, at, (3, columns), np.float32)
+    at += 12 * columns
+    kernel_rows = _array(block, at, (4, stride), np.float32)
+    at += 16 * stride
+    degradations = _array(block, at, (stride,), np.float32)
+    at += 4 * stride
+    active = _array(block, at, (2, columns), np.int64)
+    at += 16 * columns
+    cache = _array(block, at, (8,), np.int64)
+    return Views(header, norms, stamps, coefficients, vectors, means, gram, rows, kernel_rows, degradations, active, cache)
+
+
+#: The arrays inside a block (uint8 [nbytes]) as `Views`, without a copy. Compiled code opens a block with it once a call.
+views = njit(cache=True)(_views)
+
+
+def _round_up(n: int) -> int:
+    return (n + _FLOATS - 1) // _FLOATS * _FLOATS
+
+
+class SupportVectorStore:
+    """Room for ``budget`` support vectors and one more, all allocated at construction.
+
+    Parameters
+    ----------
+    budget
+        Support vectors that the store keeps, B >= 1.
+    max_features
+        Columns, at least 1.
+    outputs
+        Rows of coefficients that share the vectors, at least 1.
+    gram
+        Whether to make room for a Gram matrix of the support vectors (projection solves with it).
+
+    Raises
+    ------
+    ValueError
+        A size is not a positive integer, or the store would not fit into memory.
+
+    Examples
+    --------
+    >>> store = SupportVectorStore(budget=100, max_features=20)
+    >>> store.nbytes
+    20416
+    >>> store.n_support, store.vectors.shape
+    (0, (0, 20))
+    """
+
+    def __init__(self, budget: int, max_features: int, outputs: int = 1, gram: bool = False) -> None:
+        for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size < 2**31:
+                raise ValueError(f"{name} must be an integer between 1 and 2^31 - 1, not {size!r}")
+        self.max_features = int(max_features)
+        stride, columns = _round_up(int(budget) + 1), _round_up(self.max_features)
+        side = stride if gram else 0
+        self._snapshot_bytes = (
+            _HEADER_BYTES + STATE_BYTES + 12 * stride + 8 * outputs * stride + 4 * columns * stride + 8 * columns
+        )
+        size = self._snapshot_bytes + 8 * side * side + 28 * columns + 20 * stride + _LINE
+        try:
+            memory = np.zeros(size + _LINE, np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise ValueError(
+                f"budget={budget} and max_features={max_features} need {size:,} bytes, more than this machine has: "
+                "lower one of them"
+            ) from error
+        start = -memory.ctypes.data % _LINE
+        #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
+        self.block = memory[start : start + size]
+        header = self.block[:_HEADER_SIZE].view(HEADER)
+        header["budget"], header["columns"], header["outputs"] = budget, columns, outputs
+        header["stride"], header["gram"] = stride, int(gram)
+        #: The arrays inside the block.
+        self.views = _views(self.block)
+        self._header = self.views.header
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block: constant from construction.
+
+        ``448 + 32 S + 8 K S + 4 D S + 36 D`` with S = budget + 1 and D = max_features, both rounded up to a multiple of 16, and
+        K outputs; ``8 S^2`` more with a Gram matrix.
+        """
+        return self.block.nbytes
+
+    @property
+    def budget(self) -> int:
+        """Support vectors that the store keeps."""
+        return int(self._header["budget"][0])
+
+    @property
+    def n_support(self) -> int:
+        """Support vectors that the store holds now."""
+        return int(self._header["n_support"][0])
+
+    @property
+    def used(self) -> int:
+        """Columns that have a feature."""
+        return int(self._header["used"][0])
+
+    @used.setter
+    def used(self, columns: int) -> None:
+        self._header["used"] = columns
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """A copy of the support vectors, float32 [n_support, used or max_features where none is used]."""
+        return np.ascontiguousarray(self.views.vectors[: self.used or self.max_features, : self.n_support].T)
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """The coefficients as they are stored, float64 [outputs, n_support]; learners apply their scale factors."""
+        return self.views.coefficients[:, : self.n_support]
+
+    def snapshot(self) -> bytes:
+        """All that the store knows, as bytes: one copy. Equal stores give equal bytes."""
+        return self.block[: self._snapshot_bytes].tobytes()
+
+    def restore(self, snapshot: bytes) -> None:
+        """Take back what `snapshot` gave, into a store of the same sizes. Nothing changes unless all of it is valid.
+
+        Raises
+        ------
+        ValueError
+            The snapshot is of another size or layout, or holds counts or numbers that no store can have.
+        """
+        if len(snapshot) != self._snapshot_bytes:
+            raise ValueError(
+                f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have "
+                f"{self._snapshot_bytes:,} bytes: it is of a model with other sizes, or cut off"
+            )
+        block = np.zeros_like(self.block)
+        block[: self._snapshot_bytes] = np.frombuffer(snapshot, np.uint8)
+        header = block[:_HEADER_SIZE].view(HEADER)[0]
+        for field in _LAYOUT:
+            if header[field] != self._header[field][0]:
+                raise ValueError(f"the snapshot's {field} is {header[field]}, the store's {self._header[field][0]}")
+        n, used = int(header["n_support"]), int(header["used"])
+        if not 0 <= n <= self.budget or not 0 <= used <= self.max_features:
+            raise ValueError(f"a snapshot with {n} support vectors and {used} features does not fit the store")
+        if header["kernel"] not in (0, 1, 2) or header["degree"] < 0 or header["next_stamp"] < 0:
+            raise ValueError("the snapshot names a kernel that there is not")
+        inside = _views(block)
+        numbers = (
+            header["gamma"],
+            header["coef0"],
+            header["largest_norm"],
+            inside.norms[:n],
+            inside.coefficients[:, :n],
+            inside.vectors[:, :n],
+            inside.means,
+        )
+        if not all(np.isfinite(part).all() for part in numbers):
+            raise ValueError("the snapshot holds numbers that are not finite")
+        self.block[:] = block
+
+    def __getstate__(self) -> dict[str, object]:
+        h = self._header[0]
+        return {
+            "sizes": (int(h["budget"]), self.max_features, int(h["outputs"]), bool(h["gram"])),
+            "snapshot": self.snapshot(),
+        }
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__init__(*state["sizes"])  # type: ignore[misc]
+        self.restore(state["snapshot"])  # type: ignore[arg-type]
