@@ -1,0 +1,30 @@
+"""The learning loop and what it reads and writes: sources, sinks and checkpoints. Knows no outside system."""
+
+from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
+from streamsvm.runtime.endpoints import Position, Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.loop import LearningLoop, Progress
+from streamsvm.runtime.open import open_sink, open_source
+from streamsvm.runtime.sinks import FileSink
+from streamsvm.runtime.sources import CSVSource, IterableSource, JSONLinesSource, LIBSVMSource
+
+__all__ = [
+    "CSVSource",
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointFolder",
+    "FileSink",
+    "IterableSource",
+    "JSONLinesSource",
+    "LIBSVMSource",
+    "LearningLoop",
+    "Position",
+    "Prediction",
+    "Progress",
+    "Row",
+    "Sink",
+    "Source",
+    "StreamError",
+    "load",
+    "open_sink",
+    "open_source",
+]

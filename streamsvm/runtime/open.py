@@ -1,0 +1,82 @@
+"""From the name of a stream, as a command line gives it, to its source or sink."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import PurePath
+from typing import Any
+
+from streamsvm.runtime.endpoints import Sink, Source, StreamError
+from streamsvm.runtime.sinks import FileSink
+from streamsvm.runtime.sources import FORMATS
+
+__all__ = ["format_of", "open_sink", "open_source"]
+
+_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".libsvm": "libsvm", ".svm": "libsvm", ".t": "libsvm"}
+
+
+def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
+    """The format of a text stream: the one given, or what the suffix says; None for a URL.
+
+    Raises
+    ------
+    StreamError
+        Neither says it.
+
+    Examples
+    --------
+    >>> format_of("rows.csv.gz"), format_of("-", "libsvm"), format_of("kafka://host:9092/topic")
+    ('csv', 'libsvm', None)
+    """
+    if "://" in spec:
+        return None
+    if format is None:
+        suffix = PurePath(spec.removesuffix(".gz")).suffix.lower()
+        format = _SUFFIXES.get(suffix)  # noqa: A001
+    if format not in FORMATS:
+        raise StreamError(f"{spec}: of what format? Name one with --format: {', '.join(FORMATS)}")
+    return format
+
+
+def open_source(spec: str, *, label: str | None = None, format: str | None = None, stop_at_end: bool = False) -> Source:  # noqa: A002
+    """The source that ``spec`` names: a path, ``-``, or a URL whose scheme a package has registered.
+
+    Parameters
+    ----------
+    spec
+        What to read.
+    label
+        Name of the label. LIBSVM text has it in its place without a name.
+    format
+        ``"csv"``, ``"jsonl"`` or ``"libsvm"``, where the name of the file does not say it.
+    stop_at_end
+        End where a stream without an end of its own ended when it was opened.
+
+    Raises
+    ------
+    StreamError
+        It cannot be opened.
+    """
+    kind = format_of(spec, format)
+    if kind is None:
+        return _plugin("streamsvm.sources", spec)(spec, label=label, stop_at_end=stop_at_end)  # type: ignore[no-any-return]
+    return FORMATS[kind](spec, label)  # type: ignore[return-value]
+
+
+def open_sink(spec: str) -> Sink:
+    """The sink that ``spec`` names: a path, ``-``, or a URL whose scheme a package has registered."""
+    if "://" in spec:
+        return _plugin("streamsvm.sinks", spec)(spec)  # type: ignore[no-any-return]
+    return FileSink(spec)
+
+
+def _plugin(group: str, url: str) -> Any:
+    scheme = url.partition("://")[0]
+    found = entry_points(group=group, name=scheme)
+    if not found:
+        known = ", ".join(sorted(f"{entry.name}://" for entry in entry_points(group=group)))
+        raise StreamError(f"{url}: nothing installed knows {scheme}://. Known are paths, - and {known}")
+    try:
+        return next(iter(found)).load()
+    except ImportError as error:
+        raise StreamError(f"{url}: {error}. Install what it needs: pip install 'streamsvm[{scheme}]'") from error
