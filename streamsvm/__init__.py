@@ -1,7 +1,21 @@
 """Kernel support vector machines that learn endless streams inside a fixed number of bytes."""
 
+from typing import TYPE_CHECKING, Any
+
 from streamsvm.budget import Merge, Projection, Removal
 from streamsvm.learners.bsgd import BSGDClassifier
 
-__all__ = ["BSGDClassifier", "Merge", "Projection", "Removal"]
+__all__ = ["BSGDClassifier", "Merge", "Projection", "Removal", "load"]
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from streamsvm.runtime.checkpoint import load
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is asked for: it brings river's metrics and with them scipy.stats, half a second of a program's start.
+    if name == "load":
+        from streamsvm.runtime.checkpoint import load  # noqa: PLC0415
+
+        return load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -195,7 +195,7 @@ class FeatureSpace:
 
 
 _ONE_CELL = np.zeros(1, np.float32)
-_PACK_ONE = struct.Struct("f").pack_into
+_PACK_ONE: Callable[..., None] = struct.Struct("f").pack_into
 
 
 def _sorted(names: list[Hashable]) -> list[Hashable]:

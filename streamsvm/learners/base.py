@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -261,7 +261,7 @@ def _as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
     if isinstance(X, np.ndarray):
         if X.ndim != 2 or X.dtype.kind not in "fiub":
             raise ValueError(f"X must be a 2-D array of numbers, not {X.ndim}-D of {X.dtype}")
-        values, names = X, list(range(X.shape[1]))
+        values, names = X, cast("list[Hashable]", list(range(X.shape[1])))
     else:
         try:
             frame = dataframe.into_frame(X)
@@ -270,6 +270,6 @@ def _as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
         for name, dtype in frame.schema.items():
             if not (dtype.is_numeric() or dtype == nw.Boolean):
                 raise ValueError(f"feature {name!r} is of type {dtype}: features must be numbers")
-        values, names = dataframe.to_numpy(frame), list(frame.columns)
+        values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
     with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused by name
         return np.ascontiguousarray(values, np.float32), names, frame

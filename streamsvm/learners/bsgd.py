@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -99,7 +100,7 @@ class BSGDClassifier(BudgetedClassifier):
     Accuracy: 88.04%
     """
 
-    _rule = _bsgd
+    _rule: ClassVar[ModuleType] = _bsgd
 
     def __init__(
         self,

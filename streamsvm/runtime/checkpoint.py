@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header"]
 
@@ -27,9 +27,10 @@ _FORMAT = 1
 _LONGEST_HEADER = 2**24
 _SUFFIX = ".ckpt"
 
-# Beyond the classes of streamsvm and river, what their models pickle to. A pickle can name any function there is: all else is refused.
+# Beyond the classes of streamsvm and river, what their models pickle to. A pickle can name any function: all else is refused.
 _ALLOWED = {
-    ("builtins", name) for name in ("bool", "bytearray", "complex", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple")
+    ("builtins", name)
+    for name in ("bool", "bytearray", "complex", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple")
 } | {
     ("collections", "Counter"),
     ("collections", "OrderedDict"),
@@ -80,8 +81,8 @@ class _Unpickler(pickle.Unpickler):
         if not self._trusted and (module, name) not in _ALLOWED:
             if module.partition(".")[0] not in _ALLOWED_PACKAGES:
                 raise CheckpointError(
-                    f"it names {module}.{name}, which is neither of streamsvm nor of river. If you know who wrote it, and that class "
-                    "is your own, load it with trusted=True"
+                    f"it names {module}.{name}, which is neither of streamsvm nor of river. If you know who wrote it, and that "
+                    "class is your own, load it with trusted=True"
                 )
             found = super().find_class(module, name)
             if not isinstance(found, type) or found.__module__.partition(".")[0] not in _ALLOWED_PACKAGES:
@@ -119,7 +120,7 @@ def _read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
         header = json.loads(data[start : start + size])
         if header["format"] > _FORMAT:
             raise CheckpointError(
-                f"{path} was written by streamsvm {header['versions']['streamsvm']}, which is newer than this one: upgrade streamsvm"
+                f"{path} was written by streamsvm {header['versions']['streamsvm']}, newer than this one: upgrade streamsvm"
             )
         body = data[start + size :]
         if len(body) != header["payload"]["bytes"]:
@@ -216,7 +217,9 @@ class CheckpointFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise CheckpointError(f"{path}: another process is learning with this checkpoint folder. Stop it, or give another") from None
+            raise CheckpointError(
+                f"{path}: another process is learning with this checkpoint folder. Stop it, or give another"
+            ) from None
         for left in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
             left.unlink()
 
@@ -278,8 +281,8 @@ class CheckpointFolder:
             except CheckpointError as error:
                 errors.append(error)
                 continue
-            for error in errors:
-                warnings.warn(f"{error}. Going on from {file.name}", stacklevel=2)
+            for damage in errors:
+                warnings.warn(f"{damage}. Going on from {file.name}", stacklevel=2)
             return found
         if errors:
             raise errors[0]
@@ -290,7 +293,7 @@ class CheckpointFolder:
         with contextlib.suppress(OSError):
             self._lock.close()
 
-    def __enter__(self) -> CheckpointFolder:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

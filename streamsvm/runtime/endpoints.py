@@ -61,6 +61,10 @@ class Source(Protocol):
     @property
     def position(self) -> Position: ...
 
+    def stop(self) -> None:
+        """End a wait for rows that are not there yet; rows that are there may still be given. Called from a signal handler."""
+        ...
+
     def close(self) -> None: ...
 
 

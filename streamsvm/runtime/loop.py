@@ -29,8 +29,8 @@ class Progress:
         Rows of the stream so far, those of earlier runs included; and those of them that had a label.
     rows_per_second
         Of this run, since it was last told.
-    metric, windowed
-        The metric over all rows, and over the last ones.
+    metric_name, metric, windowed, window
+        The metric over all rows, and over the last ``window`` ones.
     model
         The model as it is now.
     seconds
@@ -42,8 +42,10 @@ class Progress:
     rows: int
     learned: int
     rows_per_second: float
+    metric_name: str
     metric: float
     windowed: float
+    window: int
     model: base.Classifier
     seconds: float
     ended: bool = False
@@ -53,8 +55,8 @@ class Progress:
 class LearningLoop:
     """Learns a stream row by row, scoring each prediction before the row is learned (prequential evaluation).
 
-    With a checkpoint folder, what a run has learned survives it: the model, the metrics and the position of source and sink are one
-    file. A run that finds a checkpoint goes on from it, and ends with the same bytes as one that was never interrupted.
+    With a checkpoint folder, what a run has learned survives it: the model, the metrics and the position of source and sink are
+    one file. A run that finds a checkpoint goes on from it, and ends with the same bytes as one that was never interrupted.
 
     Parameters
     ----------
@@ -110,11 +112,12 @@ class LearningLoop:
         if checkpoint_every < 1 or window < 1:
             raise ValueError(f"checkpoint_every and window must be at least 1, not {checkpoint_every} and {window}")
         self.source, self.model, self.sink = source, model, sink
-        self.metric = metric if metric is not None else metrics.Accuracy()
-        self.windowed = utils.Rolling(self.metric.clone(), window_size=window)
+        self.metric = metric if metric is not None else metrics.Accuracy()  # type: ignore[no-untyped-call]
+        self.windowed: Any = utils.Rolling(self.metric.clone(), window_size=window)
         self.rows = self.learned = 0
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
         self._saved = -1
+        self._window = window
         self._stopped = False
         if checkpoints is not None:
             self._resume(checkpoints)
@@ -125,7 +128,8 @@ class LearningLoop:
             return
         if repr(found.model) != repr(self.model):
             raise CheckpointError(
-                f"{checkpoints.path} holds a model with other parameters:\n{found.model!r}\nthan the one asked for:\n{self.model!r}\n"
+                f"{checkpoints.path} holds a model with other parameters:\n{found.model!r}\nthan the one asked for:\n"
+                f"{self.model!r}\n"
                 "Ask for the same, or give another checkpoint folder to start afresh"
             )
         metric, windowed = found.metric
@@ -147,6 +151,7 @@ class LearningLoop:
     def stop(self) -> None:
         """End the run after the row at hand, with a checkpoint. May be called from a signal handler or another thread."""
         self._stopped = True
+        self.source.stop()
 
     def run(self, max_rows: int | None = None) -> Progress:
         """Learn until the stream ends, `stop` is called, or ``max_rows`` more rows were learned.
@@ -227,8 +232,10 @@ class LearningLoop:
             self.rows,
             self.learned,
             rows_per_second,
+            type(self.metric).__name__,
             self.metric.get(),
             self.windowed.get(),
+            self._window,
             self.model,
             seconds,
             ended,

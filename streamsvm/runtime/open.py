@@ -12,7 +12,15 @@ from streamsvm.runtime.sources import FORMATS
 
 __all__ = ["format_of", "open_sink", "open_source"]
 
-_SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".libsvm": "libsvm", ".svm": "libsvm", ".t": "libsvm"}
+_SUFFIXES = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+    ".t": "libsvm",
+}
 
 
 def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
@@ -59,14 +67,14 @@ def open_source(spec: str, *, label: str | None = None, format: str | None = Non
     """
     kind = format_of(spec, format)
     if kind is None:
-        return _plugin("streamsvm.sources", spec)(spec, label=label, stop_at_end=stop_at_end)  # type: ignore[no-any-return]
-    return FORMATS[kind](spec, label)  # type: ignore[return-value]
+        return _plugin("streamsvm.sources", spec)(spec, label=label, stop_at_end=stop_at_end)
+    return FORMATS[kind](spec, label)
 
 
 def open_sink(spec: str) -> Sink:
     """The sink that ``spec`` names: a path, ``-``, or a URL whose scheme a package has registered."""
     if "://" in spec:
-        return _plugin("streamsvm.sinks", spec)(spec)  # type: ignore[no-any-return]
+        return _plugin("streamsvm.sinks", spec)(spec)
     return FileSink(spec)
 
 

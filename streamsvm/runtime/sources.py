@@ -7,6 +7,7 @@ import functools
 import gzip
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
@@ -52,8 +53,8 @@ def _shown(line: object) -> str:
 class TextSource:
     """A source over lines of UTF-8 text.
 
-    Its position is the offset, in bytes of the uncompressed stream, of what follows the last row. A plain file is resumed there at
-    once; gzip and standard input are read forward to it (so the same stream must be piped in again).
+    Its position is the offset, in bytes of the uncompressed stream, of what follows the last row. A plain file is resumed there
+    at once; gzip and standard input are read forward to it (so the same stream must be piped in again).
 
     Parameters
     ----------
@@ -125,6 +126,9 @@ class TextSource:
         self._skip_to(offset)
         self._offset, self._line, self._rows = offset, line, rows
 
+    def stop(self) -> None:
+        """Nothing to do: a file does not wait."""
+
     def close(self) -> None:
         """Close the file. Standard input stays open."""
         if self._file is not sys.stdin.buffer:
@@ -144,9 +148,9 @@ class TextSource:
 
     def _skip_to(self, offset: int) -> None:
         if self._file.seekable():
-            reached = self._file.seek(offset)
-            if not isinstance(self._file, gzip.GzipFile):
-                reached = min(reached, self._file.seek(0, 2))
+            reached = self._file.seek(offset)  # gzip stops at its end, a plain file goes on beyond
+            if not self.name.endswith(".gz"):
+                reached = min(reached, self._file.seek(0, os.SEEK_END))
                 self._file.seek(offset)
         else:
             reached = max(len(self._head), self._offset)  # what was read: the head, and a header longer than that
@@ -195,16 +199,16 @@ class TextSource:
 
 
 class CSVSource(TextSource):
-    """Rows of a CSV file whose first line names the columns.
+    r"""Rows of a CSV file whose first line names the columns.
 
-    Cells become floats; an empty cell is a missing feature; other text stays text, for a learner to refuse or a pipeline to encode.
-    See `TextSource`.
+    Cells become floats; an empty cell is a missing feature; other text stays text, for a learner to refuse or a pipeline to
+    encode. See `TextSource`.
 
     Examples
     --------
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.csv")
-    >>> _ = path.write_text("a,b,y\\n1,2,true\\n3,,false\\n")
+    >>> _ = path.write_text("a,b,y\n1,2,true\n3,,false\n")
     >>> list(CSVSource(path, label="y"))
     [Row(x={'a': 1.0, 'b': 2.0}, y=True), Row(x={'a': 3.0}, y=False)]
     """
@@ -333,6 +337,9 @@ class IterableSource:
             if next(self._iterator, None) is None:
                 raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint stands after {position['rows']:,}")
         self._rows = int(position["rows"])
+
+    def stop(self) -> None:
+        """Nothing to do: the iterable waits or does not."""
 
     def close(self) -> None:
         """Nothing to close."""

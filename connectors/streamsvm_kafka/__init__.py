@@ -1,0 +1,38 @@
+"""Kafka topics as sources of rows and sinks of predictions.
+
+`open_source` and `open_sink` open them by URL, as the command line does; `KafkaSource`, `KafkaSink` and the codecs are what
+stands behind. `EmbeddedBroker` is a broker to try them on with nothing else running.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
+from streamsvm_kafka.connection import BrokerUnreachableError
+from streamsvm_kafka.sink import KafkaSink, publish
+from streamsvm_kafka.source import KafkaSource
+from streamsvm_kafka.urls import open_sink, open_source
+
+if TYPE_CHECKING:
+    from streamsvm_kafka.embedded import EmbeddedBroker
+
+__all__ = [
+    "BrokerUnreachableError",
+    "Codec",
+    "EmbeddedBroker",
+    "Float32Codec",
+    "JSONCodec",
+    "KafkaSink",
+    "KafkaSource",
+    "open_sink",
+    "open_source",
+    "publish",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The embedded broker needs confluent-kafka (extra `demo`), which nothing else here does.
+    if name == "EmbeddedBroker":
+        from streamsvm_kafka.embedded import EmbeddedBroker  # noqa: PLC0415
+
+        return EmbeddedBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,61 @@
+"""A Kafka broker inside this process, for demonstrations and tests."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import Producer
+
+__all__ = ["EmbeddedBroker"]
+
+
+class EmbeddedBroker:
+    """The mock cluster that comes inside confluent-kafka's wheel: one broker on a port of its own, with no JVM and no files.
+
+    It speaks Kafka's protocol and holds its messages in memory while the context is open. It is no Kafka: every partition keeps
+    its last 5 MiB and silently drops what is older, topics are created with four partitions by the first message and have
+    no identity, there are no transactions, no retention, no compaction, no groups of several members and no access rules.
+
+    kafka-python cannot ask it for its version: give `client` to every client, or use `url`.
+
+    Attributes
+    ----------
+    bootstrap : str
+        ``host:port``.
+    client : dict
+        The options that a client of this broker needs.
+
+    Raises
+    ------
+    RuntimeError
+        From entering the context: the broker did not start.
+
+    Examples
+    --------
+    >>> with EmbeddedBroker() as broker:
+    ...     broker.url("rows", codec="float32", features=22)
+    'kafka://127.0.0.1:.../rows?api_version=2.3&codec=float32&features=22'
+    """
+
+    def __init__(self) -> None:
+        self.bootstrap = ""
+        self.client: dict[str, Any] = {"api_version": (2, 3)}
+
+    def __enter__(self) -> Self:
+        # The cluster lives as long as the client that asked for it; that client itself is used for nothing else.
+        self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0})
+        brokers = self._cluster.list_topics(timeout=10).brokers
+        if not brokers:
+            raise RuntimeError("the embedded broker did not start")
+        (broker,) = brokers.values()
+        self.bootstrap = f"{broker.host}:{broker.port}"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._cluster.close()
+
+    def url(self, topic: str, **parameters: object) -> str:
+        """The URL of a topic of this broker, for `open_source`, `open_sink` and the command line."""
+        pairs = "".join(f"&{name}={value}" for name, value in parameters.items())
+        return f"kafka://{self.bootstrap}/{topic}?api_version=2.3{pairs}"

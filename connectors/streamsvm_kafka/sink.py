@@ -1,0 +1,202 @@
+"""A Kafka topic that rows or predictions are written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from streamsvm.runtime.endpoints import Position, Prediction, Row, StreamError
+from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, reach
+
+__all__ = ["KafkaSink", "publish"]
+
+#: kafka-python puts no bound on what waits to be sent; this does.
+MAX_PENDING = 20_000
+#: Seconds that a message has, retries included, to be acknowledged by all replicas.
+DELIVERY_SECONDS = 30.0
+
+
+class _Writer:
+    """A producer that loses nothing silently: every failed delivery comes up at the next flush."""
+
+    def __init__(self, bootstrap: str, topic: str, client: Mapping[str, Any]) -> None:
+        self.name = f"kafka://{bootstrap}/{topic}"
+        self._topic = topic
+        self._pending = 0
+        self._failure: BaseException | None = None
+        reach(bootstrap)
+        with self._failing(BrokerUnreachableError, "the broker does not answer, or does not let this client in"):
+            self._producer = KafkaProducer(
+                bootstrap_servers=bootstrap.split(","),
+                bootstrap_timeout_ms=1000 * CONNECT_SECONDS,
+                max_block_ms=1000 * CONNECT_SECONDS,
+                request_timeout_ms=10_000,
+                delivery_timeout_ms=1000 * DELIVERY_SECONDS,
+                acks="all",
+                enable_idempotence=True,
+                linger_ms=5,
+                batch_size=1 << 17,
+                **client,
+            )
+        try:
+            with self._failing(StreamError, "the topic does not exist and the broker does not create it"):
+                self._producer.partitions_for(topic)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def _failing(self, kind: type[StreamError], reason: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            raise kind(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.") from error
+
+    def send(self, value: bytes, key: bytes | None = None, partition: int | None = None) -> None:
+        with self._failing(StreamError, "a message cannot be sent"):
+            future = self._producer.send(self._topic, value, key=key, partition=partition)
+        future.add_errback(self._failed)
+        self._pending += 1
+        if self._pending >= MAX_PENDING:
+            self.flush()
+
+    def _failed(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+
+    def flush(self) -> None:
+        with self._failing(StreamError, "messages were not acknowledged in time"):
+            self._producer.flush(DELIVERY_SECONDS + CONNECT_SECONDS)
+        self._pending = 0
+        if self._failure is not None:
+            raise StreamError(
+                f"{self.name}: a message was not delivered: {self._failure}. "
+                "Check the broker and the topic's limits, then start again from the checkpoint."
+            ) from self._failure
+
+    def close(self) -> None:
+        self._producer.close(CONNECT_SECONDS)
+
+
+class KafkaSink:
+    """Predictions as JSON messages in a topic.
+
+    A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}`` and its key is the row number in digits. Values
+    that JSON cannot hold (NaN) are written as null.
+
+    A topic cannot be cut back as a file can. A learner that is killed and started again writes the predictions that followed its
+    last checkpoint once more, with the same keys and the same content: the output is at least once, and exactly once to
+    a reader that keeps the first message of each key. All other guarantees are the strongest that Kafka gives: acknowledged by
+    all replicas, in order, no duplicates from retries.
+
+    Parameters
+    ----------
+    bootstrap
+        ``host:port`` of a broker, or several with commas between them.
+    topic
+        Name of the topic. If it does not exist, the broker's own rule (``auto.create.topics.enable``) decides.
+    client
+        Further options of kafka-python's clients: ``api_version``, ``security_protocol``, ``ssl_...`` and ``sasl_...``.
+
+    Raises
+    ------
+    BrokerUnreachableError
+        No broker answers at ``bootstrap``.
+    StreamError
+        The topic does not exist. From `write` and `flush`: a prediction was not delivered, or cannot be written as JSON.
+
+    Examples
+    --------
+    >>> from streamsvm_kafka import EmbeddedBroker
+    >>> with EmbeddedBroker() as broker:
+    ...     sink = KafkaSink(broker.bootstrap, "predictions", client=broker.client)
+    ...     sink.write(Prediction(row=0, y_pred=1, y_true=0, probability=0.75))
+    ...     sink.flush()
+    ...     sink.close()
+    {'topic': 'predictions'}
+    """
+
+    def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
+        self._topic = topic
+        self._writer = _Writer(bootstrap, topic, client or {})
+
+    @property
+    def name(self) -> str:
+        """The URL of the topic."""
+        return self._writer.name
+
+    def write(self, prediction: Prediction) -> None:
+        """Send a prediction; it is safe once `flush` has returned."""
+        try:
+            value = orjson.dumps(prediction._asdict(), option=orjson.OPT_SERIALIZE_NUMPY)
+        except orjson.JSONEncodeError as error:
+            raise StreamError(
+                f"{self.name}: the prediction of row {prediction.row} cannot be written as JSON ({error}). "
+                "Labels must be numbers, strings or booleans."
+            ) from error
+        self._writer.send(value, key=b"%d" % prediction.row)
+
+    def flush(self) -> Position:
+        """Wait until all that was written is acknowledged."""
+        self._writer.flush()
+        return {"topic": self._topic}
+
+    def seek(self, position: Position) -> None:
+        """Accept any position: nothing can be dropped from a topic, and another topic may be given at any time."""
+
+    def close(self) -> None:
+        """Close the connection. What was not flushed may be lost."""
+        self._writer.close()
+
+
+def publish(
+    rows: Iterable[Row],
+    bootstrap: str,
+    topic: str,
+    codec: Codec,
+    *,
+    partition: int | None = None,
+    client: Mapping[str, Any] | None = None,
+) -> int:
+    """Write rows to a topic as a `KafkaSource` with the same codec reads them, and wait until all are acknowledged.
+
+    Parameters
+    ----------
+    rows
+        The rows, in the order in which each partition shall hold them.
+    bootstrap, topic, client
+        As for `KafkaSink`.
+    codec
+        Writes a row as a message.
+    partition
+        The partition to write to; None leaves the choice to the client.
+
+    Returns
+    -------
+    int
+        How many rows were written.
+
+    Raises
+    ------
+    BrokerUnreachableError
+        No broker answers at ``bootstrap``.
+    StreamError
+        The topic does not exist, or a row was not delivered.
+    ValueError
+        The codec cannot write a row.
+    """
+    writer = _Writer(bootstrap, topic, client or {})
+    try:
+        count = 0
+        for row in rows:
+            writer.send(codec.encode(row), partition=partition)
+            count += 1
+        writer.flush()
+    finally:
+        writer.close()
+    return count

@@ -1,0 +1,333 @@
+"""A Kafka topic as a source of rows, with its offsets in the hands of the learning loop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
+
+from streamsvm.runtime.endpoints import Position, Row, StreamError
+from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_topic
+
+__all__ = ["KafkaSource"]
+
+logger = logging.getLogger(__name__)
+
+#: How long one wait for messages may take, and so how long `KafkaSource.stop` and a signal may have to wait.
+POLL_MS = 200
+#: Messages of a partition that are held back, undecoded, until the order of a bounded pass reaches them.
+PREFETCH = 1000
+#: A bounded pass knows that there are messages to come. If none comes for so long, it gives up.
+STALL_SECONDS = 60.0
+#: How often an endless stream looks for partitions that were added, and for a topic that was replaced.
+REFRESH_SECONDS = 60.0
+
+
+class KafkaSource:
+    """The rows of all partitions of one topic.
+
+    The source joins no consumer group and commits nothing: its `position` is stored by the learning loop in one checkpoint with
+    the model, and `seek` takes it from there, which makes every row count exactly once in the model however often the
+    process is killed. Rows of aborted transactions are not seen (``read_committed``); messages without a value (tombstones)
+    are no rows.
+
+    With ``stop_at_end`` the stream is one bounded pass, from where the source stands to the ends that the partitions had when
+    it was opened. Its order is fixed: one row of each partition in turn, by partition number, until all are exhausted. A pass
+    that is resumed from a checkpoint keeps the ends and the turn that it had, so that it gives the same rows in the same
+    order as one that was never interrupted; new messages are for the next pass.
+
+    Without ``stop_at_end`` the stream never ends (but see `stop`) and gives rows as they arrive. Rows of one partition keep their
+    order; how partitions mix depends on the moment, so a stream that must be reproducible has one partition. Partitions
+    that are added to the topic are picked up within a minute. A broker that goes away is waited for.
+
+    Memory is bounded by the number of partitions: each holds at most 2 MiB of fetched data and 2000 messages.
+
+    Parameters
+    ----------
+    bootstrap
+        ``host:port`` of a broker, or several with commas between them.
+    topic
+        Name of the topic, which must exist.
+    codec
+        Reads a row from a message, such as `JSONCodec` or `Float32Codec`.
+    stop_at_end
+        Read one bounded pass instead of an endless stream.
+    bad_messages
+        What becomes of a message that the codec cannot read: ``"raise"`` ends the stream with an error that names it,
+        ``"skip"`` logs it as a warning and goes on.
+    client
+        Further options of kafka-python's clients: ``api_version``, ``security_protocol``, ``ssl_...`` and ``sasl_...``.
+
+    Raises
+    ------
+    BrokerUnreachableError
+        No broker answers at ``bootstrap``; known after 10 seconds at most.
+    StreamError
+        The topic does not exist or may not be read. While iterating also: a message that cannot be read, messages that
+        retention removed before they were read, a topic that was deleted or replaced.
+
+    Examples
+    --------
+    >>> from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish
+    >>> codec = JSONCodec(label="y")
+    >>> with EmbeddedBroker() as broker:
+    ...     _ = publish([Row({"x": 1.5}, 0), Row({"x": 2.5}, 1)], broker.bootstrap, "rows", codec, client=broker.client)
+    ...     source = KafkaSource(broker.bootstrap, "rows", codec, stop_at_end=True, client=broker.client)
+    ...     sorted(row.x["x"] for row in source)
+    ...     source.close()
+    [1.5, 2.5]
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        codec: Codec,
+        *,
+        stop_at_end: bool = False,
+        bad_messages: Literal["raise", "skip"] = "raise",
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        if bad_messages not in ("raise", "skip"):
+            raise ValueError(f"bad_messages must be 'raise' or 'skip', got {bad_messages!r}")
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._codec = codec
+        self._stop_at_end = stop_at_end
+        self._skip_bad = bad_messages == "skip"
+        self._client = dict(client or {})
+        self._stopping = threading.Event()
+        description = describe_topic(bootstrap, topic, self._client)
+        self._topic_id = description.topic_id
+        try:
+            self._consumer = KafkaConsumer(
+                bootstrap_servers=bootstrap.split(","),
+                bootstrap_timeout_ms=1000 * CONNECT_SECONDS,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                isolation_level="read_committed",
+                allow_auto_create_topics=False,
+                max_poll_records=PREFETCH,
+                fetch_max_bytes=16 << 20,
+                **self._client,
+            )
+        except KafkaError as error:
+            raise BrokerUnreachableError(f"{self.name}: {error}") from error
+        try:
+            self._offsets, self._newest = self._bounds(description.partitions)
+        except BaseException:
+            self.close()
+            raise
+        # Of the bounded pass that is under way: where its partitions end, and whose turn it is.
+        self._ends = self._newest if stop_at_end else None
+        self._turn = description.partitions[0]
+
+    @property
+    def name(self) -> str:
+        """The URL of the topic."""
+        return f"kafka://{self._bootstrap}/{self._topic}"
+
+    @property
+    def position(self) -> Position:
+        """The next offset of each partition; in a bounded pass also its ends and whose turn it is.
+
+        ``{"topic": ..., "topic_id": ..., "partitions": {"0": 17, ...}, "ends": {"0": 40, ...} or None, "turn": 0}``
+        """
+        return {
+            "topic": self._topic,
+            "topic_id": self._topic_id,
+            "partitions": {str(partition): offset for partition, offset in self._offsets.items()},
+            "ends": self._ends and {str(partition): end for partition, end in self._ends.items()},
+            "turn": self._turn,
+        }
+
+    def seek(self, position: Position) -> None:
+        """Continue after ``position``; before iteration only.
+
+        Partitions that the topic got since are read from their beginning. With ``stop_at_end``, a pass that was interrupted
+        goes on to the ends that it had; if nothing is left of it, a new one begins.
+
+        Raises
+        ------
+        StreamError
+            The position is of another topic, of an earlier topic of this name, or of messages that the topic no longer holds.
+        """
+        self._check_topic(position)
+        offsets = {int(partition): int(offset) for partition, offset in position["partitions"].items()}
+        if gone := sorted(offsets.keys() - self._offsets.keys()):
+            raise self._lost(f"it has no partition {gone[0]} any more, which the checkpoint continues")
+        beginnings, ends = self._bounds(self._offsets)
+        for partition, offset in offsets.items():
+            begin, end = beginnings[partition], ends[partition]
+            place = f"partition {partition} holds offsets {begin} to {end} and the checkpoint continues at {offset}"
+            if offset < begin:
+                raise self._lost(f"{place}: retention has removed {begin - offset} rows that were not learned yet")
+            if offset > end:
+                raise self._lost(f"{place}: the topic was cut back, or is not the one that was learned")
+        self._offsets = beginnings | offsets
+        if self._stop_at_end and position["ends"] is not None:
+            self._ends = {int(partition): int(end) for partition, end in position["ends"].items()}
+            self._turn = int(position["turn"])
+
+    def __iter__(self) -> Iterator[Row]:
+        if self._ends is None:
+            yield from self._endless()
+            return
+        began = False
+        for row in self._bounded(self._ends):
+            began = True
+            yield row
+        # A checkpoint may have been the last of its pass without knowing it: then this run is for what came since.
+        if not began and not self._stopping.is_set():
+            yield from self._bounded(self._newest)
+
+    def stop(self) -> None:
+        """End the iteration before its next row, or within a fraction of a second if it waits for one.
+
+        May be called from a signal handler or another thread. `position` stays good for going on later.
+        """
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Close the connection. The topic keeps no trace of this source."""
+        self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
+
+    def _endless(self) -> Iterator[Row]:
+        self._assign(self._offsets)
+        refresh = time.monotonic() + REFRESH_SECONDS
+        while not self._stopping.is_set():
+            if time.monotonic() >= refresh:
+                self._refresh()
+                refresh = time.monotonic() + REFRESH_SECONDS
+            for key, records in self._poll().items():
+                for record in records:
+                    if self._stopping.is_set():
+                        return
+                    row = self._decode(record)
+                    self._offsets[key.partition] = record.offset + 1
+                    if row is not None:
+                        yield row
+
+    def _bounded(self, ends: dict[int, int]) -> Iterator[Row]:
+        buffers: dict[int, deque[Any]] = {partition: deque() for partition in ends}
+        order = sorted(ends)
+        first = order.index(self._turn) if self._turn in ends else 0
+        waiting = deque(order[first:] + order[:first])
+        self._ends = ends
+        self._assign(ends)
+        while waiting:
+            partition = waiting[0]
+            row, offset = None, 0
+            while row is None and self._fill(partition, buffers, ends):
+                record = buffers[partition].popleft()
+                row, offset = self._decode(record), record.offset
+            if self._stopping.is_set():
+                return
+            if row is None:
+                waiting.popleft()
+                continue
+            waiting.rotate(-1)
+            # The offset never runs ahead of the rows (over tombstones, markers of transactions): when these arrive depends on
+            # the moment, and equal rows must leave equal positions.
+            self._offsets[partition], self._turn = offset + 1, waiting[0]
+            yield row
+        self._offsets |= ends
+        self._ends = None
+        self._turn = order[0]
+
+    def _fill(self, partition: int, buffers: dict[int, deque[Any]], ends: dict[int, int]) -> bool:
+        """Wait until the partition has a message in its buffer. False: it is exhausted, or the source was stopped."""
+        progress, deadline = None, time.monotonic() + STALL_SECONDS
+        while not buffers[partition]:
+            reached = {p: self._consumer.position(TopicPartition(self._topic, p), timeout_ms=POLL_MS) for p in buffers}
+            if self._stopping.is_set() or reached[partition] >= ends[partition]:
+                return False
+            if reached != progress:
+                progress, deadline = reached, time.monotonic() + STALL_SECONDS
+            elif time.monotonic() > deadline:
+                raise StreamError(
+                    f"{self.name}: partition {partition} gave nothing for {STALL_SECONDS:g} s at offset {reached[partition]}, "
+                    f"and ends at {ends[partition]}. Check the broker, then start again from the checkpoint."
+                )
+            for p, buffer in buffers.items():
+                full = len(buffer) >= PREFETCH or reached[p] >= ends[p]
+                (self._consumer.pause if full else self._consumer.resume)(TopicPartition(self._topic, p))
+            for key, records in self._poll().items():
+                end = ends[key.partition]
+                buffers[key.partition].extend(record for record in records if record.offset < end)
+        return not self._stopping.is_set()
+
+    def _poll(self) -> dict[Any, list[Any]]:
+        try:
+            messages: dict[Any, list[Any]] = self._consumer.poll(POLL_MS)
+        except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
+            raise self._lost(f"retention has removed rows that were not learned yet ({error})") from error
+        except LogTruncationError as error:
+            raise self._lost(f"it was cut back, or deleted and created again ({error})") from error
+        except KafkaError as error:
+            raise StreamError(f"{self.name}: cannot be read: {error}") from error
+        return messages
+
+    def _decode(self, record: Any) -> Row | None:
+        if record.value is None:
+            return None
+        try:
+            return self._codec.decode(record.value)
+        except ValueError as error:
+            place = f"{self.name}: message at partition {record.partition}, offset {record.offset}: {error}"
+            if not self._skip_bad:
+                raise StreamError(
+                    f"{place}. Correct what writes it, or the codec; to pass over such messages, choose bad_messages=skip."
+                ) from error
+            logger.warning("%s; skipped", place)
+            return None
+
+    def _assign(self, partitions: Iterable[int]) -> None:
+        keys = [TopicPartition(self._topic, partition) for partition in partitions]
+        self._consumer.assign(keys)
+        for key in keys:
+            self._consumer.seek(key, self._offsets[key.partition])
+
+    def _bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """First and next offset of each partition."""
+        keys = [TopicPartition(self._topic, partition) for partition in sorted(partitions)]
+        try:
+            beginnings = self._consumer.beginning_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
+            ends = self._consumer.end_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
+        except KafkaError as error:
+            raise StreamError(f"{self.name}: its offsets cannot be had: {error}. Check the broker and its log.") from error
+        return {key.partition: beginnings[key] for key in keys}, {key.partition: ends[key] for key in keys}
+
+    def _refresh(self) -> None:
+        try:
+            description = describe_topic(self._bootstrap, self._topic, self._client)
+        except BrokerUnreachableError as error:
+            logger.warning("%s: %s The stream goes on when it is back.", self.name, error)
+            return
+        if description.topic_id != self._topic_id:
+            raise self._lost("it was deleted and created again while it was read")
+        if added := tuple(p for p in description.partitions if p not in self._offsets):
+            self._offsets |= self._bounds(added)[0]
+            self._assign(self._offsets)
+
+    def _check_topic(self, position: Position) -> None:
+        if not {"topic", "topic_id", "partitions", "ends", "turn"} <= position.keys():
+            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give the stream that it is of.")
+        if position["topic"] != self._topic:
+            raise StreamError(
+                f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, or another checkpoint folder."
+            )
+        if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
+            raise self._lost("it was deleted and created again since the checkpoint")
+
+    def _lost(self, reason: str) -> StreamError:
+        return StreamError(
+            f"{self.name}: {reason}. To learn what the topic holds now, start with another checkpoint folder or remove this one."
+        )

@@ -1,0 +1,125 @@
+"""Sources and sinks by URL, as the command line names them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, NamedTuple, cast
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from streamsvm.runtime.endpoints import StreamError
+from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
+from streamsvm_kafka.sink import KafkaSink
+from streamsvm_kafka.source import KafkaSource
+
+__all__ = ["open_sink", "open_source"]
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
+_SOURCE_FORM = "kafka://host:port/topic?codec=json or kafka://host:port/topic?codec=float32&features=22"
+_SINK_FORM = "kafka://host:port/topic"
+
+
+class _Address(NamedTuple):
+    bootstrap: str
+    topic: str
+    parameters: dict[str, str]
+    client: dict[str, Any]
+
+
+def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSource:
+    """Open ``kafka://host:port/topic`` to read rows.
+
+    Parameters
+    ----------
+    url
+        Several brokers have commas between them. Parameters after ``?``, joined by ``&``:
+        ``codec``: ``json`` (the default; one object a message) or ``float32`` (packed, see `Float32Codec`);
+        ``features``: number of features of a packed row; ``bad_messages``: ``raise`` (the default) or ``skip``;
+        ``api_version``: of a broker that cannot be asked for it, such as ``2.3``.
+    label
+        Name of the JSON field that holds the label. A packed row has its label in its last place, whatever its name.
+    stop_at_end
+        End where the topic ended when it was opened.
+
+    Raises
+    ------
+    StreamError
+        The URL has a mistake (the text shows the right form), or see `KafkaSource`.
+
+    Examples
+    --------
+    >>> open_source("kafka://localhost:9092/rows?codec=float32", label=None, stop_at_end=True)
+    Traceback (most recent call last):
+        ...
+    streamsvm.runtime.endpoints.StreamError: kafka://localhost:9092/rows?codec=float32: codec=float32 needs the number...
+    """
+    address = _parse(url, ("codec", "features", "bad_messages"), _SOURCE_FORM)
+    bad_messages = address.parameters.get("bad_messages", "raise")
+    if bad_messages not in ("raise", "skip"):
+        raise _mistake(url, f"bad_messages={bad_messages} is neither raise nor skip", _SOURCE_FORM)
+    return KafkaSource(
+        address.bootstrap,
+        address.topic,
+        _codec(url, address.parameters, label),
+        stop_at_end=stop_at_end,
+        bad_messages=cast(Literal["raise", "skip"], bad_messages),
+        client=address.client,
+    )
+
+
+def open_sink(url: str) -> KafkaSink:
+    """Open ``kafka://host:port/topic`` to write predictions.
+
+    Parameters
+    ----------
+    url
+        As for `open_source`, with ``api_version`` as its only parameter.
+
+    Raises
+    ------
+    StreamError
+        The URL has a mistake (the text shows the right form), or see `KafkaSink`.
+    """
+    address = _parse(url, (), _SINK_FORM)
+    return KafkaSink(address.bootstrap, address.topic, client=address.client)
+
+
+def _codec(url: str, parameters: dict[str, str], label: str | None) -> Codec:
+    kind, features = parameters.get("codec", "json"), parameters.get("features")
+    if kind == "json" and features is None:
+        return JSONCodec(label)
+    if kind == "json":
+        raise _mistake(url, "features belongs to codec=float32; JSON rows name theirs", _SOURCE_FORM)
+    if kind != "float32":
+        raise _mistake(url, f"codec={kind} is neither json nor float32", _SOURCE_FORM)
+    if features is None or not features.isdecimal():
+        raise _mistake(url, "codec=float32 needs the number of features of a row, such as features=22", _SOURCE_FORM)
+    try:
+        return Float32Codec(int(features))
+    except ValueError as error:
+        raise _mistake(url, str(error), _SOURCE_FORM) from error
+
+
+def _parse(url: str, known: tuple[str, ...], form: str) -> _Address:
+    parts = urlsplit(url)
+    topic = unquote(parts.path).strip("/")
+    if parts.scheme != "kafka" or not parts.netloc or not topic or "/" in topic:
+        raise _mistake(url, "not the address of a topic", form)
+    if "@" in parts.netloc:
+        # Not quoted back: it holds a password.
+        raise StreamError(f"a Kafka URL takes no user or password. Expected {form}")
+    for address in parts.netloc.split(","):
+        if not _ADDRESS.fullmatch(address):
+            raise _mistake(url, f"{address!r} is not host:port", form)
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    version = parameters.pop("api_version", None)
+    if version is not None and not re.fullmatch(r"[0-9]+(\.[0-9]+)+", version):
+        raise _mistake(url, f"api_version={version} is not a version such as 2.3", form)
+    if unknown := sorted(parameters.keys() - set(known)):
+        names = ", ".join((*known, "api_version"))
+        raise _mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}", form)
+    client = {} if version is None else {"api_version": tuple(map(int, version.split(".")))}
+    return _Address(parts.netloc, topic, parameters, client)
+
+
+def _mistake(url: str, reason: str, form: str) -> StreamError:
+    return StreamError(f"{url}: {reason}. Expected {form}")
