@@ -61,12 +61,15 @@ def show_shuffles(args: argparse.Namespace, results: dict[str, Any]) -> None:
             verdict = f"{'yes' if ours['mean'] >= mean and ours['std'] < std else 'NO'} (>= {mean}, < {std})"
         elif label != name:
             change = outputs["change"]
-            verdict = f"{'yes' if abs(change['mean']) < 0.1 else 'NO'} ({change['mean']:+.3f} ± {change['standard error']:.3f}, < 0.1)"
+            verdict = (
+                f"{'yes' if abs(change['mean']) < 0.1 else 'NO'} ({change['mean']:+.3f} ± {change['standard error']:.3f}, < 0.1)"
+            )
         cells = [
             f"{outputs[o]['mean']:.2f} ± {outputs[o]['std']:.2f} / {outputs[o]['min']:.2f}" for o in ("auto", "last", "average")
         ]
         rows.append((label, *cells, verdict))
-    title = f"One pass, B = {BUDGET}, {args.shuffles} shuffles ({args.moved_shuffles} where features are moved): test accuracy %, mean ± std / min"
+    counts = f"{args.shuffles} shuffles ({max(args.shuffles, args.moved_shuffles)} where features are moved)"
+    title = f"One pass, B = {BUDGET}, {counts}: test accuracy %, mean ± std / min"
     show(title, ("set", "default", "last iterate", "average", "met"), rows)
 
 
@@ -93,7 +96,9 @@ def drifting(args: argparse.Namespace) -> dict[str, Any]:
     for schedule in args.schedules:
         for l2 in args.l2:
             scaler = preprocessing.StandardScaler()
-            ours = BSGDClassifier(BUDGET, gamma=args.gamma or "scale", l2=l2, learning_rate=schedule, eta0=args.eta0, max_features=16, seed=0)
+            ours = BSGDClassifier(
+                BUDGET, gamma=args.gamma or "scale", l2=l2, learning_rate=schedule, eta0=args.eta0, max_features=16, seed=0
+            )
             outputs = {
                 "auto": np.zeros(len(labels), bool),
                 "last": np.zeros(len(labels), bool),

@@ -56,7 +56,7 @@ def model_of(split: Split) -> BSGDClassifier:
     return BSGDClassifier(BUDGET, gamma=setting.gamma, l2=setting.l2(n), max_features=features, seed=0)
 
 
-# One row at a time ----------------------------------------------------------------------------------------------------------------
+# One row at a time ----------------------------------------------------------------------------------------------------
 
 
 def predict_and_learn(model: Any, rows: list[Row]) -> float:
@@ -102,7 +102,7 @@ def dict_frame(rows: list[Row]) -> Any:
     return pd.DataFrame([x for x, _ in rows]).astype(np.float32)
 
 
-# Many rows ------------------------------------------------------------------------------------------------------------------------
+# Many rows ------------------------------------------------------------------------------------------------------------
 
 
 def numpy_margins(S: np.ndarray, a: np.ndarray, gamma: float) -> dict[str, Callable[[np.ndarray], Any]]:
@@ -173,7 +173,7 @@ def against_numpy(split: Split, repeats: int, n: int = 10_000) -> dict[str, Any]
     return {"learn_many": summary(learn), "numpy": ways_summary}
 
 
-# Start-up and memory --------------------------------------------------------------------------------------------------------------
+# Start-up and memory ----------------------------------------------------------------------
 
 
 def start_up(repeats: int) -> dict[str, Any]:

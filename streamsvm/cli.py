@@ -193,12 +193,17 @@ def _parse_value(text: str) -> Any:
     from streamsvm import Merge, Projection, Removal
 
     strategies = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
-    with contextlib.suppress(ValueError, SyntaxError):
+    try:
         node = ast.parse(text, mode="eval").body
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in strategies and not node.keywords:
-            return strategies[node.func.id](*map(ast.literal_eval, node.args))
-        return ast.literal_eval(node)
-    return text
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in strategies):
+            return ast.literal_eval(node)
+        arguments = [ast.literal_eval(argument) for argument in node.args]
+    except (ValueError, SyntaxError):
+        return text
+    try:
+        return strategies[node.func.id](*arguments)
+    except (TypeError, ValueError) as error:
+        raise _UsageError(str(error)) from None
 
 
 def _make_metric(name: str) -> Any:
@@ -340,7 +345,7 @@ def _predict(arguments: argparse.Namespace) -> int:
                 try:
                     probability = max(model.predict_proba_one(x).values(), default=None)
                     sink.write(Prediction(rows, model.predict_one(x), y, probability))
-                except ValueError as error:
+                except (ValueError, TypeError) as error:
                     raise StreamError(f"{source.name}, row {rows + 1:,}: {error}") from error
                 rows += 1
                 if stopped:

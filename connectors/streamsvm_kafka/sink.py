@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
-from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from kafka import KafkaProducer
 from streamsvm.runtime.endpoints import Position, Prediction, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, reach

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
+from kafka import KafkaConsumer, TopicPartition
 from streamsvm.runtime.endpoints import Position, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_topic
@@ -163,18 +163,18 @@ class KafkaSource:
         offsets = {int(partition): int(offset) for partition, offset in position["partitions"].items()}
         if gone := sorted(offsets.keys() - self._offsets.keys()):
             raise self._lost(f"it has no partition {gone[0]} any more, which the checkpoint continues")
+        pass_ends = {int(partition): int(end) for partition, end in (position["ends"] or {}).items()}
         beginnings, ends = self._bounds(self._offsets)
         for partition, offset in offsets.items():
-            begin, end = beginnings[partition], ends[partition]
-            place = f"partition {partition} holds offsets {begin} to {end} and the checkpoint continues at {offset}"
+            begin, end, known = beginnings[partition], ends[partition], max(offset, pass_ends.get(partition, 0))
+            place = f"partition {partition} holds offsets {begin} to {end}, the checkpoint"
             if offset < begin:
-                raise self._lost(f"{place}: retention has removed {begin - offset} rows that were not learned yet")
-            if offset > end:
-                raise self._lost(f"{place}: the topic was cut back, or is not the one that was learned")
+                raise self._lost(f"{place} goes on at {offset}: retention has removed {begin - offset} unread messages")
+            if known > end:
+                raise self._lost(f"{place} knows of {known}: the topic was cut back, or is not the one that was learned")
         self._offsets = beginnings | offsets
-        if self._stop_at_end and position["ends"] is not None:
-            self._ends = {int(partition): int(end) for partition, end in position["ends"].items()}
-            self._turn = int(position["turn"])
+        if self._stop_at_end and pass_ends:
+            self._ends, self._turn = pass_ends, int(position["turn"])
 
     def __iter__(self) -> Iterator[Row]:
         if self._ends is None:
@@ -268,7 +268,7 @@ class KafkaSource:
         try:
             messages: dict[Any, list[Any]] = self._consumer.poll(POLL_MS)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
-            raise self._lost(f"retention has removed rows that were not learned yet ({error})") from error
+            raise self._lost(f"retention has removed unread messages ({error})") from error
         except LogTruncationError as error:
             raise self._lost(f"it was cut back, or deleted and created again ({error})") from error
         except KafkaError as error:

@@ -113,7 +113,8 @@ class LearningLoop:
             raise ValueError(f"checkpoint_every and window must be at least 1, not {checkpoint_every} and {window}")
         self.source, self.model, self.sink = source, model, sink
         self.metric = metric if metric is not None else metrics.Accuracy()  # type: ignore[no-untyped-call]
-        self.windowed: Any = utils.Rolling(self.metric.clone(), window_size=window)
+        own = {name: value for name, value in self.metric._get_params().items() if name != "cm"}  # not its confusion matrix
+        self.windowed: Any = utils.Rolling(type(self.metric), window_size=window, **own)
         self.rows = self.learned = 0
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
         self._saved = -1
@@ -192,7 +193,7 @@ class LearningLoop:
                     windowed.update(y, predicted)
                     model.learn_one(x, y)
                     self.learned += 1
-            except ValueError as error:
+            except (ValueError, TypeError) as error:  # of the learner, or of a transformer before it
                 raise StreamError(f"{self.source.name}, row {self.rows + 1:,}: {error}") from error
             self.rows += 1
             if self._checkpoints is not None and self.rows % self._every == 0:

@@ -123,8 +123,9 @@ class TextSource:
             )
         self._ahead = self._head  # the header of a table is in it, or follows it
         self._begin()
-        self._skip_to(offset)
-        self._offset, self._line, self._rows = offset, line, rows
+        if offset > self._offset:  # else it is the position before the first row
+            self._skip_to(offset)
+            self._offset, self._line, self._rows = offset, line, rows
 
     def stop(self) -> None:
         """Nothing to do: a file does not wait."""
@@ -147,21 +148,22 @@ class TextSource:
             self._head += part
 
     def _skip_to(self, offset: int) -> None:
+        beyond = max(offset, len(self._head))  # what is left of the beginning in memory comes first
         if self._file.seekable():
-            reached = self._file.seek(offset)  # gzip stops at its end, a plain file goes on beyond
+            reached = self._file.seek(beyond)  # gzip stops at its end, a plain file goes on beyond
             if not self.name.endswith(".gz"):
                 reached = min(reached, self._file.seek(0, os.SEEK_END))
-                self._file.seek(offset)
+                self._file.seek(beyond)
         else:
             reached = max(len(self._head), self._offset)  # what was read: the head, and a header longer than that
-            while reached < offset and (part := self._file.read(min(offset - reached, 2**20))):
+            while reached < beyond and (part := self._file.read(min(beyond - reached, 2**20))):
                 reached += len(part)
         if reached < offset:
             raise StreamError(
                 f"{self.name} ends at byte {reached:,}, before byte {offset:,} where the checkpoint stands: "
                 "it was cut off, or it is another stream"
             )
-        self._ahead = b""
+        self._ahead = self._head[offset:]
 
     def _read_line(self) -> bytes:
         if self._ahead is None:  # the first read: through the head, so that positions can be told apart

@@ -1,0 +1,308 @@
+"""What only a real Apache Kafka shows: transactions, retention, topics that come and go, brokers that go away."""
+
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from kafka import KafkaProducer
+from streamsvm.runtime.endpoints import Prediction, Row, StreamError
+from streamsvm_kafka import BrokerUnreachableError, Float32Codec, JSONCodec, KafkaSink, KafkaSource, connection, publish, source
+
+pytestmark = pytest.mark.broker
+
+JSON = JSONCodec("y")
+
+
+def rows_of(numbers):
+    return [Row({"i": i}, i % 2) for i in numbers]
+
+
+@pytest.fixture
+def open_source(bootstrap):
+    sources = []
+
+    def open_(topic, codec=JSON, **options):
+        sources.append(KafkaSource(bootstrap, topic, codec, **{"stop_at_end": True, **options}))
+        return sources[-1]
+
+    yield open_
+    for opened in sources:
+        opened.close()
+
+
+@pytest.fixture
+def producer(bootstrap):
+    client = KafkaProducer(bootstrap_servers=bootstrap)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("codec", "rows"),
+    [
+        (JSON, [Row({"a": i / 8, "b": f"word {i}"}, i % 3 or None) for i in range(5000)]),
+        (
+            Float32Codec(22),
+            [Row(dict(enumerate(x)), i % 2) for i, x in enumerate(np.random.default_rng(0).random((5000, 22), "f4").tolist())],
+        ),
+    ],
+    ids=["json", "float32"],
+)
+def test_rows_come_back(bootstrap, new_topic, open_source, codec, rows):
+    topic = new_topic()
+    assert publish(rows, bootstrap, topic, codec) == len(rows)
+    assert list(open_source(topic, codec)) == rows
+
+
+def test_empty_topic(new_topic, open_source):
+    assert list(open_source(new_topic(partitions=2))) == []
+
+
+@pytest.mark.parametrize("prefetch", [1, 7, 1000])
+def test_partitions_of_unequal_length_take_turns(bootstrap, new_topic, open_source, monkeypatch, prefetch):
+    monkeypatch.setattr(source, "PREFETCH", prefetch)
+    topic, lengths = new_topic(partitions=4), (3000, 0, 10, 1700)
+    for partition, length in enumerate(lengths):
+        publish(rows_of(range(10_000 * partition, 10_000 * partition + length)), bootstrap, topic, JSON, partition=partition)
+    turns = itertools.zip_longest(*(range(10_000 * p, 10_000 * p + length) for p, length in enumerate(lengths)))
+    expected = rows_of(i for turn in turns for i in turn if i is not None)
+    assert list(open_source(topic)) == expected
+    opened = open_source(topic)
+    read = []
+    for rows in (1, 2, 3, 5, 9, 500, 3000, 10_000):
+        read += itertools.islice(opened, rows)
+        position = opened.position
+        opened = open_source(topic)
+        opened.seek(position)
+    assert read == expected
+
+
+def test_pass_ends_where_the_topic_ended_when_it_was_opened(bootstrap, new_topic, open_source):
+    topic = new_topic(partitions=2)
+    for partition in range(2):
+        publish(rows_of(range(500)), bootstrap, topic, JSON, partition=partition)
+    first = open_source(topic)
+    iterator = iter(first)
+    read = list(itertools.islice(iterator, 300))
+    publish(rows_of(range(1000, 1100)), bootstrap, topic, JSON, partition=0)
+    resumed = open_source(topic)
+    resumed.seek(first.position)
+    rest = list(resumed)
+    assert rest == list(iterator)
+    assert len(read) + len(rest) == 1000
+    new = open_source(topic)
+    new.seek(resumed.position)
+    assert list(new) == rows_of(range(1000, 1100))
+
+
+def test_aborted_and_open_transactions_are_not_rows(bootstrap, new_topic, open_source):
+    topic = new_topic()
+    with KafkaProducer(bootstrap_servers=bootstrap, transactional_id=topic) as transactional:
+        transactional.init_transactions()
+        for number in range(6):
+            transactional.begin_transaction()
+            for i in range(10):
+                transactional.send(topic, JSON.encode(Row({"i": 10 * number + i}, 0)))
+            transactional.flush()
+            if number < 5:
+                (transactional.abort_transaction if number % 2 else transactional.commit_transaction)()
+        expected = [*range(10), *range(20, 30), *range(40, 50)]
+        assert [row.x["i"] for row in open_source(topic)] == expected
+        for rows in (5, 10, 15, 20, 29):
+            first, second = open_source(topic), open_source(topic)
+            read = list(itertools.islice(first, rows))
+            second.seek(first.position)
+            assert [row.x["i"] for row in [*read, *second]] == expected
+        transactional.abort_transaction()
+    # The pass ends behind the last row, with markers of transactions and an aborted one to pass over.
+    assert [row.x["i"] for row in open_source(topic)] == expected
+
+
+def test_tombstones_are_not_rows(new_topic, open_source, producer):
+    topic = new_topic()
+    for i in range(20):
+        producer.send(topic, JSON.encode(Row({"i": i}, 0)) if i % 4 == 1 else None, key=b"k")
+    producer.flush()
+    opened = open_source(topic)
+    iterator = iter(opened)
+    assert next(iterator).x == {"i": 1}
+    assert opened.position["partitions"] == {"0": 2}
+    assert [row.x["i"] for row in iterator] == [5, 9, 13, 17]
+    assert opened.position["partitions"] == {"0": 20}
+
+
+def test_malformed_message_is_named(new_topic, open_source, producer, caplog):
+    topic = new_topic(partitions=2)
+    for value in (b'{"i": 0}', b'{"i": 1', b"[]", b'{"i": 3}'):
+        producer.send(topic, value, partition=1)
+    producer.flush()
+    opened = open_source(topic)
+    iterator = iter(opened)
+    assert next(iterator) == Row({"i": 0})
+    with pytest.raises(StreamError, match=rf"/{topic}: message at partition 1, offset 1: not JSON.*bad_messages=skip"):
+        next(iterator)
+    assert opened.position["partitions"] == {"0": 0, "1": 1}
+    lenient = open_source(topic, bad_messages="skip")
+    lenient.seek(opened.position)
+    assert list(lenient) == [Row({"i": 3})]
+    assert [record.message().split(": ", 2)[1] for record in caplog.records if record.name == "streamsvm_kafka.source"] == [
+        "message at partition 1, offset 1",
+        "message at partition 1, offset 2",
+    ]
+
+
+def test_message_of_another_length_is_named(new_topic, open_source, producer):
+    topic = new_topic()
+    producer.send(topic, bytes(13))
+    producer.flush()
+    with pytest.raises(StreamError, match="partition 0, offset 0: 13 bytes; 2 features and a label as float32 take 12"):
+        next(iter(open_source(topic, Float32Codec(2))))
+
+
+def test_message_larger_than_a_fetch_is_passed_over(new_topic, open_source, bootstrap):
+    topic = new_topic(**{"max.message.bytes": str(8 << 20)})
+    with KafkaProducer(bootstrap_servers=bootstrap, max_request_size=8 << 20) as large:
+        for value in (b'{"i": 0}', b'{"i": "%s"}' % (b"x" * (4 << 20)), b'{"i": 2}'):
+            large.send(topic, value)
+    assert [row.x["i"] for row in open_source(topic, bad_messages="skip")] == [0, 2]
+
+
+def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin):
+    topic = new_topic()
+    publish(rows_of(range(100)), bootstrap, topic, JSON)
+    opened = open_source(topic)
+    list(itertools.islice(opened, 10))
+    key = source.TopicPartition(topic, 0)
+    admin.delete_records({key: 10})
+    at_the_edge = open_source(topic)
+    at_the_edge.seek(opened.position)
+    assert list(at_the_edge) == rows_of(range(10, 100))
+    admin.delete_records({key: 25})
+    message = (
+        f"kafka://{bootstrap}/{topic}: partition 0 holds offsets 25 to 100, the checkpoint goes on at 10: "
+        "retention has removed 15 unread messages. To learn what the topic holds now, start with another checkpoint folder"
+    )
+    with pytest.raises(StreamError) as error:
+        open_source(topic).seek(opened.position)
+    assert str(error.value).startswith(message)
+    assert list(open_source(topic)) == rows_of(range(25, 100))
+
+
+def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, open_source, admin):
+    topic = new_topic()
+    publish(rows_of(range(100)), bootstrap, topic, JSON)
+    opened = open_source(topic)
+    admin.delete_records({source.TopicPartition(topic, 0): 25})
+    with pytest.raises(StreamError, match="retention has removed unread messages"):
+        list(opened)
+
+
+def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
+    topic, other = new_topic(), new_topic()
+    for name in (topic, other):
+        publish(rows_of(range(10)), bootstrap, name, JSON)
+    position = open_source(other).position | {"topic": topic}
+    with pytest.raises(StreamError, match="it was deleted and created again since the checkpoint"):
+        open_source(topic).seek(position)
+
+
+def test_missing_topic(bootstrap, new_topic):
+    topic = new_topic()
+    with pytest.raises(StreamError, match=rf"there is no topic '{topic}s' on {bootstrap}; did you mean '{topic}'"):
+        KafkaSource(bootstrap, f"{topic}s", JSON)
+    with pytest.raises(StreamError, match="topic 'no topic' on .* cannot be used: InvalidTopicError"):
+        KafkaSource(bootstrap, "no topic", JSON)
+
+
+def test_sink_without_its_topic(bootstrap):
+    with pytest.raises(StreamError, match="/streamsvm-test-missing: the topic does not exist and the broker does not create it"):
+        KafkaSink(bootstrap, "streamsvm-test-missing")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # kafka-python leaves the socket open
+def test_something_else_answers(monkeypatch):
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
+    with connection.socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(BrokerUnreachableError, match=f"{address} takes connections but does not answer as a Kafka broker"):
+            KafkaSource(address, "rows", JSON)
+
+
+def test_partition_that_gives_nothing(new_topic, open_source, bootstrap, monkeypatch):
+    monkeypatch.setattr(source, "STALL_SECONDS", 0.3)
+    topic = new_topic()
+    publish(rows_of(range(10)), bootstrap, topic, JSON)
+    opened = open_source(topic)
+    monkeypatch.setattr(opened._consumer, "poll", lambda timeout: {})
+    with pytest.raises(StreamError, match="partition 0 gave nothing for 0.3 s at offset 0, and ends at 10. Check the broker"):
+        list(opened)
+
+
+def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source, admin, monkeypatch):
+    monkeypatch.setattr(source, "REFRESH_SECONDS", 0.1)
+    topic = new_topic()
+    publish(rows_of(range(10)), bootstrap, topic, JSON)
+    opened = open_source(topic, stop_at_end=False)
+    iterator = iter(opened)
+    assert list(itertools.islice(iterator, 10)) == rows_of(range(10))
+    admin.create_partitions({topic: 3})
+    # The broker tells of the partitions a moment after it has taken the request.
+    while len(connection.describe_topic(bootstrap, topic, {}).partitions) < 3:
+        time.sleep(0.05)
+    publish(rows_of(range(10, 20)), bootstrap, topic, JSON, partition=2)
+    publish(rows_of(range(20, 30)), bootstrap, topic, JSON, partition=0)
+    assert sorted(row.x["i"] for row in itertools.islice(iterator, 20)) == list(range(10, 30))
+    assert opened.position["partitions"] == {"0": 20, "1": 0, "2": 10}
+
+
+def test_endless_stream_of_a_topic_that_goes_away(bootstrap, new_topic, open_source, admin, monkeypatch):
+    monkeypatch.setattr(source, "REFRESH_SECONDS", 0.1)
+    topic = new_topic()
+    opened = open_source(topic, stop_at_end=False)
+    admin.delete_topics([topic])
+    with pytest.raises(StreamError, match=topic):
+        next(iter(opened))
+
+
+def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, monkeypatch, caplog):
+    monkeypatch.setattr(source, "REFRESH_SECONDS", 0.0)
+    topic = new_topic()
+    opened = open_source(topic, stop_at_end=False)
+    monkeypatch.setattr(opened, "_bootstrap", "127.0.0.1:1")
+    feeder = threading.Timer(0.5, publish, (rows_of([1]), bootstrap, topic, JSON))
+    feeder.start()
+    assert next(iter(opened)) == Row({"i": 1}, 1)
+    feeder.join()
+    assert "no Kafka broker at 127.0.0.1:1 (Connection refused)" in caplog.text
+    assert "goes on when it is back" in caplog.text
+
+
+def test_predictions_come_back(bootstrap, new_topic, open_source, monkeypatch):
+    topic = new_topic(partitions=3)
+    sink = KafkaSink(bootstrap, topic)
+    predictions = [Prediction(i, i % 3, i % 2, i / 1000) for i in range(1000)]
+    for prediction in predictions[:600]:
+        sink.write(prediction)
+    assert sink.flush() == {"topic": topic}
+    sink.close()
+    resumed = KafkaSink(bootstrap, topic)
+    resumed.seek({"topic": topic})
+    for prediction in predictions[500:]:
+        resumed.write(prediction)
+    resumed.flush()
+    resumed.close()
+    found = [row.x for row in open_source(topic, JSONCodec(None))]
+    assert len(found) == 1100
+    assert {fields["row"]: Prediction(**fields) for fields in found} == dict(enumerate(predictions))
+
+
+def test_prediction_that_the_topic_refuses(bootstrap, new_topic):
+    topic = new_topic(**{"max.message.bytes": "200"})
+    sink = KafkaSink(bootstrap, topic)
+    sink.write(Prediction(0, "x" * 500, None, None))
+    with pytest.raises(StreamError, match="a message was not delivered: .*MessageSizeTooLarge"):
+        sink.flush()
+    sink.close()

@@ -1,0 +1,146 @@
+"""What holds on the embedded broker too, so that it is tested on machines without Java."""
+
+import itertools
+import threading
+
+import pytest
+
+from streamsvm.runtime.endpoints import Prediction, Row, Sink, Source, StreamError
+from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, publish
+
+CODEC = JSONCodec("y")
+ROWS = [Row({"i": i}, i % 2) for i in range(100)]
+
+
+@pytest.fixture
+def open_topic(embedded):
+    """Opens the embedded broker's topic "rows", which holds ROWS dealt to three of its four partitions."""
+    for partition in range(3):
+        publish(ROWS[partition::3], embedded.bootstrap, "rows", CODEC, partition=partition, client=embedded.client)
+    sources = []
+
+    def open_(**options):
+        sources.append(
+            KafkaSource(embedded.bootstrap, "rows", CODEC, **{"stop_at_end": True, "client": embedded.client, **options})
+        )
+        return sources[-1]
+
+    yield open_
+    for source in sources:
+        source.close()
+
+
+def test_protocols(embedded, open_topic):
+    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    assert isinstance(sink, Sink)
+    assert isinstance(open_topic(), Source)
+    sink.close()
+
+
+def test_partitions_take_turns(open_topic):
+    assert list(open_topic()) == ROWS
+
+
+@pytest.mark.parametrize("rows", [1, 2, 50, 99, 100])
+def test_resumed_pass_is_the_same(open_topic, rows):
+    source = open_topic()
+    iterator = iter(source)
+    read = list(itertools.islice(iterator, rows))
+    position = source.position
+    resumed = open_topic()
+    resumed.seek(position)
+    assert read + list(resumed) == ROWS
+    assert list(iterator) == ROWS[rows:]
+    assert resumed.position == source.position
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_complete_pass_continues_with_what_came_since(embedded, open_topic, known):
+    source = open_topic()
+    list(source)
+    # A checkpoint may be the last of its pass without saying so: it was written at the last row, before the end was seen.
+    position = source.position if known else source.position | {"ends": source.position["partitions"]}
+    opened_before = open_topic()
+    opened_before.seek(position)
+    publish([Row({"i": -1}, 1)], embedded.bootstrap, "rows", CODEC, partition=3, client=embedded.client)
+    assert list(opened_before) == []
+    opened_after = open_topic()
+    opened_after.seek(position)
+    assert list(opened_after) == [Row({"i": -1}, 1)]
+
+
+def test_endless_stream_stops_when_told(open_topic):
+    source = open_topic(stop_at_end=False)
+    rows = []
+
+    def read():
+        rows.extend(source)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while len(rows) < len(ROWS) and reader.is_alive():
+        reader.join(0.01)
+    source.stop()
+    reader.join()
+    assert sorted(row.x["i"] for row in rows) == list(range(100))
+    assert source.position["partitions"] == {"0": 34, "1": 33, "2": 33, "3": 0}
+    assert source.position["ends"] is None
+
+
+def test_stop_in_a_pass_keeps_the_position(open_topic):
+    source = open_topic()
+    iterator = iter(source)
+    read = [next(iterator) for _ in range(7)]
+    source.stop()
+    assert list(iterator) == []
+    resumed = open_topic()
+    resumed.seek(source.position)
+    assert read + list(resumed) == ROWS
+
+
+def test_predictions_are_messages(embedded):
+    sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
+    sink.write(Prediction(0, 1, 0, 0.75))
+    sink.write(Prediction(1, "spam", None, None))
+    assert sink.flush() == {"topic": "out"}
+    sink.seek({"topic": "out"})
+    with pytest.raises(StreamError, match="the prediction of row 2 cannot be written as JSON"):
+        sink.write(Prediction(2, object(), None, None))
+    sink.close()
+    source = KafkaSource(embedded.bootstrap, "out", JSONCodec("y_true"), stop_at_end=True, client=embedded.client)
+    read = sorted(source, key=lambda row: row.x["row"])
+    source.close()
+    assert read == [Row({"row": 0, "y_pred": 1, "probability": 0.75}, 0), Row({"row": 1, "y_pred": "spam"}, None)]
+
+
+def test_missing_topic(embedded, open_topic):
+    with pytest.raises(StreamError, match=rf"no topic 'row' on {embedded.bootstrap}; did you mean 'rows'\? Create it"):
+        KafkaSource(embedded.bootstrap, "row", CODEC, client=embedded.client)
+
+
+def test_foreign_checkpoints(open_topic):
+    source = open_topic()
+    with pytest.raises(StreamError, match="another kind of stream"):
+        source.seek({"path": "rows.csv", "byte": 12})
+    with pytest.raises(StreamError, match="the checkpoint is of topic 'other'"):
+        source.seek(source.position | {"topic": "other"})
+    with pytest.raises(StreamError, match="it has no partition 9 any more"):
+        source.seek(source.position | {"partitions": {"9": 0}})
+    with pytest.raises(
+        StreamError, match="partition 0 holds offsets 0 to 34, the checkpoint knows of 35: the topic was cut back"
+    ):
+        source.seek(source.position | {"partitions": {"0": 35}})
+    assert list(source) == ROWS
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:9092", "127.0.0.1:1,localhost:2"])
+def test_no_broker(address):
+    for open_ in (lambda: KafkaSource(address, "rows", CODEC), lambda: KafkaSink(address, "out")):
+        with pytest.raises(BrokerUnreachableError, match="no Kafka broker at ") as error:
+            open_()
+        assert all(part in str(error.value) for part in address.split(","))
+
+
+def test_unknown_policy(embedded):
+    with pytest.raises(ValueError, match="bad_messages must be"):
+        KafkaSource(embedded.bootstrap, "rows", CODEC, bad_messages="drop", client=embedded.client)

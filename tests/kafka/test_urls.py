@@ -1,0 +1,56 @@
+import pytest
+
+from streamsvm.runtime.endpoints import Row, StreamError
+from streamsvm_kafka import Float32Codec, JSONCodec, open_sink, open_source, publish
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("kafka://host:9092", "not the address of a topic"),
+        ("kafka:///topic", "not the address of a topic"),
+        ("kafka://host:9092/a/b", "not the address of a topic"),
+        ("http://host:9092/topic", "not the address of a topic"),
+        ("kafka://host:port/topic", "'host:port' is not host:port"),
+        ("kafka://host:1,:2/topic", "':2' is not host:port"),
+        ("kafka://host/topic?codec=avro", "codec=avro is neither json nor float32"),
+        ("kafka://host/topic?codec=float32", "needs the number of features"),
+        ("kafka://host/topic?codec=float32&features=two", "needs the number of features"),
+        ("kafka://host/topic?codec=float32&features=0", "n_features must be from 1"),
+        ("kafka://host/topic?features=2", "features belongs to codec=float32"),
+        ("kafka://host/topic?bad_messages=drop", "neither raise nor skip"),
+        ("kafka://host/topic?api_version=new", "not a version"),
+        ("kafka://host/topic?group=a", "unknown parameter 'group'; there are codec, features, bad_messages, api_version"),
+    ],
+)
+def test_mistakes_in_a_source(url, reason):
+    with pytest.raises(StreamError, match=reason) as error:
+        open_source(url, label="y", stop_at_end=True)
+    assert "Expected kafka://" in str(error.value)
+
+
+def test_mistakes_in_a_sink():
+    with pytest.raises(StreamError, match="unknown parameter 'codec'; there are api_version"):
+        open_sink("kafka://host:9092/topic?codec=json")
+
+
+def test_a_password_is_not_repeated():
+    with pytest.raises(StreamError) as error:
+        open_sink("kafka://me:secret@host:9092/topic")
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("codec", "parameters", "rows"),
+    [
+        (JSONCodec("y"), {}, [Row({"a": 1.5}, "x"), Row({"a": 2.5}, None)]),
+        (Float32Codec(2), {"codec": "float32", "features": 2}, [Row({0: 1.5, 1: 2.0}, 1), Row({0: 0.0, 1: 1.0}, None)]),
+    ],
+    ids=["json", "float32"],
+)
+def test_a_topic_by_url(embedded, codec, parameters, rows):
+    publish(rows, embedded.bootstrap, "rows", codec, partition=0, client=embedded.client)
+    source = open_source(embedded.url("rows", **parameters), label="y", stop_at_end=True)
+    assert list(source) == rows
+    assert source.name == f"kafka://{embedded.bootstrap}/rows"
+    source.close()

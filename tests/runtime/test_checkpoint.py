@@ -1,0 +1,192 @@
+"""Checkpoint files: whole or not at all, the same bytes for the same model, and nothing run that is not ours."""
+
+import os
+import pickle
+import random
+import subprocess
+import sys
+
+import pytest
+from river import datasets, linear_model, metrics, preprocessing
+
+import streamsvm
+from streamsvm import BSGDClassifier
+from streamsvm.runtime import CheckpointError, CheckpointFolder, load
+from streamsvm.runtime.checkpoint import MAGIC, read, read_header
+
+
+def learned(rows=200):
+    model = preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=3)
+    for x, y in datasets.Bananas().take(rows):
+        model.learn_one(x, y)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return learned()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with CheckpointFolder(tmp_path / "state") as folder:
+        yield folder
+
+
+def save(folder, model, rows):
+    return folder.save(model, metrics.Accuracy(), rows=rows, position={"rows": rows})
+
+
+def test_round_trip_and_the_newest_two_are_kept(folder, model):
+    for rows in (5, 40, 300):
+        path = save(folder, model, rows)
+    assert [file.name for file in sorted(folder.path.glob("*.ckpt"))] == [
+        "checkpoint-000000000040.ckpt",
+        "checkpoint-000000000300.ckpt",
+    ]
+    found = folder.newest()
+    assert found.header["rows"] == 300
+    assert found.header["position"] == {"rows": 300}
+    x = {"1": 0.3, "2": -0.4}
+    for other in (found.model, load(path), load(str(folder.path)), streamsvm.load(folder.path)):
+        assert other.predict_proba_one(x) == model.predict_proba_one(x)
+    assert read_header(path) == found.header
+
+
+def test_equal_models_are_equal_bytes_whatever_objects_they_are_made_of(folder, model):
+    first = save(folder, model, 1).read_bytes()
+    assert save(folder, learned(), 1).read_bytes() == first
+    # A copy by pickle shares strings in other ways, as a run that was resumed does.
+    assert save(folder, pickle.loads(pickle.dumps(model)), 1).read_bytes() == first
+
+    # and so does one that learns rows whose keys are new objects
+    def rename(x):
+        return {"".join(list(name)): value for name, value in x.items()}
+
+    rows = list(datasets.Bananas().take(300))
+    a, b = learned(), load(save(folder, learned(), 2))
+    for x, y in rows[200:]:
+        a.learn_one(x, y)
+        b.learn_one(rename(x), y)
+    assert save(folder, a, 3).read_bytes() == save(folder, b, 3).read_bytes()
+
+
+def test_damage_anywhere_is_noticed(folder, model):
+    save(folder, model, 1)
+    path = save(folder, model, 2)
+    whole = path.read_bytes()
+    rng = random.Random(0)
+    cuts = [0, 1, 7, 8, 15, 16, 17, 100, len(whole) // 2, len(whole) - 1]
+    flips = [rng.randrange(len(whole)) for _ in range(150)] + list(range(24))
+    for cut in cuts:
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CheckpointError, match=path.name):
+            read(path)
+    for place in flips:
+        data = bytearray(whole)
+        data[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        try:
+            found = read(path)
+        except CheckpointError as error:
+            assert path.name in str(error)
+        else:  # a digit of the header, such as a row number, may be another digit: the model is not touched
+            assert place < 16 + int.from_bytes(whole[8:16], "little")
+            assert found.model.predict_one({"1": 0.3}) == model.predict_one({"1": 0.3})
+    path.write_bytes(whole[:-1])
+    with pytest.warns(UserWarning, match="Going on from checkpoint-000000000001"):
+        assert folder.newest().header["rows"] == 1
+    for file in folder.path.glob("*.ckpt"):
+        file.write_bytes(b"")
+    with pytest.raises(CheckpointError):
+        folder.newest()
+
+
+def test_no_foreign_code_runs(folder, model, tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path}/ran",)
+
+    for evil in (Evil(), {"model": [Evil()]}, subprocess.Popen, eval, random.choice):
+        path = save(folder, evil, 1)
+        with pytest.raises(CheckpointError, match="it names"):
+            load(path)
+    assert not (tmp_path / "ran").exists()
+    path = save(folder, streamsvm.runtime.checkpoint.load, 1)
+    with pytest.raises(CheckpointError, match="not a class"):
+        load(path)
+    own = save(folder, {"a": random.choice}, 1)
+    assert load(own, trusted=True) is not None
+
+
+def test_a_model_whose_numbers_were_changed_is_refused(folder):
+    model = learned()[-1]
+    state = model._store.__getstate__()
+    snapshot = bytearray(state["snapshot"])
+    snapshot[5 * 8 : 6 * 8] = (10**6).to_bytes(8, "little")  # a number of support vectors that the store has no room for
+    model._store.snapshot = lambda: bytes(snapshot)
+    model._store.__class__ = type(
+        "Forged", (type(model._store),), {"__getstate__": lambda self: {**state, "snapshot": bytes(snapshot)}}
+    )
+    model._store.__class__.__module__, model._store.__class__.__qualname__ = "streamsvm.store", "SupportVectorStore"
+    with pytest.raises((CheckpointError, pickle.PicklingError, ValueError)):
+        load(save(folder, model, 1))
+
+
+def test_newer_formats_and_foreign_files(folder, model, tmp_path):
+    path = save(folder, model, 1)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"format":1', b'"format":9'))
+    with pytest.raises(CheckpointError, match="newer than this one: upgrade"):
+        load(path)
+    (tmp_path / "image.png").write_bytes(b"\x89PNG" + bytes(100))
+    with pytest.raises(CheckpointError, match="not a checkpoint of streamsvm"):
+        load(tmp_path / "image.png")
+    (tmp_path / "huge.ckpt").write_bytes(MAGIC + b"\xff" * 8 + b"{}")
+    with pytest.raises(CheckpointError, match="damaged"):
+        load(tmp_path / "huge.ckpt")
+    with pytest.raises(CheckpointError, match="No such file"):
+        load(tmp_path / "none.ckpt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        load(tmp_path / "empty")
+
+
+def test_one_writer_at_a_time(folder):
+    with pytest.raises(CheckpointError, match="another process"):
+        CheckpointFolder(folder.path)
+    folder.close()
+    CheckpointFolder(folder.path).close()
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    (tmp_path / "checkpoint-000000000009.ckpt.part").write_bytes(b"half")
+    with CheckpointFolder(tmp_path) as folder:
+        assert folder.newest() is None
+        assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_failed_write_leaves_the_previous_one(folder, model, monkeypatch):
+    save(folder, model, 1)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            save(folder, model, 2)
+    assert folder.newest().header["rows"] == 1
+
+
+def test_any_river_model_can_be_kept(folder):
+    model = preprocessing.StandardScaler() | linear_model.LogisticRegression()
+    for x, y in datasets.Phishing().take(50):
+        model.learn_one(x, y)
+    x = next(iter(datasets.Phishing()))[0]
+    assert load(save(folder, model, 50)).predict_proba_one(x) == model.predict_proba_one(x)
+
+
+def test_reading_needs_no_more_than_the_package():
+    code = "import sys, streamsvm; assert 'river.metrics' not in sys.modules; assert callable(streamsvm.load)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,192 @@
+"""The learning loop: what it learns, in which order, and that it survives everything."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from river import datasets, evaluate, metrics, preprocessing
+
+from streamsvm import BSGDClassifier
+from streamsvm.runtime import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
+
+
+def make_model(**parameters):
+    return preprocessing.StandardScaler() | BSGDClassifier(**{"budget": 30, "seed": 1, **parameters})
+
+
+def bananas(rows=1000):
+    return list(datasets.Bananas().take(rows))
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    path = tmp_path / "bananas.csv"
+    path.write_text("a,b,y\n" + "".join(f"{x['1']!r},{x['2']!r},{y}\n" for x, y in bananas(5300)))
+    return path
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.ckpt")}
+
+
+@pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.ROCAUC(), metrics.LogLoss()])
+def test_scores_as_river_does(metric):
+    loop = LearningLoop(IterableSource(bananas()), make_model(), metric.clone())
+    end = loop.run()
+    expected = evaluate.progressive_val_score(bananas(), make_model(), metric.clone())
+    assert end.metric == pytest.approx(expected.get(), abs=1e-12)
+    assert (end.rows, end.learned, end.ended, end.interrupted) == (1000, 1000, True, False)
+
+
+def test_windowed_metric_is_that_of_the_last_rows():
+    model, right = make_model(), []
+    for x, y in bananas():
+        right.append(model.predict_one(x) == y)
+        model.learn_one(x, y)
+    assert LearningLoop(IterableSource(bananas()), make_model(), window=100).run().windowed == pytest.approx(
+        sum(right[-100:]) / 100
+    )
+
+
+def test_rows_without_a_label_are_predicted_only(tmp_path):
+    rows = [(x, y if i % 3 else None) for i, (x, y) in enumerate(bananas(300))]
+    sink = FileSink(tmp_path / "out.jsonl")
+    loop = LearningLoop(IterableSource(rows), make_model(), sink=sink)
+    end = loop.run()
+    sink.close()
+    assert (end.rows, end.learned, loop.model[-1].n_learned) == (300, 200, 200)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 300
+
+
+def test_runs_in_pieces_end_with_the_same_bytes(csv_file, tmp_path):
+    def run(name, pieces):
+        for piece in pieces:
+            source, sink = open_source(str(csv_file), label="y"), FileSink(tmp_path / f"{name}.jsonl")
+            with CheckpointFolder(tmp_path / name) as folder:
+                end = LearningLoop(source, make_model(), sink=sink, checkpoints=folder, checkpoint_every=700).run(piece)
+            source.close()
+            sink.close()
+        assert end.rows == 5300
+        return files(tmp_path / name), (tmp_path / f"{name}.jsonl").read_bytes()
+
+    whole = run("whole", [None])
+    assert set(whole[0]) == {"checkpoint-000000004900.ckpt", "checkpoint-000000005300.ckpt"}
+    assert run("pieces", [1, 699, 1, 2345, 1000, None]) == whole
+
+
+LEARN = """
+import sys
+from test_loop import make_model
+from streamsvm.runtime import CheckpointFolder, FileSink, LearningLoop, open_source
+source, state, out = sys.argv[1:]
+sink = FileSink(out)
+with CheckpointFolder(state) as folder:
+    loop = LearningLoop(open_source(source, label="y"), make_model(), sink=sink, checkpoints=folder, checkpoint_every=250)
+    print("ready", flush=True)
+    loop.run()
+sink.close()
+"""
+
+
+def test_killed_twenty_times_at_random(csv_file, tmp_path):
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+
+    def start(name):
+        command = [sys.executable, "-c", LEARN, str(csv_file), str(tmp_path / name), str(tmp_path / f"{name}.jsonl")]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=__file__.rpartition("/")[0])
+
+    with start("whole") as learner:
+        assert learner.stdout.readline() == "ready\n"
+        began = time.perf_counter()
+        assert learner.wait(300) == 0
+        seconds = time.perf_counter() - began
+    kills = 0
+    for attempt in range(200):
+        with start("killed") as learner:
+            learner.stdout.readline()
+            if kills < 20:
+                # early enough that there is something left for the kills to come
+                time.sleep(rng.random() * seconds / 10)
+                learner.send_signal(signal.SIGKILL)
+            if learner.wait(300) == 0:
+                break
+            kills += 1
+    assert kills == 20
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_stop_ends_after_the_row_at_hand_with_a_checkpoint(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+
+        def rows():
+            for number, row in enumerate(bananas()):
+                if number == 500:
+                    loop.stop()
+                yield row
+
+        loop = LearningLoop(IterableSource(rows()), make_model(), checkpoints=folder)
+        end = loop.run()
+        assert (end.rows, end.interrupted) == (501, True)
+        assert folder.newest().header["rows"] == 501
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "1.5", None, [1.0]])
+def test_a_bad_row_is_named_and_the_checkpoint_stays(tmp_path, bad):
+    rows = bananas(300)
+    rows[250] = ({"1": 0.5, "2": bad}, True)
+    with CheckpointFolder(tmp_path) as folder:
+        loop = LearningLoop(
+            IterableSource(rows, "sensor"), BSGDClassifier(budget=30, seed=1), checkpoints=folder, checkpoint_every=100
+        )
+        with pytest.raises(StreamError, match=r"sensor, row 251: feature '2' is"):
+            loop.run()
+        assert folder.newest().header["rows"] == 200
+
+
+def test_a_third_label_is_named(tmp_path):
+    rows = [*bananas(20), ({"1": 0.5, "2": 1.0}, "maybe")]
+    with pytest.raises(StreamError, match="row 21: label 'maybe' is a third one"):
+        LearningLoop(IterableSource(rows), make_model()).run()
+
+
+def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp_path):
+    def loop(folder, source=None, model=None, metric=None, sink=None):
+        return LearningLoop(source or IterableSource(bananas()), model or make_model(), metric, sink=sink, checkpoints=folder)
+
+    with CheckpointFolder(tmp_path / "state") as folder:
+        loop(folder).run()
+        before = files(folder.path)
+        sink = FileSink(tmp_path / "out.jsonl")
+        with pytest.raises(CheckpointError, match="other parameters"):
+            loop(folder, model=make_model(budget=31))
+        with pytest.raises(CheckpointError, match="has scored with Accuracy, not F1"):
+            loop(folder, metric=metrics.F1())
+        with pytest.raises(CheckpointError, match="without a sink"):
+            loop(folder, sink=sink)
+        sink.close()
+        source = open_source(str(csv_file), label="y")
+        with pytest.raises(StreamError, match="another kind of stream"):
+            loop(folder, source=source)
+        source.close()
+        assert files(folder.path) == before
+        assert loop(folder).run().rows == 1000
+
+
+def test_parameters_out_of_range():
+    for wrong in ({"checkpoint_every": 0}, {"window": 0}):
+        with pytest.raises(ValueError, match="at least 1"):
+            LearningLoop(IterableSource([]), make_model(), **wrong)
+
+
+def test_progress_is_told(tmp_path):
+    told = []
+    LearningLoop(IterableSource(bananas(200)), make_model(), on_progress=told.append).run()
+    assert told[-1].ended
+    assert told[-1].metric_name == "Accuracy"
+    assert told[-1].rows == 200
