@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, RetriableError, UnknownTopicOrPartitionError, for_code
 
-from kafka import KafkaAdminClient
 from streamsvm.runtime.endpoints import StreamError
 
 __all__ = ["BrokerUnreachableError", "TopicDescription", "describe_topic", "reach"]

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import orjson
+from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from kafka import KafkaProducer
 from streamsvm.runtime.endpoints import Position, Prediction, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, reach
@@ -55,7 +55,7 @@ class _Writer:
     def _failing(self, kind: type[StreamError], reason: str) -> Iterator[None]:
         try:
             yield
-        except KafkaError as error:
+        except (KafkaError, ValueError) as error:
             raise kind(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.") from error
 
     def send(self, value: bytes, key: bytes | None = None, partition: int | None = None) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from kafka import KafkaConsumer, TopicPartition
 from streamsvm.runtime.endpoints import Position, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_topic
@@ -22,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 #: How long one wait for messages may take, and so how long `KafkaSource.stop` and a signal may have to wait.
 POLL_MS = 200
-#: Messages of a partition that are held back, undecoded, until the order of a bounded pass reaches them.
+#: The most that is fetched of one partition at a time. A single longer message still comes, alone.
+FETCH_BYTES = 1 << 18
+#: A bounded pass fetches no more of a partition while so many of its messages wait for their turn.
 PREFETCH = 1000
 #: A bounded pass knows that there are messages to come. If none comes for so long, it gives up.
 STALL_SECONDS = 60.0
@@ -47,7 +50,7 @@ class KafkaSource:
     order; how partitions mix depends on the moment, so a stream that must be reproducible has one partition. Partitions
     that are added to the topic are picked up within a minute. A broker that goes away is waited for.
 
-    Memory is bounded by the number of partitions: each holds at most 2 MiB of fetched data and 2000 messages.
+    Memory is bounded by the number of partitions: of each, at most 1000 messages and two fetches of 256 KiB are held.
 
     Parameters
     ----------
@@ -114,8 +117,11 @@ class KafkaSource:
                 auto_offset_reset="none",
                 isolation_level="read_committed",
                 allow_auto_create_topics=False,
-                max_poll_records=PREFETCH,
-                fetch_max_bytes=16 << 20,
+                # kafka-python 3.0.12 never comes back to a partition that was paused with half of a fetch read, so every
+                # poll takes all that there is and the size of a fetch is the bound.
+                max_poll_records=sys.maxsize,
+                max_partition_fetch_bytes=FETCH_BYTES,
+                fetch_max_bytes=64 * FETCH_BYTES,
                 **self._client,
             )
         except KafkaError as error:

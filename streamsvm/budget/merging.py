@@ -70,7 +70,12 @@ def _golden_section(m: float, q: float, precision: float) -> float:
             low, left, s_left = left, right, s_right
             right = low + _INVERSE_GOLDEN * (high - low)
             s_right = m * math.exp(-((1.0 - right) ** 2) * q) + (1.0 - m) * math.exp(-(right**2) * q)
-    return 0.5 * (low + high)
+    # Against the centre of mass, where h* lies in the limit of q = 0: of near vectors with unlike coefficients it is so much better
+    # than half a bracket beside h* that to leave it out costs a point of accuracy on ADULT.
+    place = 0.5 * (low + high)
+    s_place = m * math.exp(-((1.0 - place) ** 2) * q) + (1.0 - m) * math.exp(-(place**2) * q)
+    s_centre = m * math.exp(-((1.0 - m) ** 2) * q) + (1.0 - m) * math.exp(-(m**2) * q)
+    return m if s_centre > s_place else place
 
 
 @njit(cache=True, error_model="numpy")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kafka import KafkaAdminClient
+
 from streamsvm_kafka import EmbeddedBroker
 
 POM = Path(__file__).with_name("pom.xml")
@@ -117,7 +117,8 @@ def _running_broker(folder: Path) -> Iterator[str]:
         try:
             deadline = time.monotonic() + START_SECONDS
             while "Kafka Server started" not in log.read_text():
-                assert broker.poll() is None and time.monotonic() < deadline, f"Kafka did not start:\n{log.read_text()}"
+                running = broker.poll() is None and time.monotonic() < deadline
+                assert running, f"Kafka did not start:\n{log.read_text()}"
                 time.sleep(0.1)
             yield f"127.0.0.1:{port}"
         finally:

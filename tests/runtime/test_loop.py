@@ -91,9 +91,9 @@ sink.close()
 """
 
 
-def test_killed_twenty_times_at_random(csv_file, tmp_path):
+def test_killed_twenty_times_at_random(csv_file, tmp_path, record_property):
     seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    record_property("seed", seed)
     rng = random.Random(seed)
 
     def start(name):
@@ -106,7 +106,7 @@ def test_killed_twenty_times_at_random(csv_file, tmp_path):
         assert learner.wait(300) == 0
         seconds = time.perf_counter() - began
     kills = 0
-    for attempt in range(200):
+    for _attempt in range(200):
         with start("killed") as learner:
             learner.stdout.readline()
             if kills < 20:

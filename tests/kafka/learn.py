@@ -1,0 +1,25 @@
+"""Learns a topic into a checkpoint folder, as a process of its own that can be killed: ``learn.py URL FOLDER``."""
+
+import sys
+
+from river import preprocessing
+
+from streamsvm import BSGDClassifier
+from streamsvm.runtime.checkpoint import CheckpointFolder
+from streamsvm.runtime.loop import LearningLoop
+from streamsvm_kafka import open_source
+
+
+def learn(url, folder):
+    source = open_source(url, label=None, stop_at_end=True)
+    model = preprocessing.StandardScaler() | BSGDClassifier(budget=10, gamma=0.5, seed=1)
+    with CheckpointFolder(folder) as checkpoints:
+        loop = LearningLoop(source, model, checkpoints=checkpoints, checkpoint_every=73)
+        sys.stdout.write("learning\n")
+        sys.stdout.flush()
+        loop.run()
+    source.close()
+
+
+if __name__ == "__main__":
+    learn(*sys.argv[1:])
