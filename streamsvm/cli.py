@@ -7,6 +7,7 @@ import ast
 import contextlib
 import inspect
 import json
+import logging
 import os
 import signal
 import sys
@@ -248,8 +249,11 @@ class _Display:
 
     def __enter__(self) -> Self:
         from rich.console import Console
+        from rich.logging import RichHandler
 
         self._console: Console = Console(stderr=True, highlight=False)
+        if not self._quiet:  # what libraries log goes above the live line, not through it
+            logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[RichHandler(console=self._console)])
         self._status: Any = None
         if not self._quiet and self._console.is_terminal:
             self._status = self._console.status("", spinner="dots")

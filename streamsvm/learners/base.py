@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from types import ModuleType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -161,6 +161,8 @@ class BudgetedClassifier(base.MiniBatchClassifier):
         y_list = y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
         if len(y_list) != len(matrix):
             raise ValueError(f"X has {len(matrix)} rows, y {len(y_list)}")
+        if np.asarray(w).dtype.kind not in "fiub":
+            raise ValueError(f"w must be numbers, not {w!r}")
         weights = np.broadcast_to(np.asarray(w, np.float64), len(matrix)) if np.ndim(w) == 0 else np.asarray(w, np.float64)
         if weights.shape != (len(matrix),):
             raise ValueError(f"X has {len(matrix)} rows, w {weights.shape[0]}")
@@ -246,6 +248,12 @@ class BudgetedClassifier(base.MiniBatchClassifier):
     def nbytes(self) -> int:
         """Bytes that the model takes: constant from construction. The formula is that of `SupportVectorStore.nbytes`."""
         return self._store.nbytes
+
+    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
+        """A fresh model with the same parameters; see `river.base.Base.clone`."""
+        twin = super().clone(new_params, include_attributes)
+        twin._attach()  # copied attributes are another store
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_block", "_row", "_tables")}

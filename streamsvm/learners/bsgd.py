@@ -145,7 +145,7 @@ class BSGDClassifier(BudgetedClassifier):
         state["l2"], state["eta0"], state["horizon"] = l2, eta0, averaging
         state["intercept"], state["gamma_rows"] = fit_intercept, 0 if gamma == "scale" else -1
         state["scale"] = state["average_v"] = 1.0
-        state["random"] = secrets.randbits(64) if seed is None else seed % 2**64
+        state["random"] = secrets.randbits(64) if seed is None else int(seed) % 2**64
 
     def _check_parameters(self) -> None:
         check_one_of("kernel", self.kernel, KERNELS)
@@ -161,6 +161,8 @@ class BSGDClassifier(BudgetedClassifier):
         check_number("averaging", self.averaging, 0.0, inclusive=True)
         check_number("degree", self.degree, 1, inclusive=True, high=100)
         check_number("coef0", self.coef0, -1e6, high=1e6)
+        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer)):
+            raise ValueError(f"seed must be an integer or None, not {self.seed!r}")
         check_one_of("overflow", self.overflow, OVERFLOW)
         if not isinstance(self.maintenance, Merge | Removal | Projection | None):
             raise ValueError(

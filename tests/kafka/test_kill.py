@@ -56,12 +56,13 @@ def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path)
             process = start(url, killed)
             assert process.stdout.readline() == "learning\n", process.stderr.read()
             try:
-                process.wait(moments.uniform(0, 0.4))
-                ended = True
+                errors = process.communicate(timeout=moments.uniform(0, 0.3))[1]
+                assert process.returncode == 0, errors
             except subprocess.TimeoutExpired:
                 process.kill()
+                process.communicate()
                 kills += 1
-            process.communicate()
+            ended = (killed / expected[0]).exists()
         if not ended:
             finish(start(url, killed))
         assert final_checkpoint(killed) == expected

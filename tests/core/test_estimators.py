@@ -1,0 +1,69 @@
+"""river's checks and our own on every estimator of the package, found by looking."""
+
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import pytest
+from river import base, checks, datasets
+
+import streamsvm
+from streamsvm import learners
+
+
+def estimators():
+    found = set()
+    for module in pkgutil.iter_modules(learners.__path__, f"{learners.__name__}."):
+        for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if (
+                issubclass(kind, base.Estimator)
+                and kind.__module__.startswith("streamsvm.")
+                and "_unit_test_params" in vars(kind)
+            ):
+                found.add(kind)
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+MODELS = [kind(**parameters) for kind in estimators() for parameters in kind._unit_test_params()]
+CASES = [(model, check) for model in MODELS for check in checks.yield_checks(model)]
+
+
+def name(value):
+    return value.__name__ if inspect.isfunction(value) else type(value).__name__ if isinstance(value, base.Estimator) else None
+
+
+def test_there_are_some_and_none_asks_for_exceptions():
+    assert streamsvm.BSGDClassifier in estimators()
+    assert len(MODELS) >= 3
+    assert all(not model._unit_test_skips() for model in MODELS)
+    assert {kind.__name__ for kind in estimators()} <= set(streamsvm.__all__)
+
+
+@pytest.mark.parametrize(("model", "check"), CASES, ids=name)
+def test_river(model, check):
+    check(model.clone())
+
+
+@pytest.mark.parametrize("model", MODELS, ids=name)
+def test_size_is_constant_and_the_budget_holds(model):
+    model = model.clone()
+    size = model.nbytes
+    for x, y in datasets.Phishing().take(200):
+        model.learn_one(x, y)
+        assert model.n_support <= model.budget
+    assert model.nbytes == size
+    assert model.support_vectors.shape == (model.n_support, 9)
+    assert model.coefficients.shape == (1, model.n_support)
+    assert np.isfinite(model.coefficients).all()
+
+
+@pytest.mark.parametrize("model", MODELS, ids=name)
+def test_same_seed_same_rows_same_bytes(model):
+    snapshots = set()
+    for _ in range(2):
+        fresh = model.clone({"seed": 11})
+        for x, y in datasets.Phishing().take(120):
+            fresh.learn_one(x, y)
+        snapshots.add(fresh._store.snapshot())
+    assert len(snapshots) == 1

@@ -1,0 +1,114 @@
+"""Slow, obvious twins of the compiled algorithms, written from the papers' formulas in plain Python and numpy."""
+
+import math
+
+import numpy as np
+from scipy import optimize
+
+POWER, WINDOW = 15.0, 1000.0
+
+
+def rbf(x, s, gamma):
+    return math.exp(-gamma * float(np.sum((np.asarray(x, float) - np.asarray(s, float)) ** 2)))
+
+
+def merged_coefficient(a, b, kappa, h):
+    """Coefficient of z = h x_b + (1 - h) x_a, where k(x_a, x_b) = kappa."""
+    return a * kappa ** (h**2) + b * kappa ** ((1.0 - h) ** 2)
+
+
+def weight_degradation(a, b, kappa, h):
+    """Squared distance of the model before and after the merge, by the Gram matrix of x_a, x_b and z."""
+    c = np.array([a, b, -merged_coefficient(a, b, kappa, h)])
+    k_az, k_bz = kappa ** (h**2), kappa ** ((1.0 - h) ** 2)
+    gram = np.array([[1.0, kappa, k_az], [kappa, 1.0, k_bz], [k_az, k_bz, 1.0]])
+    return float(c @ gram @ c)
+
+
+def best_merge(a, b, kappa):
+    """(h, weight degradation) of the best place, by a dense grid and a local search around its best point."""
+    if kappa == 0.0:
+        return (1.0, a * a) if abs(b) >= abs(a) else (0.0, b * b)
+    grid = np.linspace(0.0, 1.0, 2001)
+    values = np.array([abs(merged_coefficient(a, b, kappa, h)) for h in grid])
+    at = int(values.argmax())
+    low, high = grid[max(at - 1, 0)], grid[min(at + 1, 2000)]
+    found = optimize.minimize_scalar(
+        lambda h: -abs(merged_coefficient(a, b, kappa, h)), bounds=(low, high), method="bounded", options={"xatol": 1e-12}
+    )
+    h = max((float(found.x), low, high), key=lambda h: abs(merged_coefficient(a, b, kappa, h)))
+    return h, max(weight_degradation(a, b, kappa, h), 0.0)
+
+
+class NaiveBSGD:
+    """Budgeted SGD with lists, every coefficient written out: no scale factors, no look-ups, no shared memory."""
+
+    def __init__(self, budget, gamma, l2, learning_rate="pegasos", eta0=1.0, averaging=2000, fit_intercept=False, keep="merge"):
+        self.budget, self.gamma, self.l2 = budget, gamma, l2
+        self.learning_rate, self.eta0, self.averaging = learning_rate, eta0, averaging
+        self.fit_intercept, self.keep = fit_intercept, keep
+        self.t = 0
+        self.vectors, self.last, self.average, self.stamps = [], [], [], []
+        self.stamp = 0
+        self.bias = self.average_bias = 0.0
+        self.errors = [0.0, 0.0]
+
+    def decisions(self, x):
+        kernels = [rbf(x, s, self.gamma) for s in self.vectors]
+        return np.dot(kernels, self.last) + self.bias, np.dot(kernels, self.average) + self.average_bias
+
+    def learn(self, x, y, w=1.0):
+        last, average = self.decisions(x)
+        self.t += 1
+        rate = max(1.0 / self.t, 1.0 / WINDOW)
+        for k, f in enumerate((last, average)):
+            self.errors[k] += rate * ((y * f <= 0.0) - self.errors[k])
+        pegasos = 1.0 / (self.l2 * self.t)
+        eta = {"pegasos": pegasos, "constant": self.eta0, "floor": max(pegasos, self.eta0)}[self.learning_rate]
+        self.last = [a * (1.0 - self.l2 * eta) for a in self.last]
+        self.bias *= 1.0 - self.l2 * eta
+        if y * last < 1.0:
+            self._append(x, eta * w * y, 0.0)
+            if self.fit_intercept:
+                self.bias += eta * w * y
+            if len(self.vectors) > self.budget:
+                self._maintain()
+        if self.averaging:
+            rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
+            self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]
+            self.average_bias += rho * (self.bias - self.average_bias)
+
+    def _append(self, x, a, b):
+        self.vectors.append(np.asarray(x, float))
+        self.last.append(a)
+        self.average.append(b)
+        self.stamps.append(self.stamp)
+        self.stamp += 1
+
+    def _pop(self, i):
+        self.stamps.pop(i)
+        return self.vectors.pop(i), self.last.pop(i), self.average.pop(i)
+
+    def _maintain(self):
+        first = min(range(len(self.last)), key=lambda i: (np.float32(abs(self.last[i])), self.stamps[i]))
+        x, a, b = self._pop(first)
+        if self.keep == "removal":
+            return
+        if self.keep == "projection":
+            gram = np.array([[rbf(s, t, self.gamma) for s in self.vectors] for t in self.vectors])
+            share = np.linalg.solve(gram + 1e-6 * np.eye(len(gram)), [rbf(x, s, self.gamma) for s in self.vectors])
+            self.last = list(np.array(self.last) + share * a)
+            self.average = list(np.array(self.average) + share * b)
+            return
+        kappas = [rbf(x, s, self.gamma) for s in self.vectors]
+        same = [i for i in range(len(self.vectors)) if self.last[i] * a > 0.0]
+        if not same:
+            nearest = max(range(len(kappas)), key=lambda i: kappas[i])
+            self.last[nearest] += kappas[nearest] * a
+            self.average[nearest] += kappas[nearest] * b
+            return
+        merges = {i: best_merge(a, self.last[i], kappas[i]) for i in same}
+        partner = min(same, key=lambda i: (merges[i][1], self.stamps[i]))
+        h, kappa = merges[partner][0], kappas[partner]
+        s, c, d = self._pop(partner)
+        self._append(h * s + (1.0 - h) * x, merged_coefficient(a, c, kappa, h), merged_coefficient(b, d, kappa, h))
