@@ -181,7 +181,7 @@ class FeatureSpace:
                     f"feature {_shown(name)} is {_shown(value)}: features must be finite float32 numbers. "
                     "Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)"
                 )
-        raise ValueError("features that share a column add up to more than a float32 can hold")
+        raise ValueError("the row is too large for the kernel: its decision value is not finite. Scale the features")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"max_features": self.max_features, "overflow": self.overflow, "names": self.names}

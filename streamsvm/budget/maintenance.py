@@ -17,6 +17,7 @@ __all__ = [
     "REMOVAL_RANDOM",
     "REMOVAL_SMALLEST",
     "append",
+    "fill_kernel_row",
     "maintain",
     "next_random",
     "scan_row",
@@ -98,18 +99,19 @@ def _remove(v: Views, slot: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _take_out(v: Views, slot: int) -> tuple[int, float]:
-    h = v.header[0]
-    for j in range(h["used"]):
-        v.rows[1, j] = v.vectors[j, slot]
-    return scan_row(v.rows[1], h["used"], v.active[1])
+def fill_kernel_row(v: Views, place: int, n_active: int, norm: float) -> None:
+    """Kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
 
-
-@njit(cache=True, error_model="numpy")
-def _kernel_row_of(v: Views, slot: int) -> None:
-    # Kernel values and distances of one support vector to all, into kernel_rows[2] and [3].
+    Parameters
+    ----------
+    v
+        The store's arrays.
+    place
+        0: the row at hand, to ``kernel_rows[0]`` and ``[1]``; 1: a support vector taken out, to ``[2]`` and ``[3]``.
+    n_active, norm
+        What `scan_row` found in the row.
+    """
     h = v.header[0]
-    n_active, norm = _take_out(v, slot)
     kernel_row(
         h["kernel"],
         h["gamma"],
@@ -118,15 +120,25 @@ def _kernel_row_of(v: Views, slot: int) -> None:
         v.vectors,
         v.norms,
         h["largest_norm"],
-        v.rows[1],
+        v.rows[place],
         norm,
-        v.active[1],
+        v.active[place],
         n_active,
         h["used"],
         h["n_support"],
-        v.kernel_rows[3],
-        v.kernel_rows[2],
+        v.kernel_rows[2 * place + 1],
+        v.kernel_rows[2 * place],
     )
+
+
+@njit(cache=True, error_model="numpy")
+def _kernel_row_of(v: Views, slot: int) -> None:
+    # Of one support vector to all, into kernel_rows[2] and [3].
+    h = v.header[0]
+    for j in range(h["used"]):
+        v.rows[1, j] = v.vectors[j, slot]
+    n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
+    fill_kernel_row(v, 1, n_active, norm)
 
 
 @njit(cache=True, error_model="numpy")

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import append, maintain, next_random, scan_row
-from streamsvm.kernels import FAST, kernel_row
+from streamsvm.budget.maintenance import append, fill_kernel_row, maintain, next_random, scan_row
+from streamsvm.kernels import FAST
 from streamsvm.store import Views, views
 
 LAST, AVERAGE, CHOSEN, PROBABILITY = 0, 1, 2, 3
@@ -76,23 +76,7 @@ def _margins(v: Views, s: np.ndarray, n_active: int, norm: float) -> tuple[float
     h = v.header[0]
     used, n = h["used"], h["n_support"]
     if v.cache[0] == 0 or _differ(v.rows[0], v.rows[2], used):
-        kernel_row(
-            h["kernel"],
-            h["gamma"],
-            h["coef0"],
-            h["degree"],
-            v.vectors,
-            v.norms,
-            h["largest_norm"],
-            v.rows[0],
-            norm,
-            v.active[0],
-            n_active,
-            used,
-            n,
-            v.kernel_rows[1],
-            v.kernel_rows[0],
-        )
+        fill_kernel_row(v, 0, n_active, norm)
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1
@@ -176,6 +160,8 @@ def _step(v: Views, s: np.ndarray, tables: np.ndarray, y: float, weight: float) 
     if 0 <= s["gamma_rows"] < GAMMA_ROWS:
         _watch_gamma(v, s)
     last, average = _margins(v, s, n_active, norm)
+    if not abs(last) < np.inf:  # a polynomial kernel can overflow
+        return False
     s["t"] += 1
     t = s["t"]
     _watch_margins(s, y, last, average)
@@ -233,7 +219,8 @@ def learn_many(
 
     Returns
     -------
-    -1, or the number of the first row that is not finite; nothing has changed then.
+    -1, or the number of the first row that is not finite, and nothing has changed then; or n plus the number of a row whose
+    decision value is not finite, and the rows before it were learned.
     """
     v, s = views(block), _state(block)[0]
     for i in range(X.shape[0]):
@@ -242,7 +229,8 @@ def learn_many(
             return i
     for i in range(X.shape[0]):
         _fill(v, X, columns, i)
-        _step(v, s, tables, y[i], weights[i])
+        if not _step(v, s, tables, y[i], weights[i]):
+            return X.shape[0] + i
     return -1
 
 

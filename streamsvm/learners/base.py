@@ -17,6 +17,8 @@ from streamsvm.features import FeatureSpace
 from streamsvm.learners.labels import BinaryLabels
 from streamsvm.store import SupportVectorStore
 
+_LARGEST_WEIGHT = 1e9  # so that no coefficient overflows
+
 __all__ = ["BudgetedClassifier", "check_number", "check_one_of"]
 
 
@@ -86,7 +88,7 @@ class BudgetedClassifier(base.MiniBatchClassifier):
             ``overflow="raise"``, or the label is missing or a third one. The model is as it was then.
         """
         if w != 1.0:
-            check_number("w", w, 0.0, inclusive=True)
+            check_number("w", w, 0.0, inclusive=True, high=_LARGEST_WEIGHT)
         labels, features = self._labels, self._features
         known = labels.n_seen
         sign = labels.sign(y)
@@ -166,8 +168,8 @@ class BudgetedClassifier(base.MiniBatchClassifier):
         weights = np.broadcast_to(np.asarray(w, np.float64), len(matrix)) if np.ndim(w) == 0 else np.asarray(w, np.float64)
         if weights.shape != (len(matrix),):
             raise ValueError(f"X has {len(matrix)} rows, w {weights.shape[0]}")
-        if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
-            raise ValueError("w must be finite numbers of at least 0")
+        if not ((weights >= 0.0) & (weights <= _LARGEST_WEIGHT)).all():
+            raise ValueError(f"w must be finite numbers of at least 0 and at most {_LARGEST_WEIGHT:g}")
         labels, features = self._labels, self._features
         known, columns_known = labels.n_seen, len(features)
         try:
@@ -175,6 +177,9 @@ class BudgetedClassifier(base.MiniBatchClassifier):
             columns = features.columns_of(names, True)
             self._store.used = len(features)
             row = self._rule.learn_many(self._block, self._tables, matrix, columns, signs, np.ascontiguousarray(weights))
+            if row >= len(matrix):
+                known, columns_known = labels.n_seen, len(features)  # what the rows before it brought stays
+                row -= len(matrix)
             if row >= 0:
                 try:
                     features.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))

@@ -152,10 +152,10 @@ class BSGDClassifier(BudgetedClassifier):
         if self.gamma != "scale":
             if isinstance(self.gamma, str):
                 raise ValueError(f"gamma must be 'scale' or a number above 0, not {self.gamma!r}")
-            check_number("gamma", self.gamma, 0.0)
-        check_number("l2", self.l2, 0.0)
+            check_number("gamma", self.gamma, 0.0, high=1e15)
+        check_number("l2", self.l2, 1e-15, inclusive=True, high=1e9)
         check_one_of("learning_rate", self.learning_rate, _SCHEDULES)
-        check_number("eta0", self.eta0, 0.0)
+        check_number("eta0", self.eta0, 0.0, high=1e15)
         if self.learning_rate != "pegasos" and self.l2 * self.eta0 >= 1.0:
             raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {self.eta0!r} * {self.l2!r}")
         check_number("averaging", self.averaging, 0.0, inclusive=True)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from streamsvm.runtime.endpoints import Position, Row, StreamError
 
@@ -135,6 +135,12 @@ class TextSource:
         if self._file is not sys.stdin.buffer:
             self._file.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _begin(self) -> None:
         # What comes before the first row, if anything.
         pass
@@ -211,7 +217,8 @@ class CSVSource(TextSource):
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.csv")
     >>> _ = path.write_text("a,b,y\n1,2,true\n3,,false\n")
-    >>> list(CSVSource(path, label="y"))
+    >>> with CSVSource(path, label="y") as source:
+    ...     list(source)
     [Row(x={'a': 1.0, 'b': 2.0}, y=True), Row(x={'a': 3.0}, y=False)]
     """
 

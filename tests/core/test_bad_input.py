@@ -227,3 +227,14 @@ def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
     with pytest.raises(ValueError, match=match):
         store.restore(bytes(snapshot))
     assert store.snapshot() == before
+
+
+def test_a_row_that_the_kernel_cannot_hold():
+    model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=1.0, l2=1e-2)
+    model.learn_one({"a": 1.0}, True)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="too large for the kernel"):
+        model.learn_one({"a": 1e10}, False)
+    assert snapshot(model) == before
+    with pytest.raises(ValueError, match="row 1: the row is too large"):
+        model.learn_many(np.array([[2.0], [1e10], [3.0]]), [1, 0, 1])
