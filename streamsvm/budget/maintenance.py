@@ -12,6 +12,7 @@ from streamsvm.kernels import FAST, kernel_row, self_kernel
 from streamsvm.store import Views
 
 __all__ = [
+    "LARGEST_NORM",
     "MERGE_LAST",
     "PROJECTION",
     "REMOVAL_RANDOM",
@@ -29,8 +30,8 @@ MERGE_LAST, REMOVAL_SMALLEST, REMOVAL_RANDOM, PROJECTION = 3, 4, 5, 6
 # The Gram matrix of support vectors that nearly coincide is singular to rounding; its diagonal is raised by this much.
 _RIDGE = 1e-6
 
-# Rows as long as this count as not finite: their squared distances would overflow float32.
-_LARGEST_NORM = 1e36
+#: Rows whose squared norm is not below this count as not finite: squared distances would overflow float32.
+LARGEST_NORM = 1e36
 
 
 @njit(cache=True, error_model="numpy")
@@ -52,7 +53,7 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
             active[n] = j
             n += 1
             norm += np.float64(value) * np.float64(value)
-    if not norm < _LARGEST_NORM:
+    if not norm < LARGEST_NORM:
         return -1, 0.0
     return n, norm
 

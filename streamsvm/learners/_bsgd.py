@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import append, fill_kernel_row, maintain, next_random, scan_row
+from streamsvm.budget.maintenance import LARGEST_NORM, append, fill_kernel_row, maintain, next_random, scan_row
 from streamsvm.kernels import FAST
 from streamsvm.store import Views, views
 
@@ -205,6 +205,14 @@ def _fill(v: Views, X: np.ndarray, columns: np.ndarray, i: int) -> None:
             row[columns[j]] += X[i, j]
 
 
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _squared_norm(X: np.ndarray, i: int) -> float:
+    norm = 0.0
+    for j in range(X.shape[1]):
+        norm += np.float64(X[i, j]) * np.float64(X[i, j])
+    return norm
+
+
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> bool:
     """Learn the row in ``rows[0]`` of the block. False, and nothing changed, where the row is not finite."""
@@ -224,8 +232,7 @@ def learn_many(
     """
     v, s = views(block), _state(block)[0]
     for i in range(X.shape[0]):
-        _fill(v, X, columns, i)
-        if scan_row(v.rows[0], v.header[0]["used"], v.active[0])[0] < 0:
+        if not _squared_norm(X, i) < LARGEST_NORM:
             return i
     for i in range(X.shape[0]):
         _fill(v, X, columns, i)
