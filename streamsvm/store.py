@@ -255,9 +255,12 @@ class SupportVectorStore:
         n, used = int(header["n_support"]), int(header["used"])
         if not 0 <= n <= self.budget or not 0 <= used <= self.max_features:
             raise ValueError(f"a snapshot with {n} support vectors and {used} features does not fit the store")
-        if header["kernel"] not in (0, 1, 2) or header["degree"] < 0 or header["next_stamp"] < 0:
+        if header["kernel"] not in (0, 1, 2) or header["degree"] < 0:
             raise ValueError("the snapshot names a kernel that there is not")
         inside = _views(block)
+        stamps = inside.stamps[:n]
+        if header["next_stamp"] >= 2**62 or ((stamps < 0) | (stamps >= header["next_stamp"])).any():
+            raise ValueError("the snapshot's support vectors are older or newer than its model")
         numbers = (
             header["gamma"],
             header["coef0"],

@@ -266,6 +266,27 @@ class BudgetedClassifier(base.MiniBatchClassifier):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._attach()
+        self._check_restored(type(self)(**self._get_params()))
+
+    def _check_restored(self, fresh: Self) -> None:
+        """Refuse what was unpickled where compiled code could not trust it. A learner adds its own state.
+
+        Parameters
+        ----------
+        fresh
+            A new model with the same parameters.
+
+        Raises
+        ------
+        ValueError
+            The model's memory is not one that its parameters ask for.
+        """
+        header, expected = self._store.views.header[0], fresh._store.views.header[0]
+        for field in ("budget", "columns", "outputs", "stride", "gram", "kernel", "degree", "coef0"):
+            if header[field] != expected[field]:
+                raise ValueError(f"the model was kept with {field} {header[field]}, its parameters ask for {expected[field]}")
+        if len(self._features) != self._store.used or self._features.max_features != self._store.max_features:
+            raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
 
 
 def _as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -174,6 +174,16 @@ class BSGDClassifier(BudgetedClassifier):
     @property
     def _state(self) -> np.ndarray:
         return self._block[_bsgd.STATE_BEGIN : _bsgd.STATE_END].view(_bsgd.STATE)
+
+    def _check_restored(self, fresh: Self) -> None:
+        super()._check_restored(fresh)
+        state, expected = self._state[0], fresh._state[0]
+        for field in ("maintenance", "schedule", "intercept", "l2", "eta0", "horizon"):
+            if state[field] != expected[field]:
+                raise ValueError(f"the model was kept with {field} {state[field]}, its parameters ask for {expected[field]}")
+        numbers = ("deviation", "scale", "average_v", "average_u", "bias", "error", "slope", "curvature")
+        if not all(np.isfinite(state[field]).all() for field in numbers) or state["t"] < 0 or state["gamma_rows"] < -1:
+            raise ValueError("the model was kept with numbers that no learning leads to")
 
     @property
     def _mutable_attributes(self) -> set[str]:

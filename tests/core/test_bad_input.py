@@ -213,6 +213,8 @@ def test_snapshots():
         (40, b"\xff" * 8, "support vectors"),
         (40, b"\x06", "support vectors"),
         (48, b"\x09", "features"),
+        (56, b"\x00", "older or newer"),
+        (56, b"\xff" * 7 + b"\x7f", "older or newer"),
         (64, b"\x05", "kernel"),
         (80, b"\xff" * 8, "not finite"),
         (-1000, None, "snapshot of"),
@@ -238,3 +240,29 @@ def test_a_row_that_the_kernel_cannot_hold():
     assert snapshot(model) == before
     with pytest.raises(ValueError, match="row 1: the row is too large"):
         model.learn_many(np.array([[2.0], [1e10], [3.0]]), [1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "match"),
+    [
+        ("maintenance", 6, "maintenance"),
+        ("scale", np.nan, "no learning leads to"),
+        ("t", -1, "no learning leads to"),
+        ("l2", 2.0, "l2"),
+    ],
+)
+def test_pickles_whose_state_compiled_code_could_not_trust_are_refused(model, field, value, match):
+    model._state[field] = value
+    with pytest.raises(ValueError, match=match):
+        pickle.loads(pickle.dumps(model))
+
+
+def test_pickles_with_other_sizes_or_names_are_refused(model):
+    twin = pickle.loads(pickle.dumps(model))
+    twin.budget = 400
+    with pytest.raises(ValueError, match="budget 5, its parameters ask for 400"):
+        pickle.loads(pickle.dumps(twin))
+    model.learn_one({"a": 1.0, "b": 1.0}, True)
+    model._features.forget(1)
+    with pytest.raises(ValueError, match="1 feature names for 2 columns"):
+        pickle.loads(pickle.dumps(model))
