@@ -123,15 +123,12 @@ def _watch_margins(s: np.ndarray, y: float, last: float, average: float) -> None
 def _renormalise(v: Views, s: np.ndarray) -> None:
     n = v.header[0]["n_support"]
     u, w = v.coefficients[0], v.coefficients[1]
-    if s["average_v"] < _TINY:
-        for i in range(n):
-            w[i] = s["average_v"] * w[i] + s["average_u"] * u[i]
-        s["average_v"], s["average_u"] = 1.0, 0.0
-    if s["scale"] < _TINY:
-        for i in range(n):
-            u[i] *= s["scale"]
-        s["average_u"] /= s["scale"]
-        s["scale"] = 1.0
+    # Both at once: the average may remember for long what the last iterate has forgotten, and a factor that made up for it would
+    # grow without bound.
+    for i in range(n):
+        w[i] = s["average_v"] * w[i] + s["average_u"] * u[i]
+        u[i] *= s["scale"]
+    s["average_v"], s["average_u"], s["scale"] = 1.0, 0.0, 1.0
 
 
 @njit(cache=True, error_model="numpy")

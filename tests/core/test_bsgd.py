@@ -242,3 +242,15 @@ def test_parameters_that_do_not_go_together():
         Removal("oldest")
     with pytest.raises(ValueError, match="more than this machine has"):
         BSGDClassifier(budget=2**30, max_features=2**30)
+
+
+@pytest.mark.parametrize("options", [{"learning_rate": "constant", "eta0": 1e4, "l2": 9e-5}, {"l2": 1e-15}, {"l2": 1e9}], ids=str)
+def test_numbers_stay_finite_however_fast_the_model_forgets(options):
+    X, y = arrays()
+    model = BSGDClassifier(budget=10, gamma=1.0, seed=0, **options)
+    for _ in range(3):
+        model.learn_many(X, y, 1e9)
+        model.learn_many(X, y)
+    assert np.isfinite(model._store.coefficients).all()
+    assert np.isfinite(model.decision_function_many(X, "last")).all()
+    assert np.isfinite(model.decision_function_many(X, "average")).all()
