@@ -239,7 +239,8 @@ def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tu
         return -1, 0.0
     smaller, larger = abs(coefficients[first]), max(abs(coefficients[partner]), abs(coefficients[first]))
     m, q = larger / (larger + smaller), h["gamma"] * np.float64(distances[partner])
-    return partner, degradation(m, q, best_position(search, tables, m, q)) * (smaller + larger) ** 2
+    rest = smaller / (larger + smaller)
+    return partner, degradation(m, rest, q, best_position(search, tables, m, q)) * smaller**2
 
 
 @njit

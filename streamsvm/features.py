@@ -70,7 +70,8 @@ class FeatureSpace:
             than columns. No column has been given away then.
         """
         # The common case first: just the known names, one C call to read them and one to write them.
-        if self._pick is not None and len(x) == len(self._columns):
+        # Of plain dicts only: a Counter or a defaultdict would invent the names that it does not have.
+        if x.__class__ is dict and self._pick is not None and len(x) == len(self._columns):
             try:
                 self._pack(row, 0, *self._pick(x))
             except KeyError:
@@ -79,6 +80,8 @@ class FeatureSpace:
                 self._complain(x)
             else:
                 return
+        if not isinstance(x, Mapping):
+            raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
         if learn and not x.keys() <= self._columns.keys():
             self._admit(x)
         columns = self._columns
@@ -133,9 +136,10 @@ class FeatureSpace:
         if not new:
             return
         for name, value in x.items():
-            if isinstance(name, str | bytes) and len(name) > _LONGEST_NAME:
+            length = len(name) if isinstance(name, str | bytes) else len(repr(name))
+            if length > _LONGEST_NAME:
                 raise ValueError(
-                    f"feature {_shown(name)} has a name of {len(name):,} characters; at most {_LONGEST_NAME:,} are kept"
+                    f"feature {_shown(name)} has a name of {length:,} characters; at most {_LONGEST_NAME:,} are kept"
                 )
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
@@ -164,7 +168,9 @@ class FeatureSpace:
         for name, value in x.items():
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
-            except (struct.error, TypeError, OverflowError):
+            except OverflowError:
+                raise ValueError(f"feature {_shown(name)} is {_shown(value)}: {_MUST_BE_FINITE}") from None
+            except (struct.error, TypeError):
                 raise ValueError(
                     f"feature {_shown(name)} is {_shown(value)}, a {type(value).__name__}: features must be numbers. "
                     "Encode it (river.preprocessing.OneHotEncoder) or leave it out"
@@ -173,27 +179,32 @@ class FeatureSpace:
 
     @staticmethod
     def complain_not_finite(x: Mapping[Hashable, Any]) -> None:
-        """Raise the ValueError that names the first feature of ``x`` which is NaN, infinite or beyond float32."""
+        """Raise a ValueError that names the first feature of ``x`` which is no finite float32, or calls the row too large."""
         for name, value in x.items():
             _PACK_ONE(_ONE_CELL, 0, value)
             if not np.isfinite(_ONE_CELL[0]):
-                raise ValueError(
-                    f"feature {_shown(name)} is {_shown(value)}: features must be finite float32 numbers. "
-                    "Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)"
-                )
-        raise ValueError("the row is too large for the kernel: its decision value is not finite. Scale the features")
+                raise ValueError(f"feature {_shown(name)} is {_shown(value)}: {_MUST_BE_FINITE}")
+        raise ValueError("the row is too large: its kernel values would not be finite in float32. Scale the features")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"max_features": self.max_features, "overflow": self.overflow, "names": self.names}
+    def restore(self, names: Iterable[Hashable]) -> None:
+        """Take back what `names` gave, into a space that has none yet.
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["max_features"], state["overflow"])  # type: ignore[misc]
-        if len(state["names"]) > self.max_features:
-            raise ValueError(f"{len(state['names'])} feature names for {self.max_features} columns")
-        self._columns = {name: column for column, name in enumerate(state["names"])}
+        Raises
+        ------
+        ValueError
+            There are more of them than columns, or one of them twice.
+        """
+        columns = {name: column for column, name in enumerate(names)}
+        if len(columns) > self.max_features or sorted(columns.values()) != list(range(len(columns))):
+            raise ValueError(f"{len(columns)} feature names, or one of them twice, for {self.max_features} columns")
+        self._columns = columns
         self._compile()
 
 
+_MUST_BE_FINITE = (
+    "features must be finite float32 numbers. Impute it (river.preprocessing.StatImputer) or leave it out (a missing feature "
+    "counts as 0)"
+)
 _ONE_CELL = np.zeros(1, np.float32)
 _PACK_ONE: Callable[..., None] = struct.Struct("f").pack_into
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["FAST", "KERNELS", "LINEAR", "POLY", "RBF", "expf", "kernel_row", "self_kernel"]
+__all__ = ["FAST", "KERNELS", "LARGEST_NORM", "LINEAR", "POLY", "RBF", "expf", "kernel_row", "self_kernel"]
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 RBF, LINEAR, POLY = 0, 1, 2
 #: Kernel names as in scikit-learn. rbf: exp(-gamma |x-s|^2); linear: x.s; poly: (gamma x.s + coef0)^degree.
 KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
+
+#: Squared norms of rows stay below this, so that squared distances are finite in float32.
+LARGEST_NORM = 1e36
+_LARGEST_VALUE = 1e30  # of a polynomial kernel
 
 _LOG2E = np.float32(1.44269504088896341)
 _LN2_HIGH = np.float32(0.693359375)  # 9 bits, so that n * _LN2_HIGH is exact
@@ -157,7 +161,7 @@ def kernel_row(
     """Kernel values between ``row`` and the first ``n`` support vectors, into ``out`` float32 [n].
 
     For the Gaussian kernel ``distances`` float32 [n] receives the squared distances (merging needs them); the others use it as
-    scratch. O(n * non-zero features) for sparse rows, O(n * used) otherwise.
+    scratch. Values of the polynomial kernel are bounded by 1e30. O(n * non-zero features) for sparse rows, O(n * used) otherwise.
     """
     if kernel == RBF:
         squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
@@ -168,7 +172,13 @@ def kernel_row(
     _add_products(vectors, row, active, n_active, _ONE, n, out)
     if kernel == POLY:
         for i in range(n):
-            out[i] = np.float32((gamma * out[i] + coef0) ** degree)
+            out[i] = np.float32(_polynomial(gamma, coef0, degree, np.float64(out[i])))
+
+
+@njit(cache=True, error_model="numpy")
+def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
+    # Bounded, so that no row, however large, leaves a number in the model that is not finite.
+    return min(max((gamma * product + coef0) ** degree, -_LARGEST_VALUE), _LARGEST_VALUE)
 
 
 @njit(cache=True, error_model="numpy")
@@ -178,4 +188,4 @@ def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: floa
         return 1.0
     if kernel == LINEAR:
         return norm
-    return (gamma * norm + coef0) ** degree
+    return _polynomial(gamma, coef0, degree, norm)

@@ -16,6 +16,8 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
+from streamsvm.kernels import LARGEST_NORM, LINEAR, POLY, RBF
+
 __all__ = ["HEADER", "STATE_BYTES", "SupportVectorStore", "Views", "views"]
 
 #: The first bytes of a block. The fields up to ``gram`` are the layout, fixed at construction.
@@ -44,6 +46,11 @@ STATE_BYTES = 256
 
 _LINE = 64  # bytes of a cache line; every array of a block starts on one
 _FLOATS = _LINE // 4  # float32 numbers a cache line
+
+_LAST_STAMP = 2**61
+_LARGEST_DEGREE = 100
+_LARGEST = 1e100  # of any number that learning leads to
+_ROUNDING = 1.0 + 1e-3
 
 
 class Views(NamedTuple):
@@ -160,7 +167,7 @@ class SupportVectorStore:
     >>> store.nbytes
     20416
     >>> store.n_support, store.vectors.shape
-    (0, (0, 20))
+    (0, (0, 0))
     """
 
     def __init__(self, budget: int, max_features: int, outputs: int = 1, gram: bool = False) -> None:
@@ -187,6 +194,7 @@ class SupportVectorStore:
         header = self.block[:_HEADER_SIZE].view(HEADER)
         header["budget"], header["columns"], header["outputs"] = budget, columns, outputs
         header["stride"], header["gram"] = stride, int(gram)
+        header["gamma"] = 1.0
         #: The arrays inside the block.
         self.views = _views(self.block)
         self._header = self.views.header
@@ -221,8 +229,8 @@ class SupportVectorStore:
 
     @property
     def vectors(self) -> np.ndarray:
-        """A copy of the support vectors, float32 [n_support, used or max_features where none is used]."""
-        return np.ascontiguousarray(self.views.vectors[: self.used or self.max_features, : self.n_support].T)
+        """A copy of the support vectors, float32 [n_support, used]."""
+        return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -246,8 +254,14 @@ class SupportVectorStore:
                 f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have "
                 f"{self._snapshot_bytes:,} bytes: it is of a model with other sizes, or cut off"
             )
-        block = np.zeros_like(self.block)
+        block = np.zeros_like(self.block)  # untouched pages of it cost nothing
         block[: self._snapshot_bytes] = np.frombuffer(snapshot, np.uint8)
+        self._check(block)
+        self.block[: self._snapshot_bytes] = block[: self._snapshot_bytes]
+        self.views.cache[:] = 0
+
+    def _check(self, block: np.ndarray) -> None:
+        # Compiled code trusts a block: whatever it would read as a count, a place or an order is looked at here.
         header = block[:_HEADER_SIZE].view(HEADER)[0]
         for field in _LAYOUT:
             if header[field] != self._header[field][0]:
@@ -255,24 +269,28 @@ class SupportVectorStore:
         n, used = int(header["n_support"]), int(header["used"])
         if not 0 <= n <= self.budget or not 0 <= used <= self.max_features:
             raise ValueError(f"a snapshot with {n} support vectors and {used} features does not fit the store")
-        if header["kernel"] not in (0, 1, 2) or header["degree"] < 0:
+        if header["kernel"] not in (RBF, LINEAR, POLY) or not 0 <= header["degree"] <= _LARGEST_DEGREE:
             raise ValueError("the snapshot names a kernel that there is not")
         inside = _views(block)
         stamps = inside.stamps[:n]
-        if header["next_stamp"] >= 2**62 or ((stamps < 0) | (stamps >= header["next_stamp"])).any():
+        if not 0 <= header["next_stamp"] < _LAST_STAMP or ((stamps < 0) | (stamps >= header["next_stamp"])).any():
             raise ValueError("the snapshot's support vectors are older or newer than its model")
-        numbers = (
-            header["gamma"],
-            header["coef0"],
-            header["largest_norm"],
-            inside.norms[:n],
-            inside.coefficients[:, :n],
-            inside.vectors[:, :n],
-            inside.means,
-        )
-        if not all(np.isfinite(part).all() for part in numbers):
-            raise ValueError("the snapshot holds numbers that are not finite")
-        self.block[:] = block
+        if len(np.unique(stamps)) != n:
+            raise ValueError("the snapshot has two support vectors of one age")
+        held = inside.vectors[:used, :n]
+        norms = np.square(held, dtype=np.float64).sum(axis=0)
+        numbers = (inside.coefficients[:, :n], inside.means, header["gamma"], header["coef0"])
+        if not (
+            all((np.abs(part) < _LARGEST).all() for part in numbers)
+            and (norms <= header["largest_norm"] * _ROUNDING).all()
+            and (np.abs(inside.norms[:n] - norms) <= norms * (_ROUNDING - 1.0)).all()
+            and header["gamma"] > 0.0
+            and 0.0 <= header["largest_norm"] < LARGEST_NORM * _ROUNDING
+        ):
+            raise ValueError("the snapshot holds numbers that are not finite, or that no learning leads to")
+        rest = (inside.vectors[used:], inside.vectors[:used, n:], inside.coefficients[:, n:], inside.norms[n:], inside.stamps[n:])
+        if any(part.any() for part in rest):
+            raise ValueError("the snapshot holds numbers where it has no support vectors or no features")
 
     def __getstate__(self) -> dict[str, object]:
         h = self._header[0]

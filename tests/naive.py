@@ -62,7 +62,7 @@ class NaiveBSGD:
         self.t += 1
         rate = max(1.0 / self.t, 1.0 / WINDOW)
         for k, f in enumerate((last, average)):
-            self.errors[k] += rate * ((y * f <= 0.0) - self.errors[k])
+            self.errors[k] += rate * (((f > 0.0) != (y > 0.0)) - self.errors[k])
         pegasos = 1.0 / (self.l2 * self.t)
         eta = {"pegasos": pegasos, "constant": self.eta0, "floor": max(pegasos, self.eta0)}[self.learning_rate]
         self.last = [a * (1.0 - self.l2 * eta) for a in self.last]
@@ -96,7 +96,7 @@ class NaiveBSGD:
             return
         if self.keep == "projection":
             gram = np.array([[rbf(s, t, self.gamma) for s in self.vectors] for t in self.vectors])
-            share = np.linalg.solve(gram + 1e-6 * np.eye(len(gram)), [rbf(x, s, self.gamma) for s in self.vectors])
+            share = np.linalg.solve(gram + 1e-6 * np.diag(np.diag(gram)), [rbf(x, s, self.gamma) for s in self.vectors])
             self.last = list(np.array(self.last) + share * a)
             self.average = list(np.array(self.average) + share * b)
             return

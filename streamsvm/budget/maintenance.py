@@ -8,11 +8,10 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.merging import best_position, find_partner, oldest_least
-from streamsvm.kernels import FAST, kernel_row, self_kernel
+from streamsvm.kernels import FAST, LARGEST_NORM, kernel_row, self_kernel
 from streamsvm.store import Views
 
 __all__ = [
-    "LARGEST_NORM",
     "MERGE_LAST",
     "PROJECTION",
     "REMOVAL_RANDOM",
@@ -27,11 +26,8 @@ __all__ = [
 # 0 .. 3 are the searches of `budget.merging`.
 MERGE_LAST, REMOVAL_SMALLEST, REMOVAL_RANDOM, PROJECTION = 3, 4, 5, 6
 
-# The Gram matrix of support vectors that nearly coincide is singular to rounding; its diagonal is raised by this much.
+# The Gram matrix of support vectors that nearly coincide is singular to rounding; its diagonal is raised by this share.
 _RIDGE = 1e-6
-
-#: Rows whose squared norm is not below this count as not finite: squared distances would overflow float32.
-LARGEST_NORM = 1e36
 
 
 @njit(cache=True, error_model="numpy")
@@ -45,7 +41,7 @@ def next_random(state: np.uint64) -> np.uint64:
 
 @njit(cache=True, error_model="numpy")
 def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
-    """List the non-zero features of ``row`` in ``active``; their number and the squared norm. (-1, 0) if it is not finite."""
+    """List the non-zero features of ``row`` in ``active``; their number and the squared norm, or -1 if that is too large."""
     n, norm = 0, 0.0
     for j in range(used):
         value = row[j]
@@ -53,9 +49,7 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
             active[n] = j
             n += 1
             norm += np.float64(value) * np.float64(value)
-    if not norm < LARGEST_NORM:
-        return -1, 0.0
-    return n, norm
+    return (n if norm < LARGEST_NORM else -1), norm
 
 
 @njit(cache=True, error_model="numpy")
@@ -213,14 +207,15 @@ def _project(v: Views, slot: int) -> None:
         _kernel_row_of(v, i)
         for k in range(i + 1):
             gram[i, k] = v.kernel_rows[2, k]
-        gram[i, i] = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], v.norms[i]) * (1.0 + _RIDGE) + _RIDGE
+        gram[i, i] = abs(self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], v.norms[i]))
     for i in range(last + 1):  # Cholesky of the leading block, and forward substitution of the last row with it
+        own = gram[i, i]
         for k in range(i + 1):
             total = gram[i, k]
             for c in range(k):
                 total -= gram[i, c] * gram[k, c]
             if i == k:
-                gram[i, i] = math.sqrt(max(total, _RIDGE * _RIDGE))
+                gram[i, i] = math.sqrt(max(total + _RIDGE * own, _RIDGE * own)) if own > 0.0 else 1.0
             else:
                 gram[i, k] = total / gram[k, k]
     for i in range(last - 1, -1, -1):

@@ -25,6 +25,7 @@ GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD = 0, 1, 2, 3
 
 _INVERSE_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _LAST_CELL = GRID - 2
+_WORST = 1e38  # a partner that costs as much as float32 holds is still one
 _TABLE_ERROR = np.float32(2e-5)  # relative, of the difference of two interpolated degradations
 
 
@@ -39,20 +40,32 @@ def oldest_least(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
     for k in range(n):
         oldest = min(oldest, stamps[k] if bits[k] == least else np.int64(2**62))
     place = 0
-    while stamps[place] != oldest:
+    while place < n - 1 and stamps[place] != oldest:
         place += 1
     return place
 
 
 @njit(cache=True, error_model="numpy")
-def degradation(m: float, q: float, h: float) -> float:
-    """Squared weight degradation of a merge at ``h``, over ``(a_i + a_j)^2``; see `budget.table.weight_degradation`."""
+def degradation(m: float, rest: float, q: float, h: float) -> float:
+    """Squared weight degradation of a merge at ``h``, over the square of the smaller coefficient.
+
+    ``rest`` is 1 - m, which m itself does not tell where the coefficients differ by more than 2^53. See
+    `budget.table.weight_degradation`.
+    """
     k_j, k_i = math.exp(-((1.0 - h) ** 2) * q), math.exp(-(h**2) * q)
+    odds = m / rest
     return (
-        -(m**2) * math.expm1(-2.0 * (1.0 - h) ** 2 * q)
-        - (1.0 - m) ** 2 * math.expm1(-2.0 * h**2 * q)
-        + 2.0 * m * (1.0 - m) * k_i * k_j * math.expm1(-2.0 * h * (1.0 - h) * q)
+        -(odds**2) * math.expm1(-2.0 * (1.0 - h) ** 2 * q)
+        - math.expm1(-2.0 * h**2 * q)
+        + 2.0 * odds * k_i * k_j * math.expm1(-2.0 * h * (1.0 - h) * q)
     )
+
+
+@njit(cache=True, error_model="numpy")
+def _shares(a: float, b: float) -> tuple[float, float]:
+    # m and 1 - m of two coefficients.
+    larger, smaller = max(abs(a), abs(b)), min(abs(a), abs(b))
+    return larger / (larger + smaller), max(smaller / (larger + smaller), 1e-100)
 
 
 @njit(cache=True, error_model="numpy")
@@ -83,7 +96,8 @@ def _golden_section(m: float, q: float, precision: float) -> float:
 def _interpolate(table: np.ndarray, m: float, q: float) -> float:
     # Bilinear, over m in [1/2, 1] and u = q / (1 + q).
     x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
-    i, j = min(int(x), _LAST_CELL), min(int(y), _LAST_CELL)
+    # Bounded on both sides: whatever numbers arrive, the table is not left.
+    i, j = max(0, min(int(x), _LAST_CELL)), max(0, min(int(y), _LAST_CELL))
     a, b = x - i, y - j
     return (table[i, j] * (1.0 - a) + table[i + 1, j] * a) * (1.0 - b) + (
         table[i, j + 1] * (1.0 - a) + table[i + 1, j + 1] * a
@@ -150,9 +164,9 @@ def _lookup_degradations(
         n_close += out[k] <= close
     for k in range(n if n_close > 1 else 0):
         if out[k] <= close and out[k] < np.float32(np.inf):
-            larger = max(abs(coefficients[k]), smallest)
-            m, q = larger / (larger + smallest), gamma * distances[k]
-            out[k] = np.float32(degradation(m, q, _interpolate(places, m, q)) / (1.0 - m) ** 2)
+            m, rest = _shares(coefficients[k], smallest)
+            q = gamma * distances[k]
+            out[k] = np.float32(degradation(m, rest, q, _interpolate(places, m, q)))
 
 
 @njit(cache=True, error_model="numpy")
@@ -195,10 +209,9 @@ def find_partner(
         for k in range(n):
             out[k] = np.float32(np.inf)
             if k != first and coefficients[k] * smallest > 0.0:
-                larger = max(abs(coefficients[k]), abs(smallest))
-                m = larger / (larger + abs(smallest))
+                m, rest = _shares(coefficients[k], smallest)
                 q = gamma * distances[k]
-                h = best_position(search, tables, m, q)
-                out[k] = np.float32(degradation(m, q, h) / (1.0 - m) ** 2)
+                cost = degradation(m, rest, q, best_position(search, tables, m, q))
+                out[k] = np.float32(min(cost, _WORST))
     partner = oldest_least(out, stamps, n)
     return partner if out[partner] < np.float32(np.inf) else -1

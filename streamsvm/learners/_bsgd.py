@@ -7,13 +7,24 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LARGEST_NORM, append, fill_kernel_row, maintain, next_random, scan_row
-from streamsvm.kernels import FAST
+from streamsvm.budget.maintenance import append, fill_kernel_row, maintain, next_random, scan_row
+from streamsvm.kernels import FAST, LARGEST_NORM
 from streamsvm.store import Views, views
 
 LAST, AVERAGE, CHOSEN, PROBABILITY = 0, 1, 2, 3
 
-__all__ = ["CONSTANT", "FLOOR", "GAMMA_ROWS", "PEGASOS", "STATE", "decide", "decide_many", "learn_many", "learn_one"]
+__all__ = [
+    "CONSTANT",
+    "FLOOR",
+    "GAMMA_ROWS",
+    "PEGASOS",
+    "STATE",
+    "decide",
+    "decide_many",
+    "first_refused",
+    "learn_many",
+    "learn_one",
+]
 
 PEGASOS, CONSTANT, FLOOR = 0, 1, 2
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
@@ -45,7 +56,9 @@ STATE = np.dtype(
 )
 STATE_BEGIN = 128
 STATE_END = STATE_BEGIN + STATE.itemsize
+_LARGEST_GAMMA = 1e15
 _POWER = 15.0  # of the polynomial decay (Shamir and Zhang 2013) with which the average starts
+_ABOVE_HALF = 0.5 + 2.0**-52
 _WINDOW = 1000.0  # rows over which the errors of the last iterate and of the average are compared
 _TINY = 1e-5  # below it a lazy scale factor is multiplied in, at O(B)
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -95,13 +108,14 @@ def _watch_gamma(v: Views, s: np.ndarray) -> None:
         before = x - v.means[j]
         v.means[j] += before / n
         s["deviation"] += before * (x - v.means[j])
-    h["gamma"] = n / s["deviation"] if s["deviation"] > 0.0 else 1.0
+    h["gamma"] = min(n / s["deviation"], _LARGEST_GAMMA) if s["deviation"] > 0.0 else 1.0
     v.cache[0] = 0
 
 
 @njit(cache=True, error_model="numpy")
 def _probability(slope: float, f: float) -> float:
-    return 1.0 / (1.0 + math.exp(-min(max(math.exp(slope) * f, -30.0), 30.0)))
+    p = 1.0 / (1.0 + math.exp(-min(max(math.exp(slope) * f, -30.0), 30.0)))
+    return max(p, _ABOVE_HALF) if f > 0.0 else p  # never at odds with the label, however small f is
 
 
 @njit(cache=True, error_model="numpy")
@@ -109,7 +123,7 @@ def _watch_margins(s: np.ndarray, y: float, last: float, average: float) -> None
     rate = max(1.0 / s["t"], 1.0 / _WINDOW)
     for k in range(2):
         f = last if k == 0 else average
-        s["error"][k] += rate * ((1.0 if y * f <= 0.0 else 0.0) - s["error"][k])
+        s["error"][k] += rate * ((1.0 if (f > 0.0) != (y > 0.0) else 0.0) - s["error"][k])
         p = _probability(s["slope"][k], f)
         target = 1.0 if y > 0.0 else 0.0
         z = min(max(math.exp(s["slope"][k]) * f, -10.0), 10.0)
@@ -152,13 +166,9 @@ def _step(v: Views, s: np.ndarray, tables: np.ndarray, y: float, weight: float) 
     n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
     if n_active < 0:
         return False
-    if weight == 0.0:
-        return True
     if 0 <= s["gamma_rows"] < GAMMA_ROWS:
         _watch_gamma(v, s)
     last, average = _margins(v, s, n_active, norm)
-    if not abs(last) < np.inf:  # a polynomial kernel can overflow
-        return False
     s["t"] += 1
     t = s["t"]
     _watch_margins(s, y, last, average)
@@ -211,31 +221,40 @@ def _squared_norm(X: np.ndarray, i: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
+def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: bool) -> int:
+    """The number of the first row of X that `learn_one` would refuse, or -1. ``apart``: each feature has a column of its own."""
+    v = views(block)
+    limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
+    for i in range(X.shape[0]):
+        if apart:
+            norm = _squared_norm(X, i)
+        else:
+            _fill(v, X, columns, i)
+            norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])[1]
+        if not norm < limit:
+            return i
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> bool:
-    """Learn the row in ``rows[0]`` of the block. False, and nothing changed, where the row is not finite."""
+    """Learn the row in ``rows[0]`` of the block. False, and nothing changed, where the row is not finite or too large."""
     return _step(views(block), _state(block)[0], tables, y, weight)
 
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
     block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, y: np.ndarray, weights: np.ndarray
-) -> int:
+) -> None:
     """Learn the rows of X float32 [n, features], whose features are in ``columns`` int64 [features] (-1: in none).
 
-    Returns
-    -------
-    -1, or the number of the first row that is not finite, and nothing has changed then; or n plus the number of a row whose
-    decision value is not finite, and the rows before it were learned.
+    Those that `first_refused` would name are left out, and so are those of weight 0.
     """
     v, s = views(block), _state(block)[0]
     for i in range(X.shape[0]):
-        if not _squared_norm(X, i) < LARGEST_NORM:
-            return i
-    for i in range(X.shape[0]):
-        _fill(v, X, columns, i)
-        if not _step(v, s, tables, y[i], weights[i]):
-            return X.shape[0] + i
-    return -1
+        if weights[i] > 0.0:
+            _fill(v, X, columns, i)
+            _step(v, s, tables, y[i], weights[i])
 
 
 @njit(cache=True, error_model="numpy")
@@ -254,7 +273,7 @@ def _decide(v: Views, s: np.ndarray, what: int) -> float:
 @njit(cache=True, error_model="numpy")
 def decide(block: np.ndarray, what: int) -> float:
     """Decision value of the row in ``rows[0]``: of the `LAST` iterate, of the `AVERAGE`, of the one `CHOSEN` by recent error, or
-    the `PROBABILITY` of the positive class under that. NaN where the row is not finite.
+    the `PROBABILITY` of the positive class under that. NaN where the row is not finite or too large.
     """
     return _decide(views(block), _state(block)[0], what)
 

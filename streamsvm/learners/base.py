@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Hashable, Mapping
 from types import ModuleType
@@ -28,18 +29,20 @@ def check_one_of(name: str, value: object, choices: Any) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
 
 
-def check_number(name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf) -> None:
+def check_number(
+    name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf, integer: bool = False
+) -> None:
     """Raise a ValueError that names a parameter which is not a finite number in the range."""
+    number = value.item() if isinstance(value, np.generic) else value
     if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | np.integer | np.floating)
-        or not math.isfinite(value)
-        or not (value >= low if inclusive else value > low)
-        or value > high
+        isinstance(number, bool)
+        or not isinstance(number, int if integer else int | float)
+        or not (number >= low if inclusive else number > low)
+        or not (number < math.inf and number <= high)
     ):
         bound = f"{'at least' if inclusive else 'above'} {low:g}"
         bound += f" and at most {high:g}" if high < math.inf else ""
-        raise ValueError(f"{name} must be a finite number {bound}, not {value!r}")
+        raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {value!r}")
 
 
 class BudgetedClassifier(base.MiniBatchClassifier):
@@ -47,6 +50,8 @@ class BudgetedClassifier(base.MiniBatchClassifier):
 
     A learner's file gives the parameters, and a module of compiled functions, its rule; this class turns feature dicts, frames
     and labels into what those take, and checks them: input that is refused leaves the model as it was.
+
+    A model is for one thread at a time, even to predict: the row at hand is laid out inside its store.
     """
 
     #: Compiled functions: learn_one, learn_many, decide, decide_many; what to decide: LAST, AVERAGE, CHOSEN, PROBABILITY.
@@ -79,7 +84,7 @@ class BudgetedClassifier(base.MiniBatchClassifier):
         y
             The label: a bool, 0 or 1, -1 or 1, or one of two others of any kind.
         w
-            The row's weight, at least 0. A row of weight 0 changes nothing.
+            The row's weight, at least 0. A row of weight 0 is not looked at.
 
         Raises
         ------
@@ -87,20 +92,31 @@ class BudgetedClassifier(base.MiniBatchClassifier):
             A feature or the weight is not a finite number, there are more features than ``max_features`` with
             ``overflow="raise"``, or the label is missing or a third one. The model is as it was then.
         """
-        if w != 1.0:
+        if w == 1.0:
+            w = 1.0  # compiled code takes floats only
+        else:
             check_number("w", w, 0.0, inclusive=True, high=_LARGEST_WEIGHT)
+            w = float(w)
+            if w == 0.0:
+                return
         labels, features = self._labels, self._features
-        known = labels.n_seen
-        sign = labels.sign(y)
+        n_labels, n_features = labels.n_seen, len(features)
         try:
+            sign = labels.sign(y)
             features.fill(self._row, x, True)
-            if len(features) != self._store.used:
+            if len(features) != n_features:
                 self._store.used = len(features)
             if not self._rule.learn_one(self._block, self._tables, sign, w):
                 features.complain_not_finite(x)
-        except ValueError:
-            labels.forget(known)
+        except Exception:
+            self._forget(n_labels, n_features)
             raise
+
+    def _forget(self, n_labels: int, n_features: int) -> None:
+        # What a row that was refused had brought.
+        self._labels.forget(n_labels)
+        self._features.forget(n_features)
+        self._store.used = n_features
 
     def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> float:
         """The decision value of one row: positive for the positive label; 0 before any learning.
@@ -160,7 +176,7 @@ class BudgetedClassifier(base.MiniBatchClassifier):
             As `learn_one`, naming the row; or the lengths differ. The model is as it was then.
         """
         matrix, names, _ = _as_matrix(X)
-        y_list = y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
+        y_list = _as_list(y)
         if len(y_list) != len(matrix):
             raise ValueError(f"X has {len(matrix)} rows, y {len(y_list)}")
         if np.asarray(w).dtype.kind not in "fiub":
@@ -170,25 +186,21 @@ class BudgetedClassifier(base.MiniBatchClassifier):
             raise ValueError(f"X has {len(matrix)} rows, w {weights.shape[0]}")
         if not ((weights >= 0.0) & (weights <= _LARGEST_WEIGHT)).all():
             raise ValueError(f"w must be finite numbers of at least 0 and at most {_LARGEST_WEIGHT:g}")
+        if not weights.all():
+            kept = weights > 0.0
+            matrix, weights = matrix[kept], weights[kept]
+            y_list = [label for label, keep in zip(y_list, kept, strict=True) if keep]
         labels, features = self._labels, self._features
-        known, columns_known = labels.n_seen, len(features)
+        n_labels, n_features = labels.n_seen, len(features)
         try:
             signs = np.array([labels.sign(label) for label in y_list], np.float64)
-            columns = features.columns_of(names, True)
+            columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
             self._store.used = len(features)
-            row = self._rule.learn_many(self._block, self._tables, matrix, columns, signs, np.ascontiguousarray(weights))
-            if row >= len(matrix):
-                known, columns_known = labels.n_seen, len(features)  # what the rows before it brought stays
-                row -= len(matrix)
-            if row >= 0:
-                try:
-                    features.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
-                except ValueError as error:
-                    raise ValueError(f"row {row}: {error}") from None
-        except ValueError:
-            labels.forget(known)
-            features.forget(columns_known)
-            self._store.used = columns_known
+            apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
+            self._complain_of(self._rule.first_refused(self._block, matrix, columns, bool(apart)), matrix, names)
+            self._rule.learn_many(self._block, self._tables, matrix, columns, signs, np.ascontiguousarray(weights))
+        except Exception:
+            self._forget(n_labels, n_features)
             raise
 
     def decision_function_many(self, X: Any, output: str = "auto") -> Any:
@@ -204,23 +216,28 @@ class BudgetedClassifier(base.MiniBatchClassifier):
 
     def predict_proba_many(self, X: Any) -> Any:
         """`predict_proba_one` for each row: a frame with a column for each label, or where X is an array, float64 [n, 2]
-        with the negative label's probability first.
+        with the negative label's probability first ([n, 1] while there is but one label, and that is not a number).
         """
         positive, like = self._decide_many(X, self._rule.PROBABILITY)
-        if like is None:
-            return np.column_stack((1.0 - positive, positive))
-        return dataframe.to_native_frame(self._labels.probabilities(positive), like=like)
+        probabilities = self._labels.probabilities(positive)
+        return (
+            np.column_stack(list(probabilities.values())) if like is None else dataframe.to_native_frame(probabilities, like=like)
+        )
 
     def _decide_many(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
         matrix, names, like = _as_matrix(X)
         decisions = np.empty(len(matrix))
         self._rule.decide_many(self._block, matrix, self._features.columns_of(names, False), what, decisions)
-        for row in np.flatnonzero(np.isnan(decisions))[:1]:
+        refused = np.flatnonzero(np.isnan(decisions))
+        self._complain_of(int(refused[0]) if len(refused) else -1, matrix, names)
+        return decisions, like
+
+    def _complain_of(self, row: int, matrix: np.ndarray, names: list[Hashable]) -> None:
+        if row >= 0:
             try:
                 self._features.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
             except ValueError as error:
                 raise ValueError(f"row {row}: {error}") from None
-        return decisions, like
 
     def _what(self, output: str) -> int:
         check_one_of("output", output, ("auto", "last", "average"))
@@ -255,43 +272,79 @@ class BudgetedClassifier(base.MiniBatchClassifier):
         return self._store.nbytes
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """A fresh model with the same parameters; see `river.base.Base.clone`."""
-        twin = super().clone(new_params, include_attributes)
-        twin._attach()  # copied attributes are another store
-        return twin
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_block", "_row", "_tables")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._attach()
-        self._check_restored(type(self)(**self._get_params()))
-
-    def _check_restored(self, fresh: Self) -> None:
-        """Refuse what was unpickled where compiled code could not trust it. A learner adds its own state.
-
-        Parameters
-        ----------
-        fresh
-            A new model with the same parameters.
+        """A fresh model with the same parameters; see `river.base.Base.clone`.
 
         Raises
         ------
         ValueError
-            The model's memory is not one that its parameters ask for.
+            Both other parameters and what was learned are asked for: a model of other sizes cannot hold it.
         """
-        header, expected = self._store.views.header[0], fresh._store.views.header[0]
-        for field in ("budget", "columns", "outputs", "stride", "gram", "kernel", "degree", "coef0"):
-            if header[field] != expected[field]:
-                raise ValueError(f"the model was kept with {field} {header[field]}, its parameters ask for {expected[field]}")
-        if len(self._features) != self._store.used or self._features.max_features != self._store.max_features:
+        if new_params and include_attributes:
+            raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
+        return copy.deepcopy(self) if include_attributes else super().clone(new_params)
+
+    # A model is kept as plain values, which its constructor and the checks below put together again: whatever a file says,
+    # nothing that compiled code relies on comes from it unseen.
+
+    def __getstate__(self) -> dict[str, Any]:
+        parameters = self._get_params()
+        own = {"_store", "_features", "_labels", "_block", "_row", "_tables", *parameters}
+        return {
+            "parameters": parameters,
+            "store": self._store.snapshot(),
+            "features": self.feature_names,
+            "labels": self.labels,
+            "attributes": {name: value for name, value in self.__dict__.items() if name not in own},
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state["attributes"].items():  # those that a subclass or a user has added
+            if hasattr(type(self), name):
+                raise ValueError(f"the model was kept with an attribute {name!r}, which is not one that a model keeps")
+            self.__dict__[name] = value
+        self.__init__(**state["parameters"])  # type: ignore[misc]
+        fresh, kernel = self._state.copy(), self._kernel()
+        self._features.restore(state["features"])
+        self._labels.restore(state["labels"])
+        self._store.restore(state["store"])
+        if len(self._features) != self._store.used:
             raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
+        if self._kernel() != kernel:
+            raise ValueError(f"the model was kept with the kernel {self._kernel()}, its parameters ask for {kernel}")
+        self._check_state(self._state[0], fresh[0])
+
+    def _kernel(self) -> tuple[Any, ...]:
+        header = self._store.views.header[0]
+        return header["kernel"], header["degree"], header["coef0"]
+
+    @property
+    def _state(self) -> np.ndarray:
+        """The learner's own numbers inside the block: a structured array [1], a view."""
+        raise NotImplementedError
+
+    def _check_state(self, state: np.void, fresh: np.void) -> None:
+        """Refuse a state that was read from outside where compiled code could not trust it.
+
+        Parameters
+        ----------
+        state
+            What was read.
+        fresh
+            The state of a new model with the same parameters.
+
+        Raises
+        ------
+        ValueError
+            The state is not one that the parameters ask for, or that learning leads to.
+        """
+        raise NotImplementedError
 
 
 def _as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
     """X as float32 [n, features], its feature names, and the narwhals frame that answers are made like (None for an array)."""
     frame = None
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
     if isinstance(X, np.ndarray):
         if X.ndim != 2 or X.dtype.kind not in "fiub":
             raise ValueError(f"X must be a 2-D array of numbers, not {X.ndim}-D of {X.dtype}")
@@ -306,4 +359,14 @@ def _as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
                 raise ValueError(f"feature {name!r} is of type {dtype}: features must be numbers")
         values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
     with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused by name
-        return np.ascontiguousarray(values, np.float32), names, frame
+        # Writable, as compiled code knows no other: what is not is copied.
+        return np.require(values, np.float32, ["C", "W"]), names, frame
+
+
+def _as_list(y: Any) -> list[Any]:
+    if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
+    try:
+        return y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
+    except TypeError:
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}") from None

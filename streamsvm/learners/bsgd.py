@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class BSGDClassifier(BudgetedClassifier):
         ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
     gamma
         Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows
-        (scikit-learn's "scale", for features of equal variance), updated with each of those rows and fixed from then on.
+        (scikit-learn's "scale", for features of equal mean and variance), updated with each of those rows and fixed from then on.
     l2
         The papers' lambda, 1 / (n C) for n rows and the C of other SVMs.
     maintenance
@@ -158,8 +158,10 @@ class BSGDClassifier(BudgetedClassifier):
         check_number("eta0", self.eta0, 0.0, high=1e15)
         if self.learning_rate != "pegasos" and self.l2 * self.eta0 >= 1.0:
             raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {self.eta0!r} * {self.l2!r}")
-        check_number("averaging", self.averaging, 0.0, inclusive=True)
-        check_number("degree", self.degree, 1, inclusive=True, high=100)
+        check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
+        check_number("degree", self.degree, 1, inclusive=True, high=100, integer=True)
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, not {self.fit_intercept!r}")
         check_number("coef0", self.coef0, -1e6, high=1e6)
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer)):
             raise ValueError(f"seed must be an integer or None, not {self.seed!r}")
@@ -175,15 +177,29 @@ class BSGDClassifier(BudgetedClassifier):
     def _state(self) -> np.ndarray:
         return self._block[_bsgd.STATE_BEGIN : _bsgd.STATE_END].view(_bsgd.STATE)
 
-    def _check_restored(self, fresh: Self) -> None:
-        super()._check_restored(fresh)
-        state, expected = self._state[0], fresh._state[0]
+    def _check_state(self, state: np.void, fresh: np.void) -> None:
         for field in ("maintenance", "schedule", "intercept", "l2", "eta0", "horizon"):
-            if state[field] != expected[field]:
-                raise ValueError(f"the model was kept with {field} {state[field]}, its parameters ask for {expected[field]}")
-        numbers = ("deviation", "scale", "average_v", "average_u", "bias", "error", "slope", "curvature")
-        if not all(np.isfinite(state[field]).all() for field in numbers) or state["t"] < 0 or state["gamma_rows"] < -1:
-            raise ValueError("the model was kept with numbers that no learning leads to")
+            if state[field] != fresh[field]:
+                raise ValueError(f"the model was kept with {field} {state[field]}, its parameters ask for {fresh[field]}")
+        gamma_given = fresh["gamma_rows"] == -1
+        ranges = {
+            "t": (0, 2**62),
+            "n_merges": (0, 2**62),
+            "gamma_rows": (-1, -1) if gamma_given else (0, _bsgd.GAMMA_ROWS),
+            "deviation": (0.0, 1e100),
+            "scale": (1e-10, 1.0),
+            "average_v": (1e-10, 1.0),
+            "average_u": (0.0, 1.0),
+            "bias": (-1e100, 1e100),
+            "error": (0.0, 1.0),
+            "slope": (-50.0, 50.0),
+            "curvature": (0.0, 100.0),
+        }
+        for field, (low, high) in ranges.items():
+            if not np.all((state[field] >= low) & (state[field] <= high)):
+                raise ValueError(f"the model was kept with {field} {state[field]}, which no learning leads to")
+        if gamma_given and self.effective_gamma != self.gamma:
+            raise ValueError(f"the model was kept with gamma {self.effective_gamma}, its parameters ask for {self.gamma}")
 
     @property
     def _mutable_attributes(self) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -58,12 +58,20 @@ class BinaryLabels:
 
     def forget(self, known: int) -> None:
         """Forget all labels but the first ``known``: the row that brought the others was refused."""
-        if known == len(self._signs):
-            return
-        labels = list(self._signs)[:known]
+        if known < len(self._signs):
+            self.restore(self.seen[:known])
+
+    def restore(self, labels: Iterable[Any]) -> None:
+        """Take back what `seen` gave.
+
+        Raises
+        ------
+        ValueError
+            They are not labels, or more than two.
+        """
         self.__init__()  # type: ignore[misc]
         for y in labels:
-            self._admit(y)
+            self.sign(y)
 
     def of(self, decision: float) -> Any:
         """The label that a decision value stands for; before any learning False."""
@@ -73,8 +81,13 @@ class BinaryLabels:
 
     def array(self, decisions: np.ndarray) -> np.ndarray:
         """`of`, for an array [n] of decision values."""
-        both = np.array([self.of(-1.0), self.of(1.0)])
-        return both[(decisions > 0.0).astype(np.intp)]
+        both = [self.of(-1.0), self.of(1.0)]
+        if len({type(label) for label in both}) == 1 and isinstance(both[0], bool | int | float | str):
+            values = np.array(both)
+        else:  # numpy would turn labels of two kinds into one kind, and tuples into rows
+            values = np.empty(2, object)
+            values[:] = both
+        return values[(decisions > 0.0).astype(np.intp)]
 
     def probabilities(self, positive: Any) -> dict[Any, Any]:
         """Label to probability, where that of the positive label is given, a number or an array."""
@@ -88,7 +101,7 @@ class BinaryLabels:
         return all(y in (0, 1, -1) for y in self._signs)
 
     def _admit(self, y: Any) -> float:
-        if y is None or (isinstance(y, float | np.floating) and not math.isfinite(y)):
+        if _is_missing(y):
             raise ValueError(f"label {y!r} is no label: leave rows without one out of learning")
         if isinstance(y, np.generic):
             y = y.item()
@@ -112,3 +125,12 @@ class BinaryLabels:
             else:
                 self._positive = 1
         return sign
+
+
+def _is_missing(y: Any) -> bool:
+    if y is None or (isinstance(y, float | np.floating) and not math.isfinite(y)):
+        return True
+    try:
+        return bool(y != y)  # NaT
+    except (TypeError, ValueError):  # pandas' NA has no truth value
+        return True

@@ -1,16 +1,20 @@
 """Input that is refused: by name, and without a trace in the model."""
 
+import copy
 import os
 import pickle
 import subprocess
 import sys
+from collections import Counter, defaultdict
 
 import numpy as np
 import pandas as pd
 import pytest
+from numba import config
 
 from streamsvm import BSGDClassifier
 from streamsvm.features import FeatureSpace
+from streamsvm.learners import _bsgd
 from streamsvm.learners.labels import BinaryLabels
 from streamsvm.store import SupportVectorStore
 
@@ -44,7 +48,7 @@ def test_features(model, value, name):
         assert snapshot(model) == before
 
 
-@pytest.mark.parametrize("y", [None, float("nan"), [1], {"a": 1}])
+@pytest.mark.parametrize("y", [None, float("nan"), [1], {"a": 1}, pd.NA, pd.NaT, np.float32("inf")])
 def test_labels(model, y):
     before = snapshot(model)
     with pytest.raises(ValueError, match="label"):
@@ -74,10 +78,27 @@ def test_weights(model, w):
     assert snapshot(model) == before
 
 
-def test_weight_zero_learns_nothing(model):
-    before = model.n_learned, model.n_support
-    model.learn_one({"a": 1.0}, True, 0.0)
-    assert (model.n_learned, model.n_support) == before
+def test_weight_zero_changes_nothing(model):
+    before = snapshot(model)
+    model.learn_one({"a": 1.0, "z": 1.0}, "x", 0.0)
+    model.learn_many(np.ones((2, 7)), ["x", "y"], 0)
+    assert snapshot(model) == before
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_nothing_is_compiled_anew_for_another_kind_of_number():
+    model = BSGDClassifier(budget=3, max_features=3)
+    X = np.ones((2, 2), np.float32)
+    model.learn_one({"a": 1.0}, True)
+    model.learn_many(X, [True, False])
+    compiled = len(_bsgd.learn_one.signatures), len(_bsgd.learn_many.signatures)
+    for w in (1, True, 2, np.float32(2.0), np.float16(2.0), np.int64(3)):
+        model.learn_one({"a": 1.0}, True, w)
+        model.learn_many(X, [True, False], w)
+    X.flags.writeable = False
+    model.learn_many(X, [1, 0])
+    model.learn_many(np.asfortranarray(X.astype(np.float64)), [1, 0])
+    assert (len(_bsgd.learn_one.signatures), len(_bsgd.learn_many.signatures)) == compiled
 
 
 def test_frames(model):
@@ -96,7 +117,20 @@ def test_frames(model):
         with pytest.raises(ValueError, match=match):
             model.learn_many(X, y)
         assert snapshot(model) == before
+    for X, y, match in (
+        (good, pd.DataFrame({"target": [True, False]}), "sequence of labels, not a DataFrame"),
+        (good, True, "sequence of labels, not a bool"),
+        (good, "yn", "sequence of labels, not a str"),
+        (good, np.array([[1], [0]]), "sequence of labels, not a ndarray"),
+        (good, pd.Series([True, pd.NA], dtype="boolean"), "label <NA>"),
+        (good, pd.Series(["x", pd.NA], dtype="string"), "label"),
+        (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), [1, 0], "masked"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.learn_many(X, y)
+        assert snapshot(model) == before
     model.learn_many(good.iloc[:0], [])
+    assert snapshot(model) == before
     with pytest.raises(ValueError, match="output must be one of"):
         model.decision_function_one({"a": 1.0}, "best")
 
@@ -106,6 +140,74 @@ def test_empty_rows_are_rows_of_zeros():
     model.learn_one({}, True)
     assert model.n_support == 1
     assert model.predict_one({}) is True
+
+
+def test_rows_that_are_refused_use_up_no_name():
+    for overflow in ("raise", "hash", "ignore"):
+        model = BSGDClassifier(budget=3, max_features=2, overflow=overflow)
+        model.learn_one({"a": 1.0}, True)
+        before = snapshot(model)
+        for refused in (1e19, 1e39, "x"):
+            with pytest.raises(ValueError, match=r"feature 'b'|too large"):
+                model.learn_one({"a": 1.0, "b": refused}, False)
+            assert snapshot(model) == before
+        for x in (None, [1.0], "ab", pd.Series({"a": 1.0})):
+            with pytest.raises(ValueError, match="a row must be a mapping"):
+                model.learn_one(x, "new")
+            with pytest.raises(ValueError, match="a row must be a mapping"):
+                model.predict_one(x)
+            assert snapshot(model) == before
+
+
+def test_rows_whose_hashed_values_add_up_to_too_much():
+    model = BSGDClassifier(budget=3, max_features=1, overflow="hash")
+    model.learn_one({"a": 1.0}, True)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="row 1: the row is too large"):
+        model.learn_many(pd.DataFrame({"a": [0.0, 6e17], "b": [1.0, 6e17]}), [True, False])
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1e30])
+def test_features_that_are_ignored_are_ignored(value):
+    one, many = (BSGDClassifier(budget=3, max_features=1, overflow="ignore", seed=0) for _ in range(2))
+    for model in (one, many):
+        model.learn_one({"a": 1.0}, True)
+    one.learn_one({"a": 2.0, "b": value}, False)
+    many.learn_many(pd.DataFrame({"a": [2.0], "b": [value]}), [False])
+    assert snapshot(one) == snapshot(many)
+
+
+def test_rows_that_invent_values_are_read_as_they_are():
+    model = BSGDClassifier(budget=5)
+    model.learn_one(Counter({"a": 1, "b": 1}), True)
+    model.learn_one(Counter({"a": 1, "c": 5}), False)
+    assert model.feature_names == ["a", "b", "c"]
+    np.testing.assert_array_equal(model.support_vectors[1], [1.0, 0.0, 5.0])
+    row = defaultdict(float, {"a": 1.0, "c": 2.0, "d": 3.0})
+    model.predict_one(row)
+    assert set(row) == {"a", "c", "d"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "of"), [(["a", 5], ["a", 5]), ([("a", 1), ("b", 2, 3)], [("a", 1), ("b", 2, 3)]), ([2, 1], [2, 1])]
+)
+def test_labels_of_many_rows_are_those_of_one(labels, of):
+    model = BSGDClassifier(budget=5, gamma=1.0)
+    model.learn_many(np.array([[0.0], [5.0]]), labels)
+    assert list(model.predict_many(np.array([[0.0], [5.0]]))) == of == [model.predict_one({0: x}) for x in (0.0, 5.0)]
+
+
+def test_probabilities_agree_with_labels_however_small_the_decision():
+    model = BSGDClassifier(budget=5, gamma=1.0)
+    model.learn_one({"a": 0.0}, True)
+    model.learn_one({"a": 5.0}, False)
+    for a in np.linspace(-9.0, 14.0, 47):
+        probabilities = model.predict_proba_one({"a": a})
+        assert max(probabilities, key=probabilities.get) == model.predict_one({"a": a})
+    fresh = BSGDClassifier(budget=5)
+    fresh.learn_one({0: 1.0}, "x")
+    assert fresh.predict_proba_many(np.ones((2, 1))).tolist() == [[1.0], [1.0]]
 
 
 def test_too_many_names():
@@ -121,8 +223,9 @@ def test_too_many_names():
         assert model.feature_names == names[:3]
         assert model.support_vectors.shape[1] == 3
     model = BSGDClassifier(budget=5)
-    with pytest.raises(ValueError, match="2,000 characters"):
-        model.learn_one({"n" * 2000: 1.0}, True)
+    for long in ("n" * 2000, ("n" * 1996,)):
+        with pytest.raises(ValueError, match="2,0.. characters"):
+            model.learn_one({long: 1.0}, True)
 
 
 def test_columns_do_not_depend_on_key_order_or_hash_seed():
@@ -215,6 +318,10 @@ def test_snapshots():
         (48, b"\x09", "features"),
         (56, b"\x00", "older or newer"),
         (56, b"\xff" * 7 + b"\x7f", "older or newer"),
+        (56, b"\xff" * 7 + b"\x3f", "older or newer"),
+        (80, np.float64(-1.0).tobytes(), "no learning leads to"),
+        (80, np.float64(0.0).tobytes(), "no learning leads to"),
+        (96, np.float64(0.0).tobytes(), "no learning leads to"),
         (64, b"\x05", "kernel"),
         (80, b"\xff" * 8, "not finite"),
         (-1000, None, "snapshot of"),
@@ -231,38 +338,104 @@ def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
     assert store.snapshot() == before
 
 
-def test_a_row_that_the_kernel_cannot_hold():
-    model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=1.0, l2=1e-2)
-    model.learn_one({"a": 1.0}, True)
+@pytest.mark.parametrize(
+    ("array", "place", "value", "match"),
+    [
+        ("vectors", (0, 0), 3e38, "no learning leads to"),
+        ("norms", 0, -3e38, "no learning leads to"),
+        ("coefficients", (0, 0), np.inf, "not finite"),
+        ("stamps", 1, None, "one age"),
+        ("vectors", (0, 7), 1.0, "where it has no support vectors"),
+        ("vectors", (2, 0), 1.0, "or no features"),
+        ("coefficients", (1, 8), 1.0, "where it has no support vectors"),
+    ],
+)
+def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place, value, match):
+    store, other = filled(), SupportVectorStore(5, 3, 2)
+    numbers = getattr(store.views, array)
+    numbers[place] = numbers[0] if value is None else value
+    with pytest.raises(ValueError, match=match):
+        other.restore(store.snapshot())
+    assert other.snapshot() == SupportVectorStore(5, 3, 2).snapshot()
+
+
+def test_a_row_that_is_huge_leaves_a_model_that_answers():
+    for gamma in (1.0, "scale"):
+        model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=gamma, l2=1e-2)
+        for a in (1e15, 1.0, -2.0, 1e17, 3.0):
+            model.learn_one({"a": a}, a > 0.0)
+        assert all(np.isfinite(model.decision_function_one({"a": a})) for a in (0.0, 1.0, 1e4, -1e17))
+    model = BSGDClassifier(budget=5)
     before = snapshot(model)
-    with pytest.raises(ValueError, match="too large for the kernel"):
-        model.learn_one({"a": 1e10}, False)
+    with pytest.raises(ValueError, match="the row is too large"):
+        model.learn_one({"a": 1e19}, False)
     assert snapshot(model) == before
-    with pytest.raises(ValueError, match="row 1: the row is too large"):
-        model.learn_many(np.array([[2.0], [1e10], [3.0]]), [1, 0, 1])
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
+    model = BSGDClassifier(budget=5)
+    for i in range(20):
+        model.learn_one({"a": float(np.float32(min(scale, 1e17) * (i % 3)))}, i % 2 == 0)
+    assert 0.0 < model.effective_gamma <= 1e15
+    assert np.isfinite(model.decision_function_one({"a": 0.0}))
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "match"),
+    ("field", "value"),
     [
-        ("maintenance", 6, "maintenance"),
-        ("scale", np.nan, "no learning leads to"),
-        ("t", -1, "no learning leads to"),
-        ("l2", 2.0, "l2"),
+        ("maintenance", 6),
+        ("l2", 2.0),
+        ("scale", np.nan),
+        ("scale", 0.0),
+        ("scale", 1e-310),
+        ("average_v", 0.0),
+        ("t", -1),
+        ("t", 2**63 - 1),
+        ("slope", 1e300),
+        ("gamma_rows", -1),
+        ("gamma_rows", 10**6),
+        ("error", 2.0),
     ],
 )
-def test_pickles_whose_state_compiled_code_could_not_trust_are_refused(model, field, value, match):
+def test_pickles_whose_state_compiled_code_could_not_trust_are_refused(model, field, value):
     model._state[field] = value
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises(ValueError, match=f"kept with {field}"):
         pickle.loads(pickle.dumps(model))
 
 
-def test_pickles_with_other_sizes_or_names_are_refused(model):
-    twin = pickle.loads(pickle.dumps(model))
-    twin.budget = 400
-    with pytest.raises(ValueError, match="budget 5, its parameters ask for 400"):
-        pickle.loads(pickle.dumps(twin))
+def test_pickles_with_other_parameters_or_names_are_refused(model):
+    for name, value, match in (("budget", 400, "snapshot"), ("gamma", 3.0, "gamma"), ("kernel", "linear", "kernel|snapshot")):
+        twin = pickle.loads(pickle.dumps(model))
+        setattr(twin, name, value)
+        with pytest.raises(ValueError, match=match):
+            pickle.loads(pickle.dumps(twin))
     model.learn_one({"a": 1.0, "b": 1.0}, True)
-    model._features.forget(1)
-    with pytest.raises(ValueError, match="1 feature names for 2 columns"):
-        pickle.loads(pickle.dumps(model))
+    state = model.__getstate__()
+    for key, value, match in (
+        ("features", ["a"], "1 feature names for 2 columns"),
+        ("features", ["a", "a"], "one of them twice"),
+        ("features", list("abcd"), "4 feature names"),
+        ("labels", [True, False, 7], "third"),
+        ("attributes", {"_attach": bool}, "'_attach'"),
+        ("attributes", {"_rule": bool}, "'_rule'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            BSGDClassifier.__new__(BSGDClassifier).__setstate__({**state, key: value})
+
+
+def test_what_a_user_added_is_kept():
+    class Named(BSGDClassifier):
+        pass
+
+    model = Named(budget=5)
+    model.name = "mine"
+    assert copy.deepcopy(model).name == "mine"
+
+
+def test_clone(model):
+    model.learn_one({"a": 1.0}, True)
+    assert snapshot(model.clone(include_attributes=True)) == snapshot(model)
+    assert model.clone({"budget": 7}).budget == 7
+    with pytest.raises(ValueError, match="leave out"):
+        model.clone({"budget": 7}, include_attributes=True)

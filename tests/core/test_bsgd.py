@@ -98,6 +98,21 @@ def test_other_kernels_learn(kernel):
     assert right / ROWS > 0.78
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-5])
+def test_projection_of_a_linear_model_loses_nothing(scale):
+    # Three vectors span the plane, so a model of four is the unbudgeted one, whatever the units of the rows.
+    X, y = arrays(300)
+    X = np.column_stack([X, np.ones(len(X))]) * scale
+    model = BSGDClassifier(budget=4, kernel="linear", maintenance=Projection(), l2=1e-2 * scale**2, averaging=0, max_features=3)
+    model.learn_many(X, y)
+    w = np.zeros(3)
+    for t, (x, label) in enumerate(zip(X.astype(np.float32).astype(float), np.where(y, 1.0, -1.0), strict=True), 1):
+        inside = label * (w @ x) < 1.0
+        w *= 1.0 - 1.0 / t
+        w += inside * label / (1e-2 * scale**2 * t) * x
+    np.testing.assert_allclose(model.decision_function_many(X, "last"), X @ w, atol=2e-2 * np.abs(X @ w).max())
+
+
 def test_gamma_scale_is_one_over_the_variances_of_the_first_500_rows():
     X, y = arrays(520)
     model = BSGDClassifier(budget=5)
@@ -217,8 +232,9 @@ def test_moving_or_scaling_all_features_changes_no_accuracy(shift, scale):
         ("maintenance", ["merge", 3]),
         ("learning_rate", ["optimal", 0.1]),
         ("eta0", [0.0, -1.0, np.inf]),
-        ("averaging", [-1, np.nan]),
-        ("degree", [0, -2]),
+        ("averaging", [-1, np.nan, 10**400]),
+        ("degree", [0, -2, 2.9, 101]),
+        ("fit_intercept", ["yes", None, 1]),
         ("coef0", [np.nan]),
         ("max_features", [0, -5, 1.5]),
         ("overflow", ["drop"]),

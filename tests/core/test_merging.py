@@ -42,7 +42,9 @@ def test_weight_degradation_is_that_of_the_gram_matrix():
     expected = [naive.weight_degradation(1.0 - m[i], m[i], np.exp(-q[i]), h[i]) for i in range(len(m))]
     np.testing.assert_allclose(weight_degradation(m, q, h), expected, rtol=1e-6, atol=1e-14)
     np.testing.assert_allclose(
-        [merging.degradation(*p) for p in zip(m, q, h, strict=True)], weight_degradation(m, q, h), rtol=1e-9
+        [merging.degradation(a, 1.0 - a, b, c) * (1.0 - a) ** 2 for a, b, c in zip(m, q, h, strict=True)],
+        weight_degradation(m, q, h),
+        rtol=1e-9,
     )
 
 
@@ -53,7 +55,7 @@ def test_places_cost_hardly_more_than_the_optimum(search, factor):
     best = weight_degradation(m, q, golden_section(m, q))
     for i in range(len(m)):
         h = merging.best_position(SEARCHES[search], tables, m[i], q[i])
-        assert merging.degradation(m[i], q[i], h) <= factor * best[i] + 1e-15
+        assert merging.degradation(m[i], 1.0 - m[i], q[i], h) * (1.0 - m[i]) ** 2 <= factor * best[i] + 1e-15
 
 
 def stores(n_stores, size=60):
@@ -112,6 +114,12 @@ def test_of_equals_the_older_one_is_taken(search):
 @pytest.mark.parametrize("search", SEARCHES)
 def test_no_partner_of_the_same_sign(search):
     assert partner(search, np.array([0.5, -1.0, -2.0]), np.arange(3), np.zeros(3, np.float32), 0)[0] == -1
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_coefficient_that_is_lost_in_the_other_finds_a_partner(search):
+    coefficients = np.array([1e-12, 1e9, 1e8])
+    assert partner(search, coefficients, np.arange(3), np.array([0.0, 0.5, 0.1], np.float32), 0)[0] in (1, 2)
 
 
 def test_oldest_least():
