@@ -275,7 +275,7 @@ def watch(
                 for search in range(4):
                     partners[at, search], losses[at, search] = decide(block, tables, first, search)
                 at += 1
-            maintain(v, run_by, tables, np.uint64(0))
+            maintain(block, run_by, tables, np.uint64(0))
     return at, events
 
 

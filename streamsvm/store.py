@@ -18,7 +18,7 @@ from numba.extending import intrinsic, overload
 
 from streamsvm.kernels import LARGEST_NORM, LINEAR, POLY, RBF
 
-__all__ = ["HEADER", "STATE_BYTES", "SupportVectorStore", "Views", "views"]
+__all__ = ["HEADER", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "record", "views"]
 
 #: The first bytes of a block. The fields up to ``gram`` are the layout, fixed at construction.
 HEADER = np.dtype(
@@ -40,9 +40,8 @@ HEADER = np.dtype(
 )
 _LAYOUT = ("budget", "columns", "outputs", "stride", "gram")
 _HEADER_SIZE = HEADER.itemsize
-_HEADER_BYTES = 128  # with room to a cache line
-#: Bytes of a block that belong to the learner: its step counter, schedule, random state, statistics.
-STATE_BYTES = 256
+#: Where in a block the learner's own numbers are: its step counter, schedule, random state, statistics.
+STATE_BEGIN, STATE_END = 128, 384
 
 _LINE = 64  # bytes of a cache line; every array of a block starts on one
 _FLOATS = _LINE // 4  # float32 numbers a cache line
@@ -104,12 +103,18 @@ def _compiled_array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
     return array
 
 
+@njit(cache=True, forceinline=True)
+def record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> np.ndarray:
+    """The record of a block that begins at byte ``start``, for compiled code to read and write."""
+    return _array(block, start, (1,), dtype)[0]
+
+
 def _views(block: np.ndarray) -> Views:
     header = _array(block, 0, (1,), HEADER)
     h = header[0]
     columns, outputs, stride = h["columns"], h["outputs"], h["stride"]
     side = stride * h["gram"]
-    at = _HEADER_BYTES + STATE_BYTES
+    at = STATE_END
     norms = _array(block, at, (stride,), np.float32)
     at += 4 * stride
     stamps = _array(block, at, (stride,), np.int64)
@@ -134,8 +139,9 @@ def _views(block: np.ndarray) -> Views:
     return Views(header, norms, stamps, coefficients, vectors, means, gram, rows, kernel_rows, degradations, active, cache)
 
 
-#: The arrays inside a block (uint8 [nbytes]) as `Views`, without a copy. Compiled code opens a block with it once a call.
-views = njit(cache=True)(_views)
+#: The arrays inside a block (uint8 [nbytes]) as `Views`, without a copy. Every compiled function that takes a block opens it so:
+#: what it does not use is never computed, where arrays handed on from function to function would be copied at each call.
+views = njit(cache=True, forceinline=True)(_views)
 
 
 def _round_up(n: int) -> int:
@@ -177,9 +183,7 @@ class SupportVectorStore:
         self.max_features = int(max_features)
         stride, columns = _round_up(int(budget) + 1), _round_up(self.max_features)
         side = stride if gram else 0
-        self._snapshot_bytes = (
-            _HEADER_BYTES + STATE_BYTES + 12 * stride + 8 * outputs * stride + 4 * columns * stride + 8 * columns
-        )
+        self._snapshot_bytes = STATE_END + 12 * stride + 8 * outputs * stride + 4 * columns * stride + 8 * columns
         size = self._snapshot_bytes + 8 * side * side + 28 * columns + 20 * stride + _LINE
         try:
             memory = np.zeros(size + _LINE, np.uint8)

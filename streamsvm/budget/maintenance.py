@@ -9,7 +9,7 @@ from numba import njit
 
 from streamsvm.budget.merging import best_position, find_partner, oldest_least
 from streamsvm.kernels import FAST, LARGEST_NORM, kernel_row, self_kernel
-from streamsvm.store import Views
+from streamsvm.store import views
 
 __all__ = [
     "MERGE_LAST",
@@ -53,13 +53,14 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
 
 
 @njit(cache=True, error_model="numpy")
-def append(v: Views, row: np.ndarray, norm: float) -> int:
+def append(block: np.ndarray, row: np.ndarray, norm: float) -> int:
     """Put ``row`` into the next slot, with zero coefficients; its slot. There must be room (B + 1 slots)."""
+    v = views(block)
     h = v.header[0]
     slot = h["n_support"]
     for j in range(h["used"]):
         v.vectors[j, slot] = row[j]
-    _stamp(v, slot, norm)
+    _stamp(block, slot, norm)
     for k in range(h["outputs"]):
         v.coefficients[k, slot] = 0.0
     h["n_support"] = slot + 1
@@ -67,7 +68,8 @@ def append(v: Views, row: np.ndarray, norm: float) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _stamp(v: Views, slot: int, norm: float) -> None:
+def _stamp(block: np.ndarray, slot: int, norm: float) -> None:
+    v = views(block)
     h = v.header[0]
     v.norms[slot] = np.float32(norm)
     v.stamps[slot] = h["next_stamp"]
@@ -77,8 +79,9 @@ def _stamp(v: Views, slot: int, norm: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _remove(v: Views, slot: int) -> None:
+def _remove(block: np.ndarray, slot: int) -> None:
     # The last support vector takes the free slot. Unused slots hold zeros, so that equal models are equal bytes.
+    v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
     for j in range(h["used"]):
@@ -94,18 +97,19 @@ def _remove(v: Views, slot: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def fill_kernel_row(v: Views, place: int, n_active: int, norm: float) -> None:
+def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
     """Kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
 
     Parameters
     ----------
-    v
-        The store's arrays.
+    block
+        The store.
     place
         0: the row at hand, to ``kernel_rows[0]`` and ``[1]``; 1: a support vector taken out, to ``[2]`` and ``[3]``.
     n_active, norm
         What `scan_row` found in the row.
     """
+    v = views(block)
     h = v.header[0]
     kernel_row(
         h["kernel"],
@@ -127,19 +131,21 @@ def fill_kernel_row(v: Views, place: int, n_active: int, norm: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _kernel_row_of(v: Views, slot: int) -> None:
+def _kernel_row_of(block: np.ndarray, slot: int) -> None:
     # Of one support vector to all, into kernel_rows[2] and [3].
+    v = views(block)
     h = v.header[0]
     for j in range(h["used"]):
         v.rows[1, j] = v.vectors[j, slot]
     n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
-    fill_kernel_row(v, 1, n_active, norm)
+    fill_kernel_row(block, 1, n_active, norm)
 
 
 @njit(cache=True, error_model="numpy")
-def _smallest(v: Views) -> int:
+def _smallest(block: np.ndarray) -> int:
     # Slot with the smallest coefficient. Pegasos gives all rows that were never merged equal coefficients but for rounding, so
     # float32 decides, and of equals the oldest goes.
+    v = views(block)
     n = v.header[0]["n_support"]
     for k in range(n):
         v.degradations[k] = np.float32(abs(v.coefficients[0, k]))
@@ -147,16 +153,17 @@ def _smallest(v: Views) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _merge(v: Views, search: int, tables: np.ndarray) -> int:
+def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
+    v = views(block)
     h = v.header[0]
     n = h["n_support"]
-    first = _smallest(v)
-    _kernel_row_of(v, first)
+    first = _smallest(block)
+    _kernel_row_of(block, first)
     distances = v.kernel_rows[3]
     partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
     if partner < 0:
-        _project_onto_nearest(v, first)
-        _remove(v, first)
+        _project_onto_nearest(block, first)
+        _remove(block, first)
         return 0
     a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
     larger = max(a_first, a_partner)
@@ -170,14 +177,15 @@ def _merge(v: Views, search: int, tables: np.ndarray) -> int:
         norm += np.float64(z) * np.float64(z)
     for k in range(h["outputs"]):
         v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
-    _stamp(v, partner, norm)
-    _remove(v, first)
+    _stamp(block, partner, norm)
+    _remove(block, first)
     return 1
 
 
 @njit(cache=True, error_model="numpy")
-def _project_onto_nearest(v: Views, slot: int) -> None:
+def _project_onto_nearest(block: np.ndarray, slot: int) -> None:
     # No partner of the same sign: the least loss that keeps every place is a projection onto the nearest, |a|^2 (1 - kappa^2).
+    v = views(block)
     h = v.header[0]
     kernels = v.kernel_rows[2]
     nearest = -1
@@ -192,8 +200,9 @@ def _project_onto_nearest(v: Views, slot: int) -> None:
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _project(v: Views, slot: int) -> None:
+def _project(block: np.ndarray, slot: int) -> None:
     # The support vector in `slot` goes; its part of the model is projected onto the span of the others: K d = k, by Cholesky.
+    v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
     for k in range(h["outputs"]):  # the one that goes comes last, the others are 0 .. last - 1
@@ -204,7 +213,7 @@ def _project(v: Views, slot: int) -> None:
     v.stamps[slot], v.stamps[last] = v.stamps[last], v.stamps[slot]
     gram = v.gram
     for i in range(last + 1):
-        _kernel_row_of(v, i)
+        _kernel_row_of(block, i)
         for k in range(i + 1):
             gram[i, k] = v.kernel_rows[2, k]
         gram[i, i] = abs(self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], v.norms[i]))
@@ -226,17 +235,17 @@ def _project(v: Views, slot: int) -> None:
     for k in range(h["outputs"]):
         for i in range(last):
             v.coefficients[k, i] += gram[i, last] * v.coefficients[k, last]
-    _remove(v, last)
+    _remove(block, last)
 
 
 @njit(cache=True, error_model="numpy")
-def maintain(v: Views, strategy: int, tables: np.ndarray, random: np.uint64) -> int:
+def maintain(block: np.ndarray, strategy: int, tables: np.ndarray, random: np.uint64) -> int:
     """Bring a store with one support vector too many back to its budget.
 
     Parameters
     ----------
-    v
-        The store's arrays.
+    block
+        The store.
     strategy
         A search of `budget.merging`, `REMOVAL_SMALLEST`, `REMOVAL_RANDOM` or `PROJECTION`.
     tables
@@ -248,12 +257,13 @@ def maintain(v: Views, strategy: int, tables: np.ndarray, random: np.uint64) -> 
     -------
     1 where two support vectors were merged, else 0.
     """
+    v = views(block)
     if strategy <= MERGE_LAST:
-        return _merge(v, strategy, tables)
+        return _merge(block, strategy, tables)
     if strategy == REMOVAL_RANDOM:
-        _remove(v, np.int64(random % np.uint64(v.header[0]["n_support"])))
+        _remove(block, np.int64(random % np.uint64(v.header[0]["n_support"])))
     elif strategy == REMOVAL_SMALLEST:
-        _remove(v, _smallest(v))
+        _remove(block, _smallest(block))
     else:
-        _project(v, _smallest(v))
+        _project(block, _smallest(block))
     return 0

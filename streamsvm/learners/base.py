@@ -1,233 +1,140 @@
-"""What all budgeted classifiers share: the glue between river's protocol and a compiled rule over a store."""
+"""What all budgeted learners share: rows, frames and kept models, between river's protocol and a compiled rule over a store."""
 
 from __future__ import annotations
 
 import copy
-import math
+import inspect
 from collections.abc import Hashable, Mapping
+from functools import lru_cache
 from types import ModuleType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from river import base
-from river.utils import dataframe
 
 from streamsvm.budget.table import merge_tables
-from streamsvm.features import FeatureSpace
-from streamsvm.learners.labels import BinaryLabels
-from streamsvm.store import SupportVectorStore
+from streamsvm.features import OVERFLOW, FeatureSpace
+from streamsvm.kernels import KERNELS
+from streamsvm.learners import _online
+from streamsvm.learners._inputs import as_matrix, check_number, check_one_of
+from streamsvm.store import STATE_BEGIN, STATE_END, SupportVectorStore
 
-_LARGEST_WEIGHT = 1e9  # so that no coefficient overflows
-
-__all__ = ["BudgetedClassifier", "check_number", "check_one_of"]
-
-
-def check_one_of(name: str, value: object, choices: Any) -> None:
-    """Raise a ValueError that names a parameter whose value is not among the choices."""
-    if value not in tuple(choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+__all__ = ["BudgetedEstimator"]
 
 
-def check_number(
-    name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf, integer: bool = False
-) -> None:
-    """Raise a ValueError that names a parameter which is not a finite number in the range."""
-    number = value.item() if isinstance(value, np.generic) else value
-    if (
-        isinstance(number, bool)
-        or not isinstance(number, int if integer else int | float)
-        or not (number >= low if inclusive else number > low)
-        or not (number < math.inf and number <= high)
-    ):
-        bound = f"{'at least' if inclusive else 'above'} {low:g}"
-        bound += f" and at most {high:g}" if high < math.inf else ""
-        raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {value!r}")
+class BudgetedEstimator(base.Estimator):
+    """A model that is a store of support vectors, and a compiled rule that learns it row by row.
 
-
-class BudgetedClassifier(base.MiniBatchClassifier):
-    """A binary classifier whose model is a store of support vectors.
-
-    A learner's file gives the parameters, and a module of compiled functions, its rule; this class turns feature dicts, frames
-    and labels into what those take, and checks them: input that is refused leaves the model as it was.
+    A learner's file gives the parameters and names the rule; this class turns feature dicts and frames into what that takes, and
+    checks them: input that is refused leaves the model as it was. What a target is, the classes below this one say.
 
     A model is for one thread at a time, even to predict: the row at hand is laid out inside its store.
+
+    Parameters
+    ----------
+    gram
+        Whether the store needs room for a Gram matrix.
+
+    The others are those of the learners.
     """
 
-    #: Compiled functions: learn_one, learn_many, decide, decide_many; what to decide: LAST, AVERAGE, CHOSEN, PROBABILITY.
+    #: The compiled rule, as `_online` describes it.
     _rule: ClassVar[ModuleType]
 
-    _store: SupportVectorStore
-    _features: FeatureSpace
-    _labels: BinaryLabels
-
-    def _allocate(self, store: SupportVectorStore, features: FeatureSpace) -> None:
-        # Called by the learner's constructor, which has checked its parameters.
-        self._store, self._features, self._labels = store, features, BinaryLabels()
-        self._attach()
-
-    def _attach(self) -> None:
-        # What is derived from the store: taken anew when the store is another one (after a copy or unpickling).
+    def __init__(
+        self,
+        budget: int,
+        kernel: str,
+        gamma: float | str,
+        degree: int,
+        coef0: float,
+        max_features: int,
+        overflow: str,
+        gram: bool = False,
+    ) -> None:
+        self.budget = budget
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.max_features = max_features
+        self.overflow = overflow
+        check_one_of("kernel", kernel, KERNELS)
+        if gamma != "scale":
+            if isinstance(gamma, str):
+                raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
+            check_number("gamma", gamma, 0.0, high=1e15)
+        check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+        check_number("coef0", coef0, -1e6, high=1e6)
+        check_one_of("overflow", overflow, OVERFLOW)
+        self._store = SupportVectorStore(budget, max_features, outputs=2, gram=gram)
+        self._features = FeatureSpace(max_features, overflow)
+        # What is read for every row is looked up once.
         self._block = self._store.block
         self._row = self._store.views.rows[0]
         self._tables = merge_tables()
+        state = self._block[STATE_BEGIN:STATE_END]
+        at = _online.OWN_BEGIN - STATE_BEGIN
+        self._common = state[:at].view(_online.COMMON)
+        self._own = state[at : at + self._rule.STATE.itemsize].view(self._rule.STATE)
+        header, common = self._store.views.header, self._common
+        header["kernel"], header["degree"], header["coef0"] = KERNELS[kernel], degree, coef0
+        header["gamma"] = 1.0 if gamma == "scale" else gamma
+        common["gamma_rows"] = 0 if gamma == "scale" else -1
+        common["scale"] = common["average_v"] = 1.0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_own" in self.__dict__ and name in _parameters(type(self)):
+            raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
+        super().__setattr__(name, value)
 
     # One row --------------------------------------------------------------------------------------------------------------
 
-    def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        """Learn one row.
-
-        Parameters
-        ----------
-        x
-            Feature name to number. A name that is missing counts as 0.
-        y
-            The label: a bool, 0 or 1, -1 or 1, or one of two others of any kind.
-        w
-            The row's weight, at least 0. A row of weight 0 is not looked at.
-
-        Raises
-        ------
-        ValueError
-            A feature or the weight is not a finite number, there are more features than ``max_features`` with
-            ``overflow="raise"``, or the label is missing or a third one. The model is as it was then.
-        """
-        if w == 1.0:
-            w = 1.0  # compiled code takes floats only
-        else:
-            check_number("w", w, 0.0, inclusive=True, high=_LARGEST_WEIGHT)
-            w = float(w)
-            if w == 0.0:
-                return
-        labels, features = self._labels, self._features
-        n_labels, n_features = labels.n_seen, len(features)
+    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float) -> None:
+        features = self._features
+        n_features = len(features)
         try:
-            sign = labels.sign(y)
             features.fill(self._row, x, True)
             if len(features) != n_features:
                 self._store.used = len(features)
-            if not self._rule.learn_one(self._block, self._tables, sign, w):
+            if not self._rule.learn_one(self._block, self._tables, target, weight):
                 features.complain_not_finite(x)
         except Exception:
-            self._forget(n_labels, n_features)
+            self._forget(n_features)
             raise
 
-    def _forget(self, n_labels: int, n_features: int) -> None:
+    def _forget(self, n_features: int) -> None:
         # What a row that was refused had brought.
-        self._labels.forget(n_labels)
         self._features.forget(n_features)
         self._store.used = n_features
 
-    def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> float:
-        """The decision value of one row: positive for the positive label; 0 before any learning.
-
-        Parameters
-        ----------
-        x
-            Feature name to number.
-        output
-            ``"last"``: of the last iterate; ``"average"``: of the average of the iterates; ``"auto"``: of the one that has made
-            fewer errors recently, which is what predictions follow.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number.
-        """
-        return self._decide_one(x, self._what(output))
-
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
-        """The label of one row; False before any learning."""
-        return self._labels.of(self._decide_one(x, self._rule.CHOSEN))
-
-    def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
-        """The probability of both labels of one row; never at odds with `predict_one`.
-
-        The decision value is turned into log odds by one factor, which is fitted to the stream as it goes by
-        (temperature scaling: Guo et al. 2017, On calibration of modern neural networks).
-        """
-        return self._labels.probabilities(self._decide_one(x, self._rule.PROBABILITY))
-
-    def _decide_one(self, x: Mapping[Hashable, Any], what: int) -> float:
+    def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
-        f: float = self._rule.decide(self._block, what)
+        f: float = _online.decide(self._block, what)
         if f != f:
             self._features.complain_not_finite(x)
         return f
 
     # Many rows --------------------------------------------------------------------------------------------------------------
 
-    def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        """Learn the rows of a frame, one after the other: exactly what `learn_one` does with each.
-
-        Parameters
-        ----------
-        X
-            An eager frame that narwhals knows (pandas, polars, pyarrow, ...), [n rows, features]; or a 2-D numpy array, whose
-            columns are the features 0, 1, ...
-        y
-            n labels: a series, an array or a sequence.
-        w
-            One weight for all rows, or n of them.
-
-        Raises
-        ------
-        ValueError
-            As `learn_one`, naming the row; or the lengths differ. The model is as it was then.
-        """
-        matrix, names, _ = _as_matrix(X)
-        y_list = _as_list(y)
-        if len(y_list) != len(matrix):
-            raise ValueError(f"X has {len(matrix)} rows, y {len(y_list)}")
-        if np.asarray(w).dtype.kind not in "fiub":
-            raise ValueError(f"w must be numbers, not {w!r}")
-        weights = np.broadcast_to(np.asarray(w, np.float64), len(matrix)) if np.ndim(w) == 0 else np.asarray(w, np.float64)
-        if weights.shape != (len(matrix),):
-            raise ValueError(f"X has {len(matrix)} rows, w {weights.shape[0]}")
-        if not ((weights >= 0.0) & (weights <= _LARGEST_WEIGHT)).all():
-            raise ValueError(f"w must be finite numbers of at least 0 and at most {_LARGEST_WEIGHT:g}")
-        if not weights.all():
-            kept = weights > 0.0
-            matrix, weights = matrix[kept], weights[kept]
-            y_list = [label for label, keep in zip(y_list, kept, strict=True) if keep]
-        labels, features = self._labels, self._features
-        n_labels, n_features = labels.n_seen, len(features)
+    def _learn_rows(self, matrix: np.ndarray, names: list[Hashable], targets: np.ndarray, weights: np.ndarray) -> None:
+        # Rows of weight 0 were left out by the caller, so that their labels are not looked at either.
+        features, n_features = self._features, len(self._features)
         try:
-            signs = np.array([labels.sign(label) for label in y_list], np.float64)
             columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
             self._store.used = len(features)
             apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
-            self._complain_of(self._rule.first_refused(self._block, matrix, columns, bool(apart)), matrix, names)
-            self._rule.learn_many(self._block, self._tables, matrix, columns, signs, np.ascontiguousarray(weights))
+            self._complain_of(_online.first_refused(self._block, matrix, columns, bool(apart)), matrix, names)
+            self._rule.learn_many(self._block, self._tables, matrix, columns, targets, weights)
         except Exception:
-            self._forget(n_labels, n_features)
+            self._forget(n_features)
             raise
 
-    def decision_function_many(self, X: Any, output: str = "auto") -> Any:
-        """`decision_function_one` for each row: float64 [n], a series where X is a frame."""
-        decisions, like = self._decide_many(X, self._what(output))
-        return decisions if like is None else dataframe.to_native_series(decisions, name=None, like=like)
-
-    def predict_many(self, X: Any) -> Any:
-        """`predict_one` for each row: an array [n] of labels, a series where X is a frame."""
-        decisions, like = self._decide_many(X, self._rule.CHOSEN)
-        labels = self._labels.array(decisions)
-        return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
-
-    def predict_proba_many(self, X: Any) -> Any:
-        """`predict_proba_one` for each row: a frame with a column for each label, or where X is an array, float64 [n, 2]
-        with the negative label's probability first ([n, 1] while there is but one label, and that is not a number).
-        """
-        positive, like = self._decide_many(X, self._rule.PROBABILITY)
-        probabilities = self._labels.probabilities(positive)
-        return (
-            np.column_stack(list(probabilities.values())) if like is None else dataframe.to_native_frame(probabilities, like=like)
-        )
-
-    def _decide_many(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
-        matrix, names, like = _as_matrix(X)
+    def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
+        """Float64 [n], and the frame that answers are made like (None for an array)."""
+        matrix, names, like = as_matrix(X)
         decisions = np.empty(len(matrix))
-        self._rule.decide_many(self._block, matrix, self._features.columns_of(names, False), what, decisions)
+        _online.decide_many(self._block, matrix, self._features.columns_of(names, False), what, decisions)
         refused = np.flatnonzero(np.isnan(decisions))
         self._complain_of(int(refused[0]) if len(refused) else -1, matrix, names)
         return decisions, like
@@ -238,11 +145,6 @@ class BudgetedClassifier(base.MiniBatchClassifier):
                 self._features.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
             except ValueError as error:
                 raise ValueError(f"row {row}: {error}") from None
-
-    def _what(self, output: str) -> int:
-        check_one_of("output", output, ("auto", "last", "average"))
-        rule = self._rule
-        return int({"auto": rule.CHOSEN, "last": rule.LAST, "average": rule.AVERAGE}[output])
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
@@ -257,19 +159,50 @@ class BudgetedClassifier(base.MiniBatchClassifier):
         return self._store.vectors
 
     @property
+    def coefficients(self) -> np.ndarray:
+        """float64 [1, n_support]: of the output that predictions follow."""
+        c, (u, v) = self._common[0], self._store.coefficients
+        return (c["average_v"] * v + c["average_u"] * u if self.averaged else c["scale"] * u)[None, :]
+
+    @property
+    def averaged(self) -> bool:
+        """Whether predictions follow the average of the iterates now, or the last one."""
+        c = self._common[0]
+        return bool(c["horizon"] > 0 and c["error"][1] <= c["error"][0])
+
+    @property
+    def intercept(self) -> float:
+        """The constant of the output that predictions follow; 0 where none is fitted."""
+        return float(self._common[0]["bias"][int(self.averaged)])
+
+    @property
+    def effective_gamma(self) -> float:
+        """The gamma in use: the one given, or what ``"scale"`` has found."""
+        return float(self._store.views.header[0]["gamma"])
+
+    @property
+    def n_merges(self) -> int:
+        """Merges so far."""
+        return int(self._common[0]["n_merges"])
+
+    @property
+    def n_learned(self) -> int:
+        """Rows learned so far (those of weight 0 do not count)."""
+        return int(self._common[0]["t"])
+
+    @property
     def feature_names(self) -> list[Hashable]:
         """The features seen, in the order of the columns of `support_vectors`."""
         return self._features.names
 
     @property
-    def labels(self) -> list[Any]:
-        """The labels seen, in the order in which they came."""
-        return self._labels.seen
-
-    @property
     def nbytes(self) -> int:
         """Bytes that the model takes: constant from construction. The formula is that of `SupportVectorStore.nbytes`."""
         return self._store.nbytes
+
+    @property
+    def _mutable_attributes(self) -> set[str]:
+        return set()
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """A fresh model with the same parameters; see `river.base.Base.clone`.
@@ -286,15 +219,18 @@ class BudgetedClassifier(base.MiniBatchClassifier):
     # A model is kept as plain values, which its constructor and the checks below put together again: whatever a file says,
     # nothing that compiled code relies on comes from it unseen.
 
+    #: Fields of the rule's own state that learning changes, with the least and the largest value they can have. All others are
+    #: what the parameters make them.
+    _own_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+
     def __getstate__(self) -> dict[str, Any]:
         parameters = self._get_params()
-        own = {"_store", "_features", "_labels", "_block", "_row", "_tables", *parameters}
+        made = {*parameters, *_MADE_ANEW}
         return {
             "parameters": parameters,
             "store": self._store.snapshot(),
             "features": self.feature_names,
-            "labels": self.labels,
-            "attributes": {name: value for name, value in self.__dict__.items() if name not in own},
+            "attributes": {name: value for name, value in self.__dict__.items() if name not in made},
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -303,70 +239,54 @@ class BudgetedClassifier(base.MiniBatchClassifier):
                 raise ValueError(f"the model was kept with an attribute {name!r}, which is not one that a model keeps")
             self.__dict__[name] = value
         self.__init__(**state["parameters"])  # type: ignore[misc]
-        fresh, kernel = self._state.copy(), self._kernel()
+        common, own, kernel = self._common[0].copy(), self._own[0].copy(), self._kernel()
         self._features.restore(state["features"])
-        self._labels.restore(state["labels"])
         self._store.restore(state["store"])
         if len(self._features) != self._store.used:
             raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
         if self._kernel() != kernel:
             raise ValueError(f"the model was kept with the kernel {self._kernel()}, its parameters ask for {kernel}")
-        self._check_state(self._state[0], fresh[0])
+        if common["gamma_rows"] == -1 and self.effective_gamma != self.gamma:
+            raise ValueError(f"the model was kept with gamma {self.effective_gamma}, its parameters ask for {self.gamma}")
+        gamma_rows = (-1, -1) if common["gamma_rows"] == -1 else (0, _online.GAMMA_ROWS)
+        _check_fields(self._common[0], common, {**_COMMON_RANGES, "gamma_rows": gamma_rows})
+        _check_fields(self._own[0], own, self._own_ranges)
 
     def _kernel(self) -> tuple[Any, ...]:
         header = self._store.views.header[0]
         return header["kernel"], header["degree"], header["coef0"]
 
-    @property
-    def _state(self) -> np.ndarray:
-        """The learner's own numbers inside the block: a structured array [1], a view."""
-        raise NotImplementedError
 
-    def _check_state(self, state: np.void, fresh: np.void) -> None:
-        """Refuse a state that was read from outside where compiled code could not trust it.
+#: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
+_MADE_ANEW = ("_store", "_features", "_labels", "_block", "_row", "_tables", "_common", "_own")
 
-        Parameters
-        ----------
-        state
-            What was read.
-        fresh
-            The state of a new model with the same parameters.
-
-        Raises
-        ------
-        ValueError
-            The state is not one that the parameters ask for, or that learning leads to.
-        """
-        raise NotImplementedError
+_COMMON_RANGES = {
+    "t": (0, 2**62),
+    "n_merges": (0, 2**62),
+    "random": (0, 2**64 - 1),
+    "deviation": (0.0, 1e100),
+    "scale": (1e-10, 1.0),
+    "average_v": (1e-10, 1.0),
+    "average_u": (0.0, 1.0),
+    "bias": (-1e100, 1e100),
+    "error": (0.0, 1e100),
+    "slope": (-50.0, 50.0),
+    "curvature": (0.0, 100.0),
+}
 
 
-def _as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
-    """X as float32 [n, features], its feature names, and the narwhals frame that answers are made like (None for an array)."""
-    frame = None
-    if isinstance(X, np.ma.MaskedArray):
-        raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
-    if isinstance(X, np.ndarray):
-        if X.ndim != 2 or X.dtype.kind not in "fiub":
-            raise ValueError(f"X must be a 2-D array of numbers, not {X.ndim}-D of {X.dtype}")
-        values, names = X, cast("list[Hashable]", list(range(X.shape[1])))
-    else:
-        try:
-            frame = dataframe.into_frame(X)
-        except TypeError:
-            raise ValueError(f"X must be an eager frame or a 2-D numpy array, not {type(X).__name__}") from None
-        for name, dtype in frame.schema.items():
-            if not (dtype.is_numeric() or dtype == nw.Boolean):
-                raise ValueError(f"feature {name!r} is of type {dtype}: features must be numbers")
-        values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
-    with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused by name
-        # Writable, as compiled code knows no other: what is not is copied.
-        return np.require(values, np.float32, ["C", "W"]), names, frame
+def _check_fields(state: np.void, fresh: np.void, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse a state that was read from outside where compiled code could not trust it; ``fresh`` is that of a new model."""
+    for field in state.dtype.names or ():
+        if field not in ranges:
+            if state[field] != fresh[field]:
+                raise ValueError(f"the model was kept with {field} {state[field]}, its parameters ask for {fresh[field]}")
+        else:
+            low, high = ranges[field]
+            if not np.all((state[field] >= low) & (state[field] <= high)):
+                raise ValueError(f"the model was kept with {field} {state[field]}, which no learning leads to")
 
 
-def _as_list(y: Any) -> list[Any]:
-    if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
-        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
-    try:
-        return y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
-    except TypeError:
-        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}") from None
+@lru_cache
+def _parameters(kind: type) -> frozenset[str]:
+    return frozenset(inspect.signature(kind).parameters)

@@ -395,33 +395,39 @@ def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
         ("slope", 1e300),
         ("gamma_rows", -1),
         ("gamma_rows", 10**6),
-        ("error", 2.0),
+        ("error", -1.0),
     ],
 )
 def test_pickles_whose_state_compiled_code_could_not_trust_are_refused(model, field, value):
-    model._state[field] = value
+    state = model._common if field in model._common.dtype.names else model._own
+    state[field] = value
     with pytest.raises(ValueError, match=f"kept with {field}"):
         pickle.loads(pickle.dumps(model))
 
 
 def test_pickles_with_other_parameters_or_names_are_refused(model):
-    for name, value, match in (("budget", 400, "snapshot"), ("gamma", 3.0, "gamma"), ("kernel", "linear", "kernel|snapshot")):
-        twin = pickle.loads(pickle.dumps(model))
-        setattr(twin, name, value)
-        with pytest.raises(ValueError, match=match):
-            pickle.loads(pickle.dumps(twin))
     model.learn_one({"a": 1.0, "b": 1.0}, True)
     state = model.__getstate__()
+    for name, value, match in (("budget", 400, "snapshot"), ("gamma", 3.0, "gamma"), ("kernel", "linear", "kernel|snapshot")):
+        with pytest.raises(ValueError, match=match):
+            BSGDClassifier.__new__(BSGDClassifier).__setstate__({**state, "parameters": {**state["parameters"], name: value}})
     for key, value, match in (
         ("features", ["a"], "1 feature names for 2 columns"),
         ("features", ["a", "a"], "one of them twice"),
         ("features", list("abcd"), "4 feature names"),
         ("labels", [True, False, 7], "third"),
-        ("attributes", {"_attach": bool}, "'_attach'"),
+        ("attributes", {"_learn_row": bool}, "'_learn_row'"),
         ("attributes", {"_rule": bool}, "'_rule'"),
     ):
         with pytest.raises(ValueError, match=match):
             BSGDClassifier.__new__(BSGDClassifier).__setstate__({**state, key: value})
+
+
+def test_parameters_of_a_model_are_fixed(model):
+    for name in ("budget", "l2", "kernel"):
+        with pytest.raises(AttributeError, match=rf"{name} is fixed when a model is made: model.clone\("):
+            setattr(model, name, 3)
+    assert model.budget == 5
 
 
 def test_what_a_user_added_is_kept():

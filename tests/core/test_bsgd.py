@@ -64,7 +64,7 @@ def test_decisions_are_those_of_the_twin(options):
         model.learn_one(x, y, weight)
         twin.learn([x["a"], x["b"]], 1.0 if y else -1.0, weight)
         assert model.n_support == len(twin.vectors)
-        assert abs(model._state["error"][0][0] - twin.errors[0]) < 0.05
+        assert abs(model._common["error"][0][0] - twin.errors[0]) < 0.05
     assert agreed >= 0.95 * compared
 
 

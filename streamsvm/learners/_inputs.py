@@ -1,0 +1,120 @@
+"""What users hand to a learner, checked: parameters, weights, frames and labels."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Hashable
+from typing import Any, cast
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from river.utils import dataframe
+
+from streamsvm.budget import Maintenance, Merge, Projection, Removal
+
+__all__ = [
+    "as_list",
+    "as_matrix",
+    "check_number",
+    "check_one_of",
+    "checked_weight",
+    "checked_weights",
+    "random_state",
+    "strategy_for",
+]
+
+_LARGEST_WEIGHT = 1e9  # so that no coefficient overflows
+
+
+def check_one_of(name: str, value: object, choices: Any) -> None:
+    """Raise a ValueError that names a parameter whose value is not among the choices."""
+    if value not in tuple(choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def check_number(
+    name: str, value: object, low: float, *, inclusive: bool = False, high: float = math.inf, integer: bool = False
+) -> None:
+    """Raise a ValueError that names a parameter which is not a finite number in the range."""
+    number = value.item() if isinstance(value, np.generic) else value
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int if integer else int | float)
+        or not (number >= low if inclusive else number > low)
+        or not (number < math.inf and number <= high)
+    ):
+        bound = f"{'at least' if inclusive else 'above'} {low:g}"
+        bound += f" and at most {high:g}" if high < math.inf else ""
+        raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {value!r}")
+
+
+def checked_weight(w: float) -> float:
+    """A row's weight as the float that compiled code takes; refused with a ValueError where it is not a number of at least 0."""
+    check_number("w", w, 0.0, inclusive=True, high=_LARGEST_WEIGHT)
+    return float(w)
+
+
+def checked_weights(w: Any, n: int) -> np.ndarray:
+    """The weights of ``n`` rows, float64 [n], from one for all or from n of them. Refused as in `checked_weight`."""
+    given = np.asarray(w)
+    if given.dtype.kind not in "fiub":
+        raise ValueError(f"w must be numbers, not {w!r}")
+    given = given.astype(np.float64)
+    if given.shape not in ((), (n,)):
+        raise ValueError(f"X has {n} rows, w {given.shape[0]}")
+    if not ((given >= 0.0) & (given <= _LARGEST_WEIGHT)).all():
+        raise ValueError(f"w must be finite numbers of at least 0 and at most {_LARGEST_WEIGHT:g}")
+    return np.ascontiguousarray(np.broadcast_to(given, (n,)))
+
+
+def random_state(seed: int | None) -> int:
+    """The 64 bits that a learner's random numbers start from."""
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+        raise ValueError(f"seed must be an integer or None, not {seed!r}")
+    return secrets.randbits(64) if seed is None else int(seed) % 2**64
+
+
+def strategy_for(kernel: str, maintenance: Maintenance | None) -> Maintenance:
+    """The strategy given, or what suits the kernel where that is None."""
+    if not isinstance(maintenance, Merge | Removal | Projection | None):
+        raise ValueError(f"maintenance must be a Merge, Removal or Projection (of streamsvm) or None, not {maintenance!r}")
+    if isinstance(maintenance, Merge) and kernel != "rbf":
+        raise ValueError(f"Merge needs kernel='rbf'; with kernel={kernel!r} use Projection() or Removal()")
+    return maintenance or (Merge() if kernel == "rbf" else Projection())
+
+
+def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
+    """X as float32 [n, features], its feature names, and the narwhals frame that answers are made like (None for an array)."""
+    frame = None
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
+    if isinstance(X, np.ndarray):
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise ValueError(f"X must be a 2-D array of numbers, not {X.ndim}-D of {X.dtype}")
+        values, names = X, cast("list[Hashable]", list(range(X.shape[1])))
+    else:
+        try:
+            frame = dataframe.into_frame(X)
+        except TypeError:
+            raise ValueError(f"X must be an eager frame or a 2-D numpy array, not {type(X).__name__}") from None
+        for name, dtype in frame.schema.items():
+            if not (dtype.is_numeric() or dtype == nw.Boolean):
+                raise ValueError(f"feature {name!r} is of type {dtype}: features must be numbers")
+        values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
+    with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused by name
+        # Writable, as compiled code knows no other: what is not is copied.
+        return np.require(values, np.float32, ["C", "W"]), names, frame
+
+
+def as_list(y: Any, n: int) -> list[Any]:
+    """The labels or targets ``y`` of ``n`` rows as a list."""
+    if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
+    try:
+        values = y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
+    except TypeError:
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}") from None
+    if len(values) != n:
+        raise ValueError(f"X has {n} rows, y {len(values)}")
+    return cast("list[Any]", values)
