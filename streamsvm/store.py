@@ -25,11 +25,12 @@ HEADER = np.dtype(
     [
         ("budget", "i8"),  # B: support vectors kept between two rows
         ("columns", "i8"),  # features that fit, rounded up to a cache line
-        ("outputs", "i8"),  # rows of coefficients
+        ("outputs", "i8"),  # rows of coefficients that there is room for
         ("stride", "i8"),  # slots in memory: B + 1 rounded up to a cache line
         ("gram", "i8"),  # 1 where there is room for a Gram matrix of the support vectors, else 0
         ("n_support", "i8"),
         ("used", "i8"),  # columns that have a feature
+        ("live", "i8"),  # rows of coefficients in use: those after them hold zeros
         ("next_stamp", "i8"),  # what the next support vector is stamped with: stamps grow with age
         ("kernel", "i8"),
         ("degree", "i8"),
@@ -63,6 +64,8 @@ class Views(NamedTuple):
     """int64 [stride]: the order in which the support vectors came, for ties and for the oldest."""
     coefficients: np.ndarray
     """float64 [outputs, stride]."""
+    biases: np.ndarray
+    """float64 [outputs]."""
     vectors: np.ndarray
     """float32 [columns, stride], feature-major: a feature of all support vectors is one run of memory."""
     means: np.ndarray
@@ -75,6 +78,8 @@ class Views(NamedTuple):
     """float32 [4, stride]: kernel values and squared distances of the row at hand, the same of a support vector."""
     degradations: np.ndarray
     """float32 [stride]: weight degradation of each merge that was considered."""
+    scores: np.ndarray
+    """float64 [outputs]: decision values of the row at hand."""
     active: np.ndarray
     """int64 [2, columns]: columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
     cache: np.ndarray
@@ -121,6 +126,8 @@ def _views(block: np.ndarray) -> Views:
     at += 8 * stride
     coefficients = _array(block, at, (outputs, stride), np.float64)
     at += 8 * outputs * stride
+    biases = _array(block, at, (outputs,), np.float64)
+    at += (8 * outputs + _LINE - 1) // _LINE * _LINE
     vectors = _array(block, at, (columns, stride), np.float32)
     at += 4 * columns * stride
     means = _array(block, at, (columns,), np.float64)
@@ -133,10 +140,14 @@ def _views(block: np.ndarray) -> Views:
     at += 16 * stride
     degradations = _array(block, at, (stride,), np.float32)
     at += 4 * stride
+    scores = _array(block, at, (outputs,), np.float64)
+    at += (8 * outputs + _LINE - 1) // _LINE * _LINE
     active = _array(block, at, (2, columns), np.int64)
     at += 16 * columns
     cache = _array(block, at, (8,), np.int64)
-    return Views(header, norms, stamps, coefficients, vectors, means, gram, rows, kernel_rows, degradations, active, cache)
+    return Views(
+        header, norms, stamps, coefficients, biases, vectors, means, gram, rows, kernel_rows, degradations, scores, active, cache
+    )
 
 
 #: The arrays inside a block (uint8 [nbytes]) as `Views`, without a copy. Every compiled function that takes a block opens it so:
@@ -171,7 +182,7 @@ class SupportVectorStore:
     --------
     >>> store = SupportVectorStore(budget=100, max_features=20)
     >>> store.nbytes
-    20416
+    20544
     >>> store.n_support, store.vectors.shape
     (0, (0, 0))
     """
@@ -183,8 +194,9 @@ class SupportVectorStore:
         self.max_features = int(max_features)
         stride, columns = _round_up(int(budget) + 1), _round_up(self.max_features)
         side = stride if gram else 0
-        self._snapshot_bytes = STATE_END + 12 * stride + 8 * outputs * stride + 4 * columns * stride + 8 * columns
-        size = self._snapshot_bytes + 8 * side * side + 28 * columns + 20 * stride + _LINE
+        lines = (8 * int(outputs) + _LINE - 1) // _LINE * _LINE
+        self._snapshot_bytes = STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns
+        size = self._snapshot_bytes + 8 * side * side + 28 * columns + 20 * stride + lines + _LINE
         try:
             memory = np.zeros(size + _LINE, np.uint8)
         except (MemoryError, ValueError) as error:
@@ -198,7 +210,7 @@ class SupportVectorStore:
         header = self.block[:_HEADER_SIZE].view(HEADER)
         header["budget"], header["columns"], header["outputs"] = budget, columns, outputs
         header["stride"], header["gram"] = stride, int(gram)
-        header["gamma"] = 1.0
+        header["live"], header["gamma"] = outputs, 1.0
         #: The arrays inside the block.
         self.views = _views(self.block)
         self._header = self.views.header
@@ -207,8 +219,8 @@ class SupportVectorStore:
     def nbytes(self) -> int:
         """Bytes of the block: constant from construction.
 
-        ``448 + 32 S + 8 K S + 4 D S + 36 D`` with S = budget + 1 and D = max_features, both rounded up to a multiple of 16, and
-        K outputs; ``8 S^2`` more with a Gram matrix.
+        ``448 + 32 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 and D = max_features, both rounded up to a
+        multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix.
         """
         return self.block.nbytes
 
@@ -232,14 +244,23 @@ class SupportVectorStore:
         self._header["used"] = columns
 
     @property
+    def live(self) -> int:
+        """Rows of coefficients in use."""
+        return int(self._header["live"][0])
+
+    @live.setter
+    def live(self, rows: int) -> None:
+        self._header["live"] = rows
+
+    @property
     def vectors(self) -> np.ndarray:
         """A copy of the support vectors, float32 [n_support, used]."""
         return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The coefficients as they are stored, float64 [outputs, n_support]; learners apply their scale factors."""
-        return self.views.coefficients[:, : self.n_support]
+        """The coefficients as they are stored, float64 [live, n_support]; learners apply their scale factors."""
+        return self.views.coefficients[: self.live, : self.n_support]
 
     def snapshot(self) -> bytes:
         """All that the store knows, as bytes: one copy. Equal stores give equal bytes."""
@@ -270,9 +291,9 @@ class SupportVectorStore:
         for field in _LAYOUT:
             if header[field] != self._header[field][0]:
                 raise ValueError(f"the snapshot's {field} is {header[field]}, the store's {self._header[field][0]}")
-        n, used = int(header["n_support"]), int(header["used"])
-        if not 0 <= n <= self.budget or not 0 <= used <= self.max_features:
-            raise ValueError(f"a snapshot with {n} support vectors and {used} features does not fit the store")
+        n, used, live = int(header["n_support"]), int(header["used"]), int(header["live"])
+        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 0 <= live <= int(header["outputs"])):
+            raise ValueError(f"a snapshot with {n} support vectors, {used} features and {live} outputs does not fit the store")
         if header["kernel"] not in (RBF, LINEAR, POLY) or not 0 <= header["degree"] <= _LARGEST_DEGREE:
             raise ValueError("the snapshot names a kernel that there is not")
         inside = _views(block)
@@ -283,7 +304,7 @@ class SupportVectorStore:
             raise ValueError("the snapshot has two support vectors of one age")
         held = inside.vectors[:used, :n]
         norms = np.square(held, dtype=np.float64).sum(axis=0)
-        numbers = (inside.coefficients[:, :n], inside.means, header["gamma"], header["coef0"])
+        numbers = (inside.coefficients[:, :n], inside.biases, inside.means, header["gamma"], header["coef0"])
         if not (
             all((np.abs(part) < _LARGEST).all() for part in numbers)
             and (norms <= header["largest_norm"] * _ROUNDING).all()
@@ -292,7 +313,15 @@ class SupportVectorStore:
             and 0.0 <= header["largest_norm"] < LARGEST_NORM * _ROUNDING
         ):
             raise ValueError("the snapshot holds numbers that are not finite, or that no learning leads to")
-        rest = (inside.vectors[used:], inside.vectors[:used, n:], inside.coefficients[:, n:], inside.norms[n:], inside.stamps[n:])
+        rest = (
+            inside.vectors[used:],
+            inside.vectors[:used, n:],
+            inside.coefficients[:, n:],
+            inside.coefficients[live:],
+            inside.biases[live:],
+            inside.norms[n:],
+            inside.stamps[n:],
+        )
         if any(part.any() for part in rest):
             raise ValueError("the snapshot holds numbers where it has no support vectors or no features")
 

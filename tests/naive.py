@@ -112,3 +112,60 @@ class NaiveBSGD:
         h, kappa = merges[partner][0], kappas[partner]
         s, c, d = self._pop(partner)
         self._append(h * s + (1.0 - h) * x, merged_coefficient(a, c, kappa, h), merged_coefficient(b, d, kappa, h))
+
+
+def best_shared_merge(a, b, kappa):
+    """(h, summed squared weight degradation) of coefficient vectors a and b, by the Gram matrix on a dense grid."""
+    grid = np.linspace(0.0, 1.0, 4001)
+    k_a, k_b = kappa ** (grid**2), kappa ** ((1.0 - grid) ** 2)
+    merged = np.outer(a, k_a) + np.outer(b, k_b)
+    before = a @ a + b @ b + 2.0 * kappa * (a @ b)
+    losses = before - (merged**2).sum(axis=0)
+    at = int(np.flatnonzero(losses <= losses.min() + 1e-9 * before)[-1])  # of two equal modes, b's
+    return grid[at], max(losses[at], 0.0)
+
+
+class NaiveMulticlassBSGD:
+    """Budgeted SGD on Crammer and Singer's loss, with a dense matrix of coefficients. Pegasos' schedule, no average."""
+
+    def __init__(self, budget, gamma, l2, classes, fit_intercept=False):
+        self.budget, self.gamma, self.l2, self.fit_intercept = budget, gamma, l2, fit_intercept
+        self.t = 0
+        self.vectors, self.coefficients = [], np.zeros((0, classes))
+        self.bias = np.zeros(classes)
+
+    def decisions(self, x):
+        return np.array([rbf(x, s, self.gamma) for s in self.vectors]) @ self.coefficients + self.bias
+
+    def learn(self, x, y, w=1.0):
+        f = self.decisions(x)
+        self.t += 1
+        rival = max((k for k in range(len(f)) if k != y), key=lambda k: f[k])
+        self.coefficients = self.coefficients * (1.0 - 1.0 / self.t)
+        self.bias = self.bias * (1.0 - 1.0 / self.t)
+        if f[y] - f[rival] < 1.0:
+            new = np.zeros(len(f))
+            new[y] = 0.5 * w / (self.l2 * self.t)
+            new[rival] = -new[y]
+            self.vectors.append(np.asarray(x, float))
+            self.coefficients = np.vstack([self.coefficients, new])
+            if self.fit_intercept:
+                self.bias = self.bias + new
+            if len(self.vectors) > self.budget:
+                self._merge()
+
+    def _merge(self):
+        c = self.coefficients
+        first = int(np.float32((c**2).sum(axis=1)).argmin())
+        found = {}
+        for i in range(len(c)):
+            if i != first and c[i] @ c[first] > 0.0:
+                kappa = rbf(self.vectors[first], self.vectors[i], self.gamma)
+                found[i] = (*best_shared_merge(c[first], c[i], kappa), kappa)
+        i = min(found, key=lambda i: found[i][1])
+        h, _, kappa = found[i]
+        z = h * self.vectors[i] + (1.0 - h) * self.vectors[first]
+        merged = kappa ** (h**2) * c[first] + kappa ** ((1.0 - h) ** 2) * c[i]
+        keep = [k for k in range(len(c)) if k not in (i, first)]
+        self.vectors = [self.vectors[k] for k in keep] + [z]
+        self.coefficients = np.vstack([c[keep], merged])

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.merging import best_position, find_partner, oldest_least
+from streamsvm.budget.shared import find_shared_partner, shared_position, squared_lengths
 from streamsvm.kernels import FAST, LARGEST_NORM, kernel_row, self_kernel
 from streamsvm.store import views
 
@@ -61,7 +62,7 @@ def append(block: np.ndarray, row: np.ndarray, norm: float) -> int:
     for j in range(h["used"]):
         v.vectors[j, slot] = row[j]
     _stamp(block, slot, norm)
-    for k in range(h["outputs"]):
+    for k in range(h["live"]):
         v.coefficients[k, slot] = 0.0
     h["n_support"] = slot + 1
     return slot
@@ -87,7 +88,7 @@ def _remove(block: np.ndarray, slot: int) -> None:
     for j in range(h["used"]):
         v.vectors[j, slot] = v.vectors[j, last]
         v.vectors[j, last] = np.float32(0.0)
-    for k in range(h["outputs"]):
+    for k in range(h["live"]):
         v.coefficients[k, slot] = v.coefficients[k, last]
         v.coefficients[k, last] = 0.0
     v.norms[slot], v.stamps[slot] = v.norms[last], v.stamps[last]
@@ -147,35 +148,58 @@ def _smallest(block: np.ndarray) -> int:
     # float32 decides, and of equals the oldest goes.
     v = views(block)
     n = v.header[0]["n_support"]
-    for k in range(n):
-        v.degradations[k] = np.float32(abs(v.coefficients[0, k]))
+    if v.header[0]["live"] > 2:
+        squared_lengths(v.coefficients, v.header[0]["live"], n, v.degradations)
+    else:
+        for k in range(n):
+            v.degradations[k] = np.float32(abs(v.coefficients[0, k]))
     return oldest_least(v.degradations, v.stamps, n)
+
+
+@njit(cache=True, error_model="numpy")
+def _partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> tuple[int, float]:
+    # Whom to merge with, or -1; and where, from 0 at the first to 1 at the partner. kernel_rows[3] holds the distances.
+    v = views(block)
+    h = v.header[0]
+    n, distances = h["n_support"], v.kernel_rows[3]
+    if h["live"] > 2:
+        lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
+        v.cache[0] = 0
+        lengths[:n] = v.degradations[:n]
+        partner = find_shared_partner(
+            v.coefficients, h["live"], v.stamps, distances, h["gamma"], first, n, lengths, products, v.degradations
+        )
+        if partner < 0:
+            return -1, 0.0
+        q = h["gamma"] * np.float64(distances[partner])
+        return partner, shared_position(lengths[first], lengths[partner], products[partner], q)
+    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
+    if partner < 0:
+        return -1, 0.0
+    a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
+    larger = max(a_first, a_partner)
+    return partner, best_position(search, tables, larger / (larger + a_first), h["gamma"] * distances[partner])
 
 
 @njit(cache=True, error_model="numpy")
 def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
     v = views(block)
     h = v.header[0]
-    n = h["n_support"]
     first = _smallest(block)
     _kernel_row_of(block, first)
-    distances = v.kernel_rows[3]
-    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
+    partner, position = _partner(block, search, tables, first)
     if partner < 0:
         _project_onto_nearest(block, first)
         _remove(block, first)
         return 0
-    a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
-    larger = max(a_first, a_partner)
-    q = h["gamma"] * distances[partner]
-    position = best_position(search, tables, larger / (larger + a_first), q)
+    q = h["gamma"] * v.kernel_rows[3, partner]
     k_first, k_partner = math.exp(-(position**2) * q), math.exp(-((1.0 - position) ** 2) * q)
     norm = 0.0
     for j in range(h["used"]):
         z = np.float32(position * v.vectors[j, partner] + (1.0 - position) * v.vectors[j, first])
         v.vectors[j, partner] = z
         norm += np.float64(z) * np.float64(z)
-    for k in range(h["outputs"]):
+    for k in range(h["live"]):
         v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
     _stamp(block, partner, norm)
     _remove(block, first)
@@ -195,7 +219,7 @@ def _project_onto_nearest(block: np.ndarray, slot: int) -> None:
         ):
             nearest = k
     if nearest >= 0:
-        for k in range(h["outputs"]):
+        for k in range(h["live"]):
             v.coefficients[k, nearest] += kernels[nearest] * v.coefficients[k, slot]
 
 
@@ -205,7 +229,7 @@ def _project(block: np.ndarray, slot: int) -> None:
     v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
-    for k in range(h["outputs"]):  # the one that goes comes last, the others are 0 .. last - 1
+    for k in range(h["live"]):  # the one that goes comes last, the others are 0 .. last - 1
         v.coefficients[k, slot], v.coefficients[k, last] = v.coefficients[k, last], v.coefficients[k, slot]
     for j in range(h["used"]):
         v.vectors[j, slot], v.vectors[j, last] = v.vectors[j, last], v.vectors[j, slot]
@@ -232,7 +256,7 @@ def _project(block: np.ndarray, slot: int) -> None:
         for c in range(i + 1, last):
             total -= gram[c, i] * gram[c, last]
         gram[i, last] = total / gram[i, i]  # above the diagonal, which nothing else uses
-    for k in range(h["outputs"]):
+    for k in range(h["live"]):
         for i in range(last):
             v.coefficients[k, i] += gram[i, last] * v.coefficients[k, last]
     _remove(block, last)

@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.learners._online import OWN_BEGIN, add_support_vector, begin, common, end, fill, margins, watch_labels
-from streamsvm.store import record
+from streamsvm.learners._online import (
+    ONE_CLASS,
+    OWN_BEGIN,
+    add_support_vector,
+    begin,
+    common,
+    end,
+    fill,
+    margins,
+    violation,
+    watch,
+)
+from streamsvm.store import record, views
 
 __all__ = ["CONSTANT", "FLOOR", "PEGASOS", "STATE", "learn_many", "learn_one"]
 
@@ -16,14 +27,16 @@ STATE = np.dtype([("schedule", "i8"), ("intercept", "i8"), ("l2", "f8"), ("eta0"
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> bool:
-    """One step on the hinge loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
+def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> bool:
+    """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
     n_active, norm = begin(block)
     if n_active < 0:
         return False
-    c, s = common(block), record(block, OWN_BEGIN, STATE)
-    last, average = margins(block, n_active, norm)
-    watch_labels(block, y, last, average)
+    v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
+    live = v.header[0]["live"]
+    margins(block, n_active, norm)
+    rising, falling, missing = violation(block, target)
+    watch(block, target)
     eta = 1.0 / (s["l2"] * c["t"])
     if s["schedule"] == CONSTANT:
         eta = s["eta0"]
@@ -32,11 +45,20 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
     shrink = 1.0 - s["l2"] * eta
     if shrink > 0.0:  # it is 0 in Pegasos' first step, when there is nothing to shrink
         c["scale"] *= shrink
-        c["bias"][0] *= shrink
-    if y * last < 1.0:
-        add_support_vector(block, tables, norm, eta * weight * y)
+    if c["loss"] == ONE_CLASS:  # the bias is minus the threshold: driven up, not regularised
+        v.biases[0] -= eta * s["l2"]
+    elif shrink > 0.0:
+        for k in range(0, live, 2):
+            v.biases[k] *= shrink
+    if missing != 0.0:
+        step = eta * weight if missing > 0.0 else -eta * weight
+        if falling >= 0:  # two outputs move, so that for two classes each moves by half
+            step *= 0.5
+        add_support_vector(block, tables, norm, rising, falling, step)
         if s["intercept"]:
-            c["bias"][0] += eta * weight * y
+            v.biases[2 * rising] += step
+            if falling >= 0:
+                v.biases[2 * falling] -= step
     end(block)
     return True
 

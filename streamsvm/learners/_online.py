@@ -4,9 +4,9 @@ A rule is a module with three things: ``STATE``, the dtype of its own numbers; `
 step with the row at hand, which returns whether that was learned (if not, nothing has changed); and
 ``learn_many(block, tables, X, columns, targets, weights)``, the loop over it.
 
-Coefficients are kept for two outputs: of the last iterate, and of an average of the iterates, with lazy scale factors
-(last = scale * u; average = average_v * v + average_u * u for the rows u and v of the store), so that to shrink and to average
-cost O(1).
+A model has one output (two classes, a number, a score) or one for each of three and more classes. Each output has two rows of
+coefficients in the store, u and v: of the last iterate, scale * u, and of an average of the iterates, average_v * v +
+average_u * u. With these factors to shrink and to average cost O(1).
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ __all__ = [
     "AVERAGE",
     "CHOSEN",
     "COMMON",
+    "EPSILON_INSENSITIVE",
     "GAMMA_ROWS",
+    "HINGE",
     "LAST",
+    "ONE_CLASS",
     "OWN_BEGIN",
     "PROBABILITY",
     "add_support_vector",
@@ -37,11 +40,14 @@ __all__ = [
     "fill",
     "first_refused",
     "margins",
-    "watch_labels",
+    "violation",
+    "watch",
 ]
 
 #: What `decide` gives.
 LAST, AVERAGE, CHOSEN, PROBABILITY = 0, 1, 2, 3
+#: What a model loses by a row. HINGE: by a label; EPSILON_INSENSITIVE: by a number; ONE_CLASS: by a row below the threshold.
+HINGE, EPSILON_INSENSITIVE, ONE_CLASS = 0, 1, 2
 
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
 GAMMA_ROWS = 500
@@ -51,16 +57,17 @@ COMMON = np.dtype(
     [
         ("t", "i8"),  # rows learned
         ("n_merges", "i8"),
+        ("loss", "i8"),
         ("maintenance", "i8"),
         ("random", "u8"),
         ("gamma_rows", "i8"),  # rows that gamma was found from; -1 where it was given
         ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean
+        ("epsilon", "f8"),  # of the epsilon-insensitive loss
         ("scale", "f8"),
         ("average_v", "f8"),
         ("average_u", "f8"),
         ("horizon", "f8"),  # rows that the average remembers; 0 where there is none
-        ("bias", "f8", 2),  # of the last iterate and of the average
-        ("error", "f8", 2),  # recent prequential error rates of the two
+        ("error", "f8", 2),  # recent prequential error of the last iterate and of the average
         ("slope", "f8", 2),  # log of the factor from margin to log odds, of the two
         ("curvature", "f8", 2),
     ]
@@ -132,10 +139,10 @@ def _differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def margins(block: np.ndarray, n_active: int, norm: float) -> tuple[float, float]:
-    """Decision values of the row at hand, under the last iterate and under the average.
+def margins(block: np.ndarray, n_active: int, norm: float) -> None:
+    """Decision values of the row at hand, into ``scores``: of output k's last iterate at 2k, of its average at 2k + 1.
 
-    Its kernel row stays for the next call with the same row: who predicts and then learns a row pays for one.
+    The row's kernel values stay for the next call with the same row: who predicts and then learns a row pays for them once.
     """
     v, c = views(block), common(block)
     h = v.header[0]
@@ -145,8 +152,42 @@ def margins(block: np.ndarray, n_active: int, norm: float) -> tuple[float, float
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1
-    a, b = _dots(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)
-    return c["scale"] * a + c["bias"][0], c["average_v"] * b + c["average_u"] * a + c["bias"][1]
+    for k in range(0, h["live"], 2):
+        a, b = _dots(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
+        v.scores[k] = c["scale"] * a + v.biases[k]
+        v.scores[k + 1] = c["average_v"] * b + c["average_u"] * a + v.biases[k + 1]
+
+
+@njit(cache=True, error_model="numpy")
+def _largest(scores: np.ndarray, start: int, live: int, but: int) -> int:
+    # The output with the largest of every other score; `but` is left out.
+    best = -1
+    for k in range(start, live, 2):
+        if k // 2 != but and (best < 0 or scores[k] > scores[2 * best + start]):
+            best = k // 2
+    return best
+
+
+@njit(cache=True, error_model="numpy")
+def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
+    """What the loss asks of the last iterate at the row at hand: the output that must rise, the one that must fall (-1: none),
+    and by how much they miss the margin. Negative where the first must fall; 0 where nothing is asked.
+
+    With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
+    """
+    v, c = views(block), common(block)
+    f = v.scores[0]
+    if c["loss"] == EPSILON_INSENSITIVE:
+        residual = target - f
+        return 0, -1, max(residual - c["epsilon"], 0.0) + min(residual + c["epsilon"], 0.0)
+    if c["loss"] == ONE_CLASS:
+        return 0, -1, max(-f, 0.0)
+    live = v.header[0]["live"]
+    if live == 2:
+        return 0, -1, target * max(1.0 - target * f, 0.0)
+    own = int(target)
+    rival = _largest(v.scores, 0, live, own)
+    return own, rival, max(1.0 - (v.scores[2 * own] - v.scores[2 * rival]), 0.0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -156,31 +197,69 @@ def _probability(slope: float, f: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def watch_labels(block: np.ndarray, y: float, last: float, average: float) -> None:
-    """Compare a label, -1 or 1, with both decision values: what predictions and probabilities follow."""
-    c = common(block)
-    rate = max(1.0 / c["t"], 1.0 / _WINDOW)
-    for k in range(2):
-        f = last if k == 0 else average
-        c["error"][k] += rate * ((1.0 if (f > 0.0) != (y > 0.0) else 0.0) - c["error"][k])
-        p = _probability(c["slope"][k], f)
-        target = 1.0 if y > 0.0 else 0.0
-        z = min(max(math.exp(c["slope"][k]) * f, -10.0), 10.0)
-        c["curvature"][k] += max(rate, 0.01) * (p * (1.0 - p) * z * z - c["curvature"][k])
-        step = (target - p) * z / (c["curvature"][k] + 0.01)
-        c["slope"][k] += min(max(max(rate, 0.01) * step, -0.2), 0.2)
-        c["slope"][k] = min(max(c["slope"][k], -50.0), 50.0)
+def _probabilities(slope: float, scores: np.ndarray, layer: int, live: int) -> None:
+    # In place: softmax of the layer's scores times the factor.
+    factor, best = math.exp(slope), scores[2 * _largest(scores, layer, live, -1) + layer]
+    total = 0.0
+    for k in range(layer, live, 2):
+        scores[k] = math.exp(max(factor * (scores[k] - best), -30.0))
+        total += scores[k]
+    for k in range(layer, live, 2):
+        scores[k] /= total
 
 
 @njit(cache=True, error_model="numpy")
-def add_support_vector(block: np.ndarray, tables: np.ndarray, norm: float, coefficient: float) -> None:
-    """Make the row at hand a support vector, and bring the store back to its budget. O(B d)."""
+def watch(block: np.ndarray, target: float) -> None:
+    """Compare the target with the scores of both layers: what predictions and probabilities follow."""
+    v, c = views(block), common(block)
+    rate = max(1.0 / c["t"], 1.0 / _WINDOW)
+    live = v.header[0]["live"]
+    for layer in range(2):
+        if c["loss"] == EPSILON_INSENSITIVE:
+            error = abs(target - v.scores[layer])
+        elif live == 2:
+            f = v.scores[layer]
+            error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
+            z = min(max(math.exp(c["slope"][layer]) * f, -10.0), 10.0)
+            p = _probability(c["slope"][layer], f)
+            _fit_slope(c, layer, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
+        else:
+            error = 1.0 if _largest(v.scores, layer, live, -1) != int(target) else 0.0
+            own, factor = 2 * int(target) + layer, math.exp(c["slope"][layer])
+            mean = square = total = 0.0
+            for k in range(layer, live, 2):
+                z = min(max(factor * (v.scores[k] - v.scores[own]), -10.0), 10.0)
+                p = math.exp(z)
+                total, mean, square = total + p, mean + p * z, square + p * z * z
+            mean, square = mean / total, square / total
+            _fit_slope(c, layer, rate, -mean, square - mean * mean)
+        c["error"][layer] += rate * (error - c["error"][layer])
+
+
+@njit(cache=True, error_model="numpy")
+def _fit_slope(c: np.ndarray, layer: int, rate: float, gradient: float, curvature: float) -> None:
+    # One step of Newton's method on the log-likelihood, with the curvature averaged.
+    rate = max(rate, 0.01)
+    c["curvature"][layer] += rate * (curvature - c["curvature"][layer])
+    step = rate * gradient / (c["curvature"][layer] + 0.01)
+    c["slope"][layer] = min(max(c["slope"][layer] + min(max(step, -0.2), 0.2), -50.0), 50.0)
+
+
+@njit(cache=True, error_model="numpy")
+def add_support_vector(block: np.ndarray, tables: np.ndarray, norm: float, rising: int, falling: int, coefficient: float) -> None:
+    """Make the row at hand a support vector, with this coefficient for the output that rises and its negative for the one that
+    falls (-1: none), and bring the store back to its budget. O(B d).
+    """
     v, c = views(block), common(block)
     h = v.header[0]
     slot = append(block, v.rows[0], norm)
     u = coefficient / c["scale"]
-    v.coefficients[0, slot] = u
-    v.coefficients[1, slot] = -c["average_u"] / c["average_v"] * u
+    average = -c["average_u"] / c["average_v"] * u  # the average does not know the row yet
+    v.coefficients[2 * rising, slot] = u
+    v.coefficients[2 * rising + 1, slot] = average
+    if falling >= 0:
+        v.coefficients[2 * falling, slot] = -u
+        v.coefficients[2 * falling + 1, slot] = -average
     if h["n_support"] > h["budget"]:
         c["random"] += _GOLDEN_GAMMA
         c["n_merges"] += maintain(block, c["maintenance"], tables, next_random(c["random"]))
@@ -198,34 +277,36 @@ def end(block: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _renormalise(block: np.ndarray) -> None:
-    v, c = views(block), common(block)
-    n = v.header[0]["n_support"]
-    u, w = v.coefficients[0], v.coefficients[1]
     # Both at once: the average may remember for long what the last iterate has forgotten, and a factor that made up for it would
     # grow without bound.
-    for i in range(n):
-        w[i] = c["average_v"] * w[i] + c["average_u"] * u[i]
-        u[i] *= c["scale"]
+    v, c = views(block), common(block)
+    for k in range(0, v.header[0]["live"], 2):
+        u, w = v.coefficients[k], v.coefficients[k + 1]
+        for i in range(v.header[0]["n_support"]):
+            w[i] = c["average_v"] * w[i] + c["average_u"] * u[i]
+            u[i] *= c["scale"]
     c["average_v"], c["average_u"], c["scale"] = 1.0, 0.0, 1.0
 
 
 @njit(cache=True, error_model="numpy")
 def _average(block: np.ndarray) -> None:
-    # average += rho (last - average), in O(1): only the two scale factors and the bias move.
+    # average += rho (last - average), in O(1): only the two scale factors and the biases move.
     v, c = views(block), common(block)
-    t = c["t"]
+    t, live = c["t"], v.header[0]["live"]
     rho = max((_POWER + 1.0) / (t + _POWER), 1.0 / c["horizon"])
     if rho < 1.0:
         c["average_v"] *= 1.0 - rho
         c["average_u"] = (1.0 - rho) * c["average_u"] + rho * c["scale"]
-        c["bias"][1] += rho * (c["bias"][0] - c["bias"][1])
+        for k in range(0, live, 2):
+            v.biases[k + 1] += rho * (v.biases[k] - v.biases[k + 1])
     else:
-        for i in range(v.header[0]["n_support"]):
-            v.coefficients[1, i] = 0.0
-        c["average_v"], c["average_u"], c["bias"][1] = 1.0, c["scale"], c["bias"][0]
+        for k in range(0, live, 2):
+            v.coefficients[k + 1, : v.header[0]["n_support"]] = 0.0
+            v.biases[k + 1] = v.biases[k]
+        c["average_v"], c["average_u"] = 1.0, c["scale"]
 
 
-# Loops ----------------------------------------------------------------------------------------------------------------------
+# Rows and decisions ---------------------------------------------------------------------------------------------------------
 
 
 @njit(cache=True, error_model="numpy")
@@ -265,24 +346,40 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: 
 
 @njit(cache=True, error_model="numpy")
 def decide(block: np.ndarray, what: int) -> float:
-    """Decision value of the row in ``rows[0]``: of the `LAST` iterate, of the `AVERAGE`, of the one `CHOSEN` by recent error, or
-    the `PROBABILITY` of the positive class under that. NaN where the row is not finite or too large.
+    """The decision on the row in ``rows[0]``, NaN where that is not finite or too large.
+
+    ``what``: of the `LAST` iterate, of the `AVERAGE`, of the one `CHOSEN` by recent error, or the `PROBABILITY` under that.
+    With one output, its value (the probability is that of the positive label). With more, the number of the best, and all values
+    in ``scores[: outputs]``.
     """
     v, c = views(block), common(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active < 0:
         return np.nan
-    last, average = margins(block, n_active, norm)
-    output = what
+    margins(block, n_active, norm)
+    layer = what
     if what >= CHOSEN:
-        output = AVERAGE if c["error"][1] <= c["error"][0] and c["horizon"] > 0.0 else LAST
-    f = average if output == AVERAGE else last
-    return _probability(c["slope"][output], f) if what == PROBABILITY else f
+        layer = AVERAGE if c["error"][1] <= c["error"][0] and c["horizon"] > 0.0 else LAST
+    live = v.header[0]["live"]
+    if live == 2:
+        f = v.scores[layer]
+        return _probability(c["slope"][layer], f) if what == PROBABILITY else f
+    best = _largest(v.scores, layer, live, -1)
+    if what == PROBABILITY:
+        _probabilities(c["slope"][layer], v.scores, layer, live)
+    for k in range(live // 2):
+        v.scores[k] = v.scores[2 * k + layer]
+    return float(best)
 
 
 @njit(cache=True, error_model="numpy")
 def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features] into ``out`` float64 [n]."""
+    """`decide` for each row of X float32 [n, features] into ``out``: float64 [n, 1], or with more outputs than one
+    float64 [n, outputs + 1], the number of the best first and then all values.
+    """
+    v = views(block)
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        out[i] = decide(block, what)
+        out[i, 0] = decide(block, what)
+        for k in range(1, out.shape[1]):
+            out[i, k] = v.scores[k - 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from types import ModuleType
@@ -32,6 +33,8 @@ class BudgetedEstimator(base.Estimator):
 
     Parameters
     ----------
+    outputs
+        Decision values that a row has, at most; a model begins with one.
     gram
         Whether the store needs room for a Gram matrix.
 
@@ -50,6 +53,8 @@ class BudgetedEstimator(base.Estimator):
         coef0: float,
         max_features: int,
         overflow: str,
+        *,
+        outputs: int = 1,
         gram: bool = False,
     ) -> None:
         self.budget = budget
@@ -67,11 +72,14 @@ class BudgetedEstimator(base.Estimator):
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
         check_number("coef0", coef0, -1e6, high=1e6)
         check_one_of("overflow", overflow, OVERFLOW)
-        self._store = SupportVectorStore(budget, max_features, outputs=2, gram=gram)
+        self._store = SupportVectorStore(budget, max_features, outputs=2 * outputs, gram=gram)
+        self._outputs = 1
+        self._store.live = 2  # rows of coefficients: of the last iterate and of the average
         self._features = FeatureSpace(max_features, overflow)
         # What is read for every row is looked up once.
         self._block = self._store.block
         self._row = self._store.views.rows[0]
+        self._scores = self._store.views.scores
         self._tables = merge_tables()
         state = self._block[STATE_BEGIN:STATE_END]
         at = _online.OWN_BEGIN - STATE_BEGIN
@@ -90,23 +98,32 @@ class BudgetedEstimator(base.Estimator):
 
     # One row --------------------------------------------------------------------------------------------------------------
 
-    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float) -> None:
-        features = self._features
+    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
+        features, before = self._features, self._outputs
         n_features = len(features)
         try:
             features.fill(self._row, x, True)
             if len(features) != n_features:
                 self._store.used = len(features)
+            if outputs != before:
+                self._resize(outputs)
             if not self._rule.learn_one(self._block, self._tables, target, weight):
                 features.complain_not_finite(x)
         except Exception:
-            self._forget(n_features)
+            self._forget(n_features, before)
             raise
 
-    def _forget(self, n_features: int) -> None:
+    def _forget(self, n_features: int, outputs: int) -> None:
         # What a row that was refused had brought.
         self._features.forget(n_features)
         self._store.used = n_features
+        if outputs != self._outputs:
+            self._resize(outputs)
+
+    def _resize(self, outputs: int) -> None:
+        # Go on with so many outputs. A class whose models have more than one makes the decisions stay the same.
+        self._outputs = outputs
+        self._store.live = 2 * outputs
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
@@ -117,25 +134,31 @@ class BudgetedEstimator(base.Estimator):
 
     # Many rows --------------------------------------------------------------------------------------------------------------
 
-    def _learn_rows(self, matrix: np.ndarray, names: list[Hashable], targets: np.ndarray, weights: np.ndarray) -> None:
+    def _learn_rows(
+        self, matrix: np.ndarray, names: list[Hashable], targets: np.ndarray, weights: np.ndarray, outputs: np.ndarray
+    ) -> None:
         # Rows of weight 0 were left out by the caller, so that their labels are not looked at either.
-        features, n_features = self._features, len(self._features)
+        features, n_features, n_outputs = self._features, len(self._features), self._outputs
         try:
             columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
             self._store.used = len(features)
             apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
             self._complain_of(_online.first_refused(self._block, matrix, columns, bool(apart)), matrix, names)
-            self._rule.learn_many(self._block, self._tables, matrix, columns, targets, weights)
+            cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(matrix)]
+            for rows in itertools.starmap(slice, itertools.pairwise(cuts)):
+                if len(matrix) and outputs[rows.start] != self._outputs:
+                    self._resize(int(outputs[rows.start]))
+                self._rule.learn_many(self._block, self._tables, matrix[rows], columns, targets[rows], weights[rows])
         except Exception:
-            self._forget(n_features)
+            self._forget(n_features, n_outputs)
             raise
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
-        """Float64 [n], and the frame that answers are made like (None for an array)."""
+        """What `_online.decide_many` gives, and the frame that answers are made like (None for an array)."""
         matrix, names, like = as_matrix(X)
-        decisions = np.empty(len(matrix))
+        decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
         _online.decide_many(self._block, matrix, self._features.columns_of(names, False), what, decisions)
-        refused = np.flatnonzero(np.isnan(decisions))
+        refused = np.flatnonzero(np.isnan(decisions[:, 0]))
         self._complain_of(int(refused[0]) if len(refused) else -1, matrix, names)
         return decisions, like
 
@@ -160,9 +183,10 @@ class BudgetedEstimator(base.Estimator):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """float64 [1, n_support]: of the output that predictions follow."""
-        c, (u, v) = self._common[0], self._store.coefficients
-        return (c["average_v"] * v + c["average_u"] * u if self.averaged else c["scale"] * u)[None, :]
+        """float64 [outputs, n_support]: of what predictions follow. Three and more classes have an output each, others one."""
+        c, rows = self._common[0], self._store.coefficients
+        u, v = rows[::2], rows[1::2]
+        return c["average_v"] * v + c["average_u"] * u if self.averaged else c["scale"] * u
 
     @property
     def averaged(self) -> bool:
@@ -171,9 +195,9 @@ class BudgetedEstimator(base.Estimator):
         return bool(c["horizon"] > 0 and c["error"][1] <= c["error"][0])
 
     @property
-    def intercept(self) -> float:
-        """The constant of the output that predictions follow; 0 where none is fitted."""
-        return float(self._common[0]["bias"][int(self.averaged)])
+    def intercept(self) -> np.ndarray:
+        """float64 [outputs]: the constants of what predictions follow; 0 where none is fitted."""
+        return self._store.views.biases[int(self.averaged) : self._store.live : 2].copy()
 
     @property
     def effective_gamma(self) -> float:
@@ -242,6 +266,7 @@ class BudgetedEstimator(base.Estimator):
         common, own, kernel = self._common[0].copy(), self._own[0].copy(), self._kernel()
         self._features.restore(state["features"])
         self._store.restore(state["store"])
+        self._outputs = self._store.live // 2
         if len(self._features) != self._store.used:
             raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
         if self._kernel() != kernel:
@@ -258,7 +283,7 @@ class BudgetedEstimator(base.Estimator):
 
 
 #: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
-_MADE_ANEW = ("_store", "_features", "_labels", "_block", "_row", "_tables", "_common", "_own")
+_MADE_ANEW = ("_store", "_features", "_labels", "_block", "_row", "_outputs", "_scores", "_tables", "_common", "_own")
 
 _COMMON_RANGES = {
     "t": (0, 2**62),
@@ -268,10 +293,9 @@ _COMMON_RANGES = {
     "scale": (1e-10, 1.0),
     "average_v": (1e-10, 1.0),
     "average_u": (0.0, 1.0),
-    "bias": (-1e100, 1e100),
     "error": (0.0, 1e100),
     "slope": (-50.0, 50.0),
-    "curvature": (0.0, 100.0),
+    "curvature": (-1e-9, 1e3),
 }
 
 

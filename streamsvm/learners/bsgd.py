@@ -51,6 +51,9 @@ class BSGDClassifier(BudgetedClassifier):
         Whether a constant is added to the kernel expansion (regularised like it).
     degree, coef0
         Of the polynomial kernel.
+    max_classes
+        Labels that there is room for. Two classes share one output; from the third label on, each has its own (the loss is then
+        that of Crammer and Singer), on the same support vectors.
     max_features
         Feature names that there is room for.
     overflow
@@ -63,7 +66,8 @@ class BSGDClassifier(BudgetedClassifier):
     support_vectors : float32 [n_support, features seen]
     coefficients : float64 [1, n_support]
     n_support, n_merges, n_learned, nbytes : int
-    effective_gamma, intercept : float
+    intercept : float64 [1]
+    effective_gamma : float
 
     Raises
     ------
@@ -112,6 +116,7 @@ class BSGDClassifier(BudgetedClassifier):
         fit_intercept: bool = False,
         degree: int = 3,
         coef0: float = 0.0,
+        max_classes: int = 10,
         max_features: int = 256,
         overflow: str = "raise",
         seed: int | None = None,
@@ -132,7 +137,19 @@ class BSGDClassifier(BudgetedClassifier):
         if not isinstance(fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, not {fit_intercept!r}")
         strategy = strategy_for(kernel, maintenance)
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, gram=isinstance(strategy, Projection))
+        self.max_classes = max_classes
+        check_number("max_classes", max_classes, 2, inclusive=True, high=2**20, integer=True)
+        super().__init__(
+            budget,
+            kernel,
+            gamma,
+            degree,
+            coef0,
+            max_features,
+            overflow,
+            max_classes=max_classes,
+            gram=isinstance(strategy, Projection),
+        )
         common, own = self._common, self._own
         common["maintenance"], common["horizon"], common["random"] = strategy.code, averaging, random_state(seed)
         own["schedule"], own["intercept"] = _SCHEDULES[learning_rate], fit_intercept

@@ -12,7 +12,7 @@ from river.utils import dataframe
 from streamsvm.learners import _online
 from streamsvm.learners._inputs import as_list, as_matrix, check_one_of, checked_weight, checked_weights
 from streamsvm.learners.base import BudgetedEstimator
-from streamsvm.learners.labels import BinaryLabels
+from streamsvm.learners.labels import Labels
 
 __all__ = ["BudgetedClassifier"]
 
@@ -20,11 +20,15 @@ _OUTPUTS = {"auto": _online.CHOSEN, "last": _online.LAST, "average": _online.AVE
 
 
 class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
-    """A binary classifier whose model is a store of support vectors."""
+    """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._labels = BinaryLabels()
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, max_classes: int = 2, **kwargs: Any) -> None:
+        self._labels = Labels(max_classes)
+        super().__init__(*args, outputs=max_classes if max_classes > 2 else 1, **kwargs)
+
+    @property
+    def _multiclass(self) -> bool:
+        return self._labels.max_classes > 2
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Learn one row.
@@ -34,7 +38,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         x
             Feature name to number. A name that is missing counts as 0.
         y
-            The label: a bool, 0 or 1, -1 or 1, or one of two others of any kind.
+            The label: a bool, an int, a str, or anything else that is hashable.
         w
             The row's weight, at least 0. A row of weight 0 is not looked at.
 
@@ -42,7 +46,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         ------
         ValueError
             A feature or the weight is not a finite number, there are more features than ``max_features`` with
-            ``overflow="raise"``, or the label is missing or a third one. The model is as it was then.
+            ``overflow="raise"``, or the label is missing or one too many. The model is as it was then.
         """
         w = 1.0 if w == 1.0 else checked_weight(w)
         if w == 0.0:
@@ -50,13 +54,28 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         labels = self._labels
         n_labels = labels.n_seen
         try:
-            self._learn_row(x, labels.sign(y), w)
+            target = labels.target(y)
+            self._learn_row(x, target, w, len(labels.many) or 1)
         except Exception:
             labels.forget(n_labels)
             raise
 
-    def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> float:
-        """The decision value of one row: positive for the positive label; 0 before any learning.
+    def _resize(self, outputs: int) -> None:
+        # One output f is two outputs f / 2 and -f / 2, of the positive label and of the negative one. Halves are exact, and so is
+        # the way back.
+        store = self._store
+        positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
+        for rows in (store.views.coefficients, store.views.biases):
+            if self._outputs == 1:
+                half = 0.5 * rows[:2]
+                rows[2 * positive : 2 * positive + 2], rows[2 * negative : 2 * negative + 2] = half, -half
+            elif outputs == 1:
+                rows[:2] = 2.0 * rows[2 * positive : 2 * positive + 2]
+                rows[2:4] = 0.0
+        super()._resize(outputs)
+
+    def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> Any:
+        """The decision value of one row.
 
         Parameters
         ----------
@@ -66,25 +85,35 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
             ``"last"``: of the last iterate; ``"average"``: of the average of the iterates; ``"auto"``: of the one that has made
             fewer errors recently, which is what predictions follow.
 
+        Returns
+        -------
+        A float, positive for the positive label, 0 before any learning; from the third label on a dict of label to value.
+
         Raises
         ------
         ValueError
             A feature is not a finite number.
         """
         check_one_of("output", output, _OUTPUTS)
-        return self._decide_row(x, _OUTPUTS[output])
+        decision = self._decide_row(x, _OUTPUTS[output])
+        return self._of_each() if self._labels.many else decision
+
+    def _of_each(self) -> dict[Any, float]:
+        many = self._labels.many
+        return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
         """The label of one row; False before any learning."""
         return self._labels.of(self._decide_row(x, _online.CHOSEN))
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
-        """The probability of both labels of one row; never at odds with `predict_one`.
+        """The probability of each label of one row; never at odds with `predict_one`.
 
-        The decision value is turned into log odds by one factor, which is fitted to the stream as it goes by
-        (temperature scaling: Guo et al. 2017, On calibration of modern neural networks).
+        Decision values are turned into log odds by one factor, which is fitted to the stream as it goes by (temperature scaling:
+        Guo et al. 2017, On calibration of modern neural networks).
         """
-        return self._labels.probabilities(self._decide_row(x, _online.PROBABILITY))
+        positive = self._decide_row(x, _online.PROBABILITY)
+        return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         """Learn the rows of a frame, one after the other: exactly what `learn_one` does with each.
@@ -111,32 +140,50 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
             kept = weights > 0.0
             matrix, weights = matrix[kept], weights[kept]
             y = [label for label, keep in zip(y, kept, strict=True) if keep]
-        n_labels = self._labels.n_seen
+        labels = self._labels
+        n_labels = labels.n_seen
         try:
-            signs = np.array([self._labels.sign(label) for label in y], np.float64)
-            self._learn_rows(matrix, names, signs, weights)
+            targets, outputs = np.empty(len(y)), np.empty(len(y), np.int64)
+            for i, label in enumerate(y):
+                targets[i] = labels.target(label)
+                outputs[i] = len(labels.many) or 1
+            self._learn_rows(matrix, names, targets, weights, outputs)
         except Exception:
-            self._labels.forget(n_labels)
+            labels.forget(n_labels)
             raise
 
     def decision_function_many(self, X: Any, output: str = "auto") -> Any:
-        """`decision_function_one` for each row: float64 [n], a series where X is a frame."""
+        """`decision_function_one` for each row: float64 [n], a series where X is a frame; from the third label on float64
+        [n, labels], a frame with a column for each label where X is one.
+        """
         check_one_of("output", output, _OUTPUTS)
         decisions, like = self._decide_rows(X, _OUTPUTS[output])
-        return decisions if like is None else dataframe.to_native_series(decisions, name=None, like=like)
+        if self._labels.many:
+            return self._columns(decisions, like)
+        values = decisions[:, 0]
+        return values if like is None else dataframe.to_native_series(values, name=None, like=like)
+
+    def _columns(self, decisions: np.ndarray, like: Any) -> Any:
+        values = decisions[:, 1:]
+        return (
+            values if like is None else dataframe.to_native_frame(dict(zip(self._labels.many, values.T, strict=True)), like=like)
+        )
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: an array [n] of labels, a series where X is a frame."""
         decisions, like = self._decide_rows(X, _online.CHOSEN)
-        labels = self._labels.array(decisions)
+        labels = self._labels.array(decisions[:, 0])
         return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
 
     def predict_proba_many(self, X: Any) -> Any:
-        """`predict_proba_one` for each row: a frame with a column for each label, or where X is an array, float64 [n, 2]
-        with the negative label's probability first ([n, 1] while there is but one label, and that is not a number).
+        """`predict_proba_one` for each row: a frame with a column for each label, or where X is an array, float64 [n, labels] in
+        the order of `labels`. While there are two, the negative label comes first ([n, 1] while there is but one label, and that
+        is not a number).
         """
-        positive, like = self._decide_rows(X, _online.PROBABILITY)
-        probabilities = self._labels.probabilities(positive)
+        decisions, like = self._decide_rows(X, _online.PROBABILITY)
+        if self._labels.many:
+            return self._columns(decisions, like)
+        probabilities = self._labels.probabilities(decisions[:, 0])
         return (
             np.column_stack(list(probabilities.values())) if like is None else dataframe.to_native_frame(probabilities, like=like)
         )
@@ -152,3 +199,5 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._labels.restore(state["labels"])
+        if (len(self._labels.many) or 1) != self._outputs or self._store.live % 2:
+            raise ValueError(f"the model has {len(self.labels)} labels for {self._outputs} outputs")

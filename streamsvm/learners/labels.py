@@ -1,4 +1,4 @@
-"""The two labels of a binary model, found as they come."""
+"""The labels of a model, found as they come."""
 
 from __future__ import annotations
 
@@ -8,49 +8,63 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["BinaryLabels"]
+__all__ = ["Labels"]
 
 
-class BinaryLabels:
-    """Labels to signs and back.
+class Labels:
+    """Labels to targets and back.
 
-    True and 1 are the positive label; False, 0 and -1 the negative one; any other label takes the side that is free, the negative
-    one first. Before a label was seen, its side is called False or True.
+    While there are two, a target is a sign: True and 1 are positive; False, 0 and -1 negative; any other label takes the side
+    that is free, the negative one first. Before a label was seen, its side is called False or True. From the third label on, a
+    target is the number of the label, in the order in which they came.
+
+    Parameters
+    ----------
+    max_classes
+        Labels that there is room for, at least 2.
 
     Examples
     --------
-    >>> labels = BinaryLabels()
-    >>> [labels.sign(y) for y in ("ham", "spam", "ham")]
-    [-1.0, 1.0, -1.0]
-    >>> labels.of(0.3)
-    'spam'
+    >>> labels = Labels(max_classes=3)
+    >>> [labels.target(y) for y in ("ham", "spam", "ham", "eggs", "ham")]
+    [-1.0, 1.0, -1.0, 2.0, 0.0]
+    >>> labels.of(2.0)
+    'eggs'
     """
 
-    def __init__(self) -> None:
-        self._signs: dict[Hashable, float] = {}
+    def __init__(self, max_classes: int) -> None:
+        self.max_classes = max_classes
+        self._targets: dict[Hashable, float] = {}
         self._negative: Any = False
         self._positive: Any = True
+        #: All labels, from the third one on.
+        self.many: list[Any] = []
 
     @property
     def seen(self) -> list[Any]:
         """Labels seen, in the order in which they came."""
-        return list(self._signs)
+        return list(self._targets)
 
     @property
     def n_seen(self) -> int:
         """How many labels were seen."""
-        return len(self._signs)
+        return len(self._targets)
 
-    def sign(self, y: Any) -> float:
-        """-1.0 or 1.0 of a label, which becomes known with it.
+    @property
+    def positive_comes_first(self) -> bool:
+        """Whether the first label is the positive one, where there are two."""
+        return self.seen[0] == self._positive
+
+    def target(self, y: Any) -> float:
+        """The target that a label, which becomes known with it, stands for.
 
         Raises
         ------
         ValueError
-            The label is None, NaN or not hashable, or a third one.
+            The label is None, NaN or not hashable, or one too many.
         """
         try:
-            return self._signs[y]
+            return self._targets[y]
         except KeyError:
             return self._admit(y)
         except TypeError:
@@ -58,7 +72,7 @@ class BinaryLabels:
 
     def forget(self, known: int) -> None:
         """Forget all labels but the first ``known``: the row that brought the others was refused."""
-        if known < len(self._signs):
+        if known < len(self._targets):
             self.restore(self.seen[:known])
 
     def restore(self, labels: Iterable[Any]) -> None:
@@ -67,59 +81,68 @@ class BinaryLabels:
         Raises
         ------
         ValueError
-            They are not labels, or more than two.
+            They are not labels, or too many.
         """
-        self.__init__()  # type: ignore[misc]
+        self.__init__(self.max_classes)  # type: ignore[misc]
         for y in labels:
-            self.sign(y)
+            self.target(y)
 
     def of(self, decision: float) -> Any:
-        """The label that a decision value stands for; before any learning False."""
-        if len(self._signs) == 1 and not self._numeric:
-            return next(iter(self._signs))
+        """The label that a decision stands for: a decision value, or from the third label on a number. Before learning False."""
+        if self.many:
+            return self.many[int(decision)]
+        if len(self._targets) == 1 and not self._numeric:
+            return next(iter(self._targets))
         return self._positive if decision > 0.0 else self._negative
 
     def array(self, decisions: np.ndarray) -> np.ndarray:
-        """`of`, for an array [n] of decision values."""
-        both = [self.of(-1.0), self.of(1.0)]
-        if len({type(label) for label in both}) == 1 and isinstance(both[0], bool | int | float | str):
-            values = np.array(both)
+        """`of`, for an array [n] of decisions."""
+        labels = self.many or [self.of(-1.0), self.of(1.0)]
+        if len({type(label) for label in labels}) == 1 and isinstance(labels[0], bool | int | float | str):
+            values = np.array(labels)
         else:  # numpy would turn labels of two kinds into one kind, and tuples into rows
-            values = np.empty(2, object)
-            values[:] = both
-        return values[(decisions > 0.0).astype(np.intp)]
+            values = np.empty(len(labels), object)
+            values[:] = labels
+        return values[(decisions if self.many else decisions > 0.0).astype(np.intp)]
 
     def probabilities(self, positive: Any) -> dict[Any, Any]:
-        """Label to probability, where that of the positive label is given, a number or an array."""
-        if len(self._signs) == 1 and not self._numeric:
-            return {next(iter(self._signs)): 0.0 * positive + 1.0}
+        """Label to probability while there are two, where that of the positive label is given, a number or an array."""
+        if len(self._targets) == 1 and not self._numeric:
+            return {next(iter(self._targets)): 0.0 * positive + 1.0}
         return {self._negative: 1.0 - positive, self._positive: positive}
 
     @property
     def _numeric(self) -> bool:
         # Labels whose other side has a name before it was seen.
-        return all(y in (0, 1, -1) for y in self._signs)
+        return all(y in (0, 1, -1) for y in self._targets)
 
     def _admit(self, y: Any) -> float:
         if _is_missing(y):
             raise ValueError(f"label {y!r} is no label: leave rows without one out of learning")
         if isinstance(y, np.generic):
             y = y.item()
-        if len(self._signs) == 2:
+        n = len(self._targets)
+        if n >= self.max_classes:
+            seen = ", ".join(map(repr, self.seen[:10]))
             raise ValueError(
-                f"label {y!r} is a third one: this binary model has learned {self.seen[0]!r} and {self.seen[1]!r}. "
-                "Wrap it in river.multiclass.OneVsRestClassifier"
+                f"label {y!r} is one too many: this model is for {self.max_classes} classes and has learned "
+                f"{seen}{', ...' if n > 10 else ''}. Make one with a larger max_classes, if it has that parameter, "
+                "or wrap it in river.multiclass.OneVsRestClassifier"
             )
-        taken = set(self._signs.values())
+        if n >= 2:
+            self._targets[y] = float(n)
+            self.many = self.seen
+            self._targets.update({label: float(i) for i, label in enumerate(self.many)})
+            return float(n)
         sign = 1.0 if y == 1 else -1.0
-        if sign in taken:
+        if sign in self._targets.values():
             sign = -sign
-        self._signs[y] = sign
+        self._targets[y] = sign
         if sign > 0.0:
             self._positive = y
         else:
             self._negative = y
-        if len(self._signs) == 1 and isinstance(y, int) and not isinstance(y, bool):
+        if n == 0 and isinstance(y, int) and not isinstance(y, bool):
             if sign > 0.0:
                 self._negative = 0
             else:

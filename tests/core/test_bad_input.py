@@ -15,8 +15,8 @@ from numba import config
 from streamsvm import BSGDClassifier
 from streamsvm.features import FeatureSpace
 from streamsvm.learners import _bsgd
-from streamsvm.learners.labels import BinaryLabels
-from streamsvm.store import SupportVectorStore
+from streamsvm.learners.labels import Labels
+from streamsvm.store import HEADER, SupportVectorStore
 
 
 def snapshot(model):
@@ -56,14 +56,14 @@ def test_labels(model, y):
     assert snapshot(model) == before
 
 
-def test_a_third_label():
-    model = BSGDClassifier(budget=5)
+def test_a_label_too_many():
+    model = BSGDClassifier(budget=5, max_classes=2)
     model.learn_one({"a": 1.0}, "x")
     model.learn_one({"a": 2.0}, "y")
     before = snapshot(model)
-    with pytest.raises(ValueError, match="label 'z' is a third one.*OneVsRestClassifier"):
+    with pytest.raises(ValueError, match="label 'z' is one too many.*for 2 classes.*'x', 'y'.*max_classes.*OneVsRestClassifier"):
         model.learn_one({"a": 3.0}, "z")
-    with pytest.raises(ValueError, match="third"):
+    with pytest.raises(ValueError, match="too many"):
         model.learn_many(np.ones((3, 1)), ["x", "y", "z"])
     assert snapshot(model) == before
 
@@ -272,14 +272,14 @@ def test_quick_and_general_way_of_filling_agree():
     ],
 )
 def test_sides_of_labels(labels, signs, negative, positive):
-    found = BinaryLabels()
-    assert [found.sign(y) for y in labels if y is not None] == signs
+    found = Labels(2)
+    assert [found.target(y) for y in labels if y is not None] == signs
     assert (found.of(-1.0), found.of(1.0)) == (negative, positive)
     assert abs(sum(found.probabilities(0.25).values()) - 1.0) < 1e-12
 
 
 def test_labels_before_any_and_after_refusal():
-    labels = BinaryLabels()
+    labels = Labels(2)
     assert (labels.of(0.0), labels.probabilities(0.5)) == (False, {False: 0.5, True: 0.5})
     model = BSGDClassifier(budget=5)
     with pytest.raises(ValueError, match="feature"):
@@ -289,7 +289,7 @@ def test_labels_before_any_and_after_refusal():
 
 
 def filled():
-    model = BSGDClassifier(budget=5, max_features=3, seed=1)
+    model = BSGDClassifier(budget=5, max_features=3, max_classes=2, seed=1)
     for i in range(20):
         model.learn_one({"a": float(i % 7), "b": -1.0}, i % 2 == 0)
     return model._store
@@ -298,7 +298,7 @@ def filled():
 def test_store_size_is_what_its_formula_says():
     for budget, features, outputs, gram in ((1, 1, 1, False), (100, 20, 1, False), (15, 16, 3, True), (500, 300, 2, False)):
         S, D = -(-(budget + 1) // 16) * 16, -(-features // 16) * 16
-        expected = 448 + 32 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
+        expected = 448 + 128 * ((outputs + 7) // 8) + 32 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
         assert SupportVectorStore(budget, features, outputs, gram).nbytes == expected
 
 
@@ -312,18 +312,20 @@ def test_snapshots():
 @pytest.mark.parametrize(
     ("place", "value", "match"),
     [
-        (0, b"\x07", "budget"),
-        (40, b"\xff" * 8, "support vectors"),
-        (40, b"\x06", "support vectors"),
-        (48, b"\x09", "features"),
-        (56, b"\x00", "older or newer"),
-        (56, b"\xff" * 7 + b"\x7f", "older or newer"),
-        (56, b"\xff" * 7 + b"\x3f", "older or newer"),
-        (80, np.float64(-1.0).tobytes(), "no learning leads to"),
-        (80, np.float64(0.0).tobytes(), "no learning leads to"),
-        (96, np.float64(0.0).tobytes(), "no learning leads to"),
-        (64, b"\x05", "kernel"),
-        (80, b"\xff" * 8, "not finite"),
+        ("budget", b"\x07", "budget"),
+        ("n_support", b"\xff" * 8, "support vectors"),
+        ("n_support", b"\x06", "support vectors"),
+        ("used", b"\x09", "features"),
+        ("live", b"\x03", "outputs"),
+        ("live", b"\xff" * 8, "outputs"),
+        ("next_stamp", b"\x00", "older or newer"),
+        ("next_stamp", b"\xff" * 7 + b"\x7f", "older or newer"),
+        ("next_stamp", b"\xff" * 7 + b"\x3f", "older or newer"),
+        ("gamma", np.float64(-1.0).tobytes(), "no learning leads to"),
+        ("gamma", np.float64(0.0).tobytes(), "no learning leads to"),
+        ("largest_norm", np.float64(0.0).tobytes(), "no learning leads to"),
+        ("kernel", b"\x05", "kernel"),
+        ("gamma", b"\xff" * 8, "not finite"),
         (-1000, None, "snapshot of"),
         (0, None, "snapshot of 0 bytes"),
     ],
@@ -332,6 +334,7 @@ def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
     store = filled()
     before = store.snapshot()
     snapshot = bytearray(before)
+    place = HEADER.fields[place][1] if isinstance(place, str) else place
     snapshot = snapshot[:place] if value is None else snapshot[:place] + value + snapshot[place + len(value) :]
     with pytest.raises(ValueError, match=match):
         store.restore(bytes(snapshot))
@@ -348,6 +351,7 @@ def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
         ("vectors", (0, 7), 1.0, "where it has no support vectors"),
         ("vectors", (2, 0), 1.0, "or no features"),
         ("coefficients", (1, 8), 1.0, "where it has no support vectors"),
+        ("biases", 0, np.nan, "not finite"),
     ],
 )
 def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place, value, match):
@@ -415,7 +419,7 @@ def test_pickles_with_other_parameters_or_names_are_refused(model):
         ("features", ["a"], "1 feature names for 2 columns"),
         ("features", ["a", "a"], "one of them twice"),
         ("features", list("abcd"), "4 feature names"),
-        ("labels", [True, False, 7], "third"),
+        ("labels", [True, False, 7], "3 labels for 1 outputs"),
         ("attributes", {"_learn_row": bool}, "'_learn_row'"),
         ("attributes", {"_rule": bool}, "'_rule'"),
     ):

@@ -149,10 +149,10 @@ def test_a_bad_row_is_named_and_the_checkpoint_stays(tmp_path, bad):
         assert folder.newest().header["rows"] == 200
 
 
-def test_a_third_label_is_named(tmp_path):
+def test_a_label_too_many_is_named(tmp_path):
     rows = [*bananas(20), ({"1": 0.5, "2": 1.0}, "maybe")]
-    with pytest.raises(StreamError, match="row 21: label 'maybe' is a third one"):
-        LearningLoop(IterableSource(rows), make_model()).run()
+    with pytest.raises(StreamError, match="row 21: label 'maybe' is one too many"):
+        LearningLoop(IterableSource(rows), make_model(max_classes=2)).run()
 
 
 def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp_path):
