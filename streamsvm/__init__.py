@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.budget import Merge, Projection, Removal
+from streamsvm.learners.bsca import BSCAClassifier
 from streamsvm.learners.bsgd import BSGDClassifier
 
-__all__ = ["BSGDClassifier", "Merge", "Projection", "Removal", "load"]
+__all__ = ["BSCAClassifier", "BSGDClassifier", "Merge", "Projection", "Removal", "load"]
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

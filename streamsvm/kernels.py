@@ -34,8 +34,6 @@ _P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.flo
 # The expansion |s|^2 + sum x(x - 2s) rounds to about 2^-23 of the largest norm. Up to this bound on gamma * norm the exponent
 # of a Gaussian kernel is still right to 1e-4; beyond it, distances are taken by subtraction, which nothing can cancel.
 _EXPANSION_LIMIT = 512.0
-# Visiting only the non-zero features pays when at most one column in this many is non-zero.
-_SPARSE_FACTOR = 3
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
@@ -124,10 +122,10 @@ def squared_distances(
 ) -> None:
     """Squared Euclidean distances of ``row`` to the first ``n`` support vectors, into ``out`` float32 [n].
 
-    By differences, which data far from the origin cannot cancel; for sparse rows by the expansion over the non-zero features,
-    O(n * n_active), where that is as accurate.
+    By the expansion over the non-zero features, O(n * n_active), where that is accurate; else by differences, which data far from
+    the origin cannot cancel, O(n * used).
     """
-    if n_active * _SPARSE_FACTOR < used and gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
+    if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
         x_norm = np.float32(row_norm)
         for i in range(n):
             out[i] = norms[i] + x_norm
@@ -161,7 +159,7 @@ def kernel_row(
     """Kernel values between ``row`` and the first ``n`` support vectors, into ``out`` float32 [n].
 
     For the Gaussian kernel ``distances`` float32 [n] receives the squared distances (merging needs them); the others use it as
-    scratch. Values of the polynomial kernel are bounded by 1e30. O(n * non-zero features) for sparse rows, O(n * used) otherwise.
+    scratch. Values of the polynomial kernel are bounded by 1e30. O(n * non-zero features), or as `squared_distances` says.
     """
     if kernel == RBF:
         squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)

@@ -26,7 +26,7 @@ HEADER = np.dtype(
         ("budget", "i8"),  # B: support vectors kept between two rows
         ("columns", "i8"),  # features that fit, rounded up to a cache line
         ("outputs", "i8"),  # rows of coefficients that there is room for
-        ("stride", "i8"),  # slots in memory: B + 1 rounded up to a cache line
+        ("stride", "i8"),  # slots in memory: B + 1 rounded up to an odd number of cache lines
         ("gram", "i8"),  # 1 where there is room for a Gram matrix of the support vectors, else 0
         ("n_support", "i8"),
         ("used", "i8"),  # columns that have a feature
@@ -159,6 +159,13 @@ def _round_up(n: int) -> int:
     return (n + _FLOATS - 1) // _FLOATS * _FLOATS
 
 
+def _odd_lines(n: int) -> int:
+    # An even number of cache lines would put the features of one support vector into few of the cache's sets, where they drive
+    # each other out: to append one cost ten times as much.
+    n = _round_up(n)
+    return n if n // _FLOATS % 2 else n + _FLOATS
+
+
 class SupportVectorStore:
     """Room for ``budget`` support vectors and one more, all allocated at construction.
 
@@ -192,7 +199,7 @@ class SupportVectorStore:
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size < 2**31:
                 raise ValueError(f"{name} must be an integer between 1 and 2^31 - 1, not {size!r}")
         self.max_features = int(max_features)
-        stride, columns = _round_up(int(budget) + 1), _round_up(self.max_features)
+        stride, columns = _odd_lines(int(budget) + 1), _round_up(self.max_features)
         side = stride if gram else 0
         lines = (8 * int(outputs) + _LINE - 1) // _LINE * _LINE
         self._snapshot_bytes = STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns
@@ -219,8 +226,8 @@ class SupportVectorStore:
     def nbytes(self) -> int:
         """Bytes of the block: constant from construction.
 
-        ``448 + 32 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 and D = max_features, both rounded up to a
-        multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix.
+        ``448 + 32 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 rounded up to an odd multiple of
+        16, D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix.
         """
         return self.block.nbytes
 

@@ -169,3 +169,22 @@ class NaiveMulticlassBSGD:
         keep = [k for k in range(len(c)) if k not in (i, first)]
         self.vectors = [self.vectors[k] for k in keep] + [z]
         self.coefficients = np.vstack([c[keep], merged])
+
+
+class NaiveBSCA(NaiveBSGD):
+    """Budgeted coordinate ascent, single pass, on the lists of its sibling; without reprocessing."""
+
+    def __init__(self, budget, gamma, C, relaxation=1.0, tol=0.0, averaging=0):
+        super().__init__(budget, gamma, l2=0.0, averaging=averaging)
+        self.C, self.relaxation, self.tol = C, relaxation, tol
+
+    def learn(self, x, y, w=1.0):
+        last, _ = self.decisions(x)
+        self.t += 1
+        if 1.0 - y * last > self.tol:
+            self._append(x, y * min(self.relaxation * (1.0 - y * last), self.C * w), 0.0)
+            if len(self.vectors) > self.budget:
+                self._maintain()
+        if self.averaging:
+            rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
+            self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]

@@ -19,6 +19,7 @@ __all__ = [
     "REMOVAL_SMALLEST",
     "append",
     "fill_kernel_row",
+    "kernel_row_of",
     "maintain",
     "next_random",
     "scan_row",
@@ -132,8 +133,8 @@ def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -
 
 
 @njit(cache=True, error_model="numpy")
-def _kernel_row_of(block: np.ndarray, slot: int) -> None:
-    # Of one support vector to all, into kernel_rows[2] and [3].
+def kernel_row_of(block: np.ndarray, slot: int) -> None:
+    """Kernel values and squared distances of the support vector in ``slot`` to all, into ``kernel_rows[2]`` and ``[3]``."""
     v = views(block)
     h = v.header[0]
     for j in range(h["used"]):
@@ -186,7 +187,7 @@ def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
     v = views(block)
     h = v.header[0]
     first = _smallest(block)
-    _kernel_row_of(block, first)
+    kernel_row_of(block, first)
     partner, position = _partner(block, search, tables, first)
     if partner < 0:
         _project_onto_nearest(block, first)
@@ -237,7 +238,7 @@ def _project(block: np.ndarray, slot: int) -> None:
     v.stamps[slot], v.stamps[last] = v.stamps[last], v.stamps[slot]
     gram = v.gram
     for i in range(last + 1):
-        _kernel_row_of(block, i)
+        kernel_row_of(block, i)
         for k in range(i + 1):
             gram[i, k] = v.kernel_rows[2, k]
         gram[i, i] = abs(self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], v.norms[i]))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.table import GRID, LARGEST_RATIO, LEAST_RATIO
+from streamsvm.budget.table import GRID
 from streamsvm.kernels import FAST
 
 __all__ = [
@@ -26,6 +26,7 @@ GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD = 0, 1, 2, 3
 _INVERSE_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _LAST_CELL = GRID - 2
 _WORST = 1e38  # a partner that costs as much as float32 holds is still one
+_SLACK = 1.0 + 1e-4  # for what the table and float32 round
 _TABLE_ERROR = np.float32(2e-5)  # relative, of the difference of two interpolated degradations
 
 
@@ -117,8 +118,8 @@ def best_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _squared_positions(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
-) -> np.float32:
-    # u^2 of each candidate, in SIMD; infinity for the first itself and those of the other sign. Returns the least.
+) -> int:
+    # u^2 of each candidate, in SIMD; infinity for the first itself and those of the other sign. Returns the place of the least.
     one = np.float32(1.0)
     for k in range(n):
         q = gamma * distances[k]
@@ -128,10 +129,25 @@ def _squared_positions(
     least = bits[0]
     for k in range(1, n):
         least = min(least, bits[k])
-    for k in range(n):
-        if bits[k] == least:
-            return out[k]
-    return np.float32(np.inf)
+    place = 0
+    while place < n - 1 and bits[place] != least:
+        place += 1
+    return place
+
+
+@njit(cache=True, error_model="numpy")
+def _farthest(ratios: np.ndarray, cost: float) -> np.float32:
+    # Candidates at a larger u^2 cost more than ``cost``. The least degradation at any u is that for m = 1/2, which grows with u.
+    low, high = 0, GRID - 1
+    cost *= _SLACK
+    while low < high:
+        middle = (low + high) // 2
+        u = middle / (GRID - 1)
+        if u * u * ratios[0, middle] > cost:
+            high = middle
+        else:
+            low = middle + 1
+    return np.float32((high / (GRID - 1)) ** 2)
 
 
 @njit(cache=True, error_model="numpy")
@@ -146,17 +162,19 @@ def _lookup_degradations(
     n: int,
     out: np.ndarray,
 ) -> None:
-    # The degradation is u^2 times a tabulated ratio between LEAST_RATIO and LARGEST_RATIO. So the nearest candidate beats most
-    # others whatever their ratios are: only the rest is looked up.
+    # The nearest candidate beats most others whatever their coefficients are: only the rest is looked up.
     smallest = abs(coefficients[first])
     sign = 1.0 if coefficients[first] > 0.0 else -1.0
-    least = _squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
-    limit = least * np.float32(LARGEST_RATIO / LEAST_RATIO)
+    nearest = _squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
+    larger = max(abs(coefficients[nearest]), smallest)
+    limit = _farthest(ratios, out[nearest] * _interpolate(ratios, larger / (larger + smallest), gamma * distances[nearest]))
     for k in range(n):
-        if out[k] <= limit and out[k] < np.float32(np.inf):
+        if out[k] <= limit:
             larger = max(abs(coefficients[k]), smallest)  # float32 decides who is smallest: rounding may leave one below it
             ratio = _interpolate(ratios, larger / (larger + smallest), gamma * distances[k])
             out[k] *= np.float32(ratio)
+        else:
+            out[k] = np.float32(np.inf)
     # What the interpolation cannot tell apart is computed: on data with few distances, many candidates are that close.
     close = out[oldest_least(out, stamps, n)] * (np.float32(1.0) + _TABLE_ERROR)
     n_close = 0

@@ -18,6 +18,7 @@ __all__ = [
     "as_matrix",
     "check_number",
     "check_one_of",
+    "checked_target",
     "checked_weight",
     "checked_weights",
     "random_state",
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 _LARGEST_WEIGHT = 1e9  # so that no coefficient overflows
+_LARGEST_TARGET = 1e30
 
 
 def check_one_of(name: str, value: object, choices: Any) -> None:
@@ -53,6 +55,14 @@ def checked_weight(w: float) -> float:
     """A row's weight as the float that compiled code takes; refused with a ValueError where it is not a number of at least 0."""
     check_number("w", w, 0.0, inclusive=True, high=_LARGEST_WEIGHT)
     return float(w)
+
+
+def checked_target(y: float) -> float:
+    """A row's target as the float that compiled code takes; refused with a ValueError where it is not a finite number."""
+    number = y.item() if isinstance(y, np.generic) else y
+    if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
+        raise ValueError(f"target {y!r} is not a finite number: leave rows without one out of learning")
+    return float(number)
 
 
 def checked_weights(w: Any, n: int) -> np.ndarray:

@@ -36,10 +36,14 @@ __all__ = [
     "common",
     "decide",
     "decide_many",
+    "draw",
     "end",
     "fill",
     "first_refused",
+    "follows_average",
+    "largest",
     "margins",
+    "raise_coefficient",
     "violation",
     "watch",
 ]
@@ -159,8 +163,8 @@ def margins(block: np.ndarray, n_active: int, norm: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _largest(scores: np.ndarray, start: int, live: int, but: int) -> int:
-    # The output with the largest of every other score; `but` is left out.
+def largest(scores: np.ndarray, start: int, live: int, but: int) -> int:
+    """The output with the largest of every other score from ``start`` on; ``but`` is left out."""
     best = -1
     for k in range(start, live, 2):
         if k // 2 != but and (best < 0 or scores[k] > scores[2 * best + start]):
@@ -186,7 +190,7 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     if live == 2:
         return 0, -1, target * max(1.0 - target * f, 0.0)
     own = int(target)
-    rival = _largest(v.scores, 0, live, own)
+    rival = largest(v.scores, 0, live, own)
     return own, rival, max(1.0 - (v.scores[2 * own] - v.scores[2 * rival]), 0.0)
 
 
@@ -199,7 +203,7 @@ def _probability(slope: float, f: float) -> float:
 @njit(cache=True, error_model="numpy")
 def _probabilities(slope: float, scores: np.ndarray, layer: int, live: int) -> None:
     # In place: softmax of the layer's scores times the factor.
-    factor, best = math.exp(slope), scores[2 * _largest(scores, layer, live, -1) + layer]
+    factor, best = math.exp(slope), scores[2 * largest(scores, layer, live, -1) + layer]
     total = 0.0
     for k in range(layer, live, 2):
         scores[k] = math.exp(max(factor * (scores[k] - best), -30.0))
@@ -224,7 +228,7 @@ def watch(block: np.ndarray, target: float) -> None:
             p = _probability(c["slope"][layer], f)
             _fit_slope(c, layer, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
         else:
-            error = 1.0 if _largest(v.scores, layer, live, -1) != int(target) else 0.0
+            error = 1.0 if largest(v.scores, layer, live, -1) != int(target) else 0.0
             own, factor = 2 * int(target) + layer, math.exp(c["slope"][layer])
             mean = square = total = 0.0
             for k in range(layer, live, 2):
@@ -252,17 +256,30 @@ def add_support_vector(block: np.ndarray, tables: np.ndarray, norm: float, risin
     """
     v, c = views(block), common(block)
     h = v.header[0]
-    slot = append(block, v.rows[0], norm)
-    u = coefficient / c["scale"]
-    average = -c["average_u"] / c["average_v"] * u  # the average does not know the row yet
-    v.coefficients[2 * rising, slot] = u
-    v.coefficients[2 * rising + 1, slot] = average
-    if falling >= 0:
-        v.coefficients[2 * falling, slot] = -u
-        v.coefficients[2 * falling + 1, slot] = -average
+    raise_coefficient(block, append(block, v.rows[0], norm), rising, falling, coefficient)
     if h["n_support"] > h["budget"]:
-        c["random"] += _GOLDEN_GAMMA
-        c["n_merges"] += maintain(block, c["maintenance"], tables, next_random(c["random"]))
+        c["n_merges"] += maintain(block, c["maintenance"], tables, draw(block))
+
+
+@njit(cache=True, error_model="numpy")
+def draw(block: np.ndarray) -> np.uint64:
+    """The next of the learner's random numbers, of 64 bits."""
+    c = common(block)
+    c["random"] += _GOLDEN_GAMMA
+    return next_random(c["random"])
+
+
+@njit(cache=True, error_model="numpy")
+def raise_coefficient(block: np.ndarray, slot: int, rising: int, falling: int, step: float) -> None:
+    """Add ``step`` to a support vector's coefficient of the output that rises, and take it from the one that falls (-1: none)."""
+    v, c = views(block), common(block)
+    u = step / c["scale"]
+    average = -c["average_u"] / c["average_v"] * u  # the average learns of it later
+    v.coefficients[2 * rising, slot] += u
+    v.coefficients[2 * rising + 1, slot] += average
+    if falling >= 0:
+        v.coefficients[2 * falling, slot] -= u
+        v.coefficients[2 * falling + 1, slot] -= average
 
 
 @njit(cache=True, error_model="numpy")
@@ -345,6 +362,18 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: 
 
 
 @njit(cache=True, error_model="numpy")
+def follows_average(block: np.ndarray) -> bool:
+    """Whether predictions follow the average: unless the last iterate's recent error is less by more than chance."""
+    c = common(block)
+    if c["horizon"] == 0.0:
+        return False
+    last, average = c["error"][0], c["error"][1]
+    rows = min(c["t"] + 1.0, _WINDOW)
+    deviation = average / math.sqrt(rows) if c["loss"] == EPSILON_INSENSITIVE else math.sqrt(average / rows)
+    return average <= last + 0.5 * deviation
+
+
+@njit(cache=True, error_model="numpy")
 def decide(block: np.ndarray, what: int) -> float:
     """The decision on the row in ``rows[0]``, NaN where that is not finite or too large.
 
@@ -359,12 +388,12 @@ def decide(block: np.ndarray, what: int) -> float:
     margins(block, n_active, norm)
     layer = what
     if what >= CHOSEN:
-        layer = AVERAGE if c["error"][1] <= c["error"][0] and c["horizon"] > 0.0 else LAST
+        layer = AVERAGE if follows_average(block) else LAST
     live = v.header[0]["live"]
     if live == 2:
         f = v.scores[layer]
         return _probability(c["slope"][layer], f) if what == PROBABILITY else f
-    best = _largest(v.scores, layer, live, -1)
+    best = largest(v.scores, layer, live, -1)
     if what == PROBABILITY:
         _probabilities(c["slope"][layer], v.scores, layer, live)
     for k in range(live // 2):

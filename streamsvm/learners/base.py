@@ -135,7 +135,12 @@ class BudgetedEstimator(base.Estimator):
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def _learn_rows(
-        self, matrix: np.ndarray, names: list[Hashable], targets: np.ndarray, weights: np.ndarray, outputs: np.ndarray
+        self,
+        matrix: np.ndarray,
+        names: list[Hashable],
+        targets: np.ndarray,
+        weights: np.ndarray,
+        outputs: np.ndarray | None = None,
     ) -> None:
         # Rows of weight 0 were left out by the caller, so that their labels are not looked at either.
         features, n_features, n_outputs = self._features, len(self._features), self._outputs
@@ -144,10 +149,9 @@ class BudgetedEstimator(base.Estimator):
             self._store.used = len(features)
             apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
             self._complain_of(_online.first_refused(self._block, matrix, columns, bool(apart)), matrix, names)
-            cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(matrix)]
-            for rows in itertools.starmap(slice, itertools.pairwise(cuts)):
-                if len(matrix) and outputs[rows.start] != self._outputs:
-                    self._resize(int(outputs[rows.start]))
+            for rows, n in [(slice(None), n_outputs)] if outputs is None else _runs(outputs):
+                if n != self._outputs:
+                    self._resize(n)
                 self._rule.learn_many(self._block, self._tables, matrix[rows], columns, targets[rows], weights[rows])
         except Exception:
             self._forget(n_features, n_outputs)
@@ -191,8 +195,7 @@ class BudgetedEstimator(base.Estimator):
     @property
     def averaged(self) -> bool:
         """Whether predictions follow the average of the iterates now, or the last one."""
-        c = self._common[0]
-        return bool(c["horizon"] > 0 and c["error"][1] <= c["error"][0])
+        return bool(_online.follows_average(self._block))
 
     @property
     def intercept(self) -> np.ndarray:
@@ -309,6 +312,14 @@ def _check_fields(state: np.void, fresh: np.void, ranges: Mapping[str, tuple[flo
             low, high = ranges[field]
             if not np.all((state[field] >= low) & (state[field] <= high)):
                 raise ValueError(f"the model was kept with {field} {state[field]}, which no learning leads to")
+
+
+def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
+    # Runs of rows that ask for the same number of outputs.
+    if not len(outputs):
+        return []
+    cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(outputs)]
+    return [(slice(start, stop), int(outputs[start])) for start, stop in itertools.pairwise(cuts)]
 
 
 @lru_cache

@@ -98,7 +98,7 @@ class BSGDClassifier(BudgetedClassifier):
 
     >>> model = preprocessing.StandardScaler() | BSGDClassifier(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 88.04%
+    Accuracy: 88.06%
     """
 
     _rule: ClassVar[ModuleType] = _bsgd

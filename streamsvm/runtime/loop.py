@@ -94,7 +94,7 @@ class LearningLoop:
     >>> loop.run().rows
     5300
     >>> loop.metric
-    Accuracy: 87.98%
+    Accuracy: 87.83%
     """
 
     def __init__(

@@ -23,6 +23,9 @@ def test_table_stays_between_its_bounds():
     assert tables.dtype == np.float32
     assert tables[1].min() >= LEAST_RATIO
     assert tables[1].max() <= LARGEST_RATIO
+    u = np.linspace(0.0, 1.0, GRID)
+    np.testing.assert_array_equal(tables[1].min(axis=0), tables[1][0])  # what the search skips candidates by
+    assert (np.diff(u**2 * tables[1][0]) > -1e-6).all()
     assert tables[0].min() >= 0.5
     assert tables[0].max() <= 1.0
 
