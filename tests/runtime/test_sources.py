@@ -4,14 +4,22 @@ import csv
 import gzip
 import io
 import json
+import os
+import queue
+import resource
+import signal
 import subprocess
 import sys
+import threading
+import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.runtime import FileSink, IterableSource, Prediction, StreamError, open_sink, open_source
+from streamsvm.runtime.sources import parse_label
 
 TEXTS = {
     "csv": 'a,b c,y\n1,2,1\n\n3,,0\n"4","5.5",1\n',
@@ -116,6 +124,7 @@ def test_rows_longer_than_what_is_kept_of_the_beginning(tmp_path):
         ("csv", "a,b\n1,2\n", ["no column 'y'", "a, b"]),
         ("csv", "a,y\n1,1\n1,2,3\n", ["line 3", "3 cells for 2 columns"]),
         ("csv", 'a,y\n"1,1\n', ["unexpected end"]),
+        ("csv", "a,y\n1,1\n" + '"' + "x\n" * 100_000, ["field larger"]),
         ("jsonl", '{"a": 1}\n{"a": \n', ["line 2", "not JSON"]),
         ("jsonl", "[1, 2]\n", ["line 1", "not a JSON object"]),
         ("libsvm", "1 1:2 3\n", ["line 1", "index:value"]),
@@ -138,10 +147,24 @@ def test_bytes_that_are_not_text(tmp_path):
     with pytest.raises(StreamError, match="line 3: not UTF-8"):
         list(source)
     source.close()
-    cut = tmp_path / "cut.csv.gz"
-    cut.write_bytes(gzip.compress(b"a,y\n" + b"1,1\n" * 1000)[:-12])
-    source = open_source(str(cut), label="y")
-    with pytest.raises(StreamError, match=r"cut\.csv\.gz"):
+
+
+def damaged(kind):
+    whole = gzip.compress(b"a,y\n" + b"".join(b"%d,1\n" % i for i in range(100_000)))
+    return {
+        "cut off": whole[:-12],
+        "not gzip": b"a,y\n1,1\n",
+        "changed": whole[:10] + b"\xff" * 20 + whole[30:],
+        "checksum": whole[:-8] + bytes(8),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["cut off", "not gzip", "changed", "checksum"])
+def test_damaged_gzip_is_said(tmp_path, kind):
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(damaged(kind))
+    source = open_source(str(path), label="y")
+    with pytest.raises(StreamError, match=r"rows\.csv\.gz, after byte"):
         list(source)
     source.close()
 
@@ -183,6 +206,154 @@ def test_positions_of_other_streams_are_refused(tmp_path, compressed):
     source.close()
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("kind", TEXTS)
+def test_rows_may_be_appended_but_not_changed(tmp_path, kind, compressed):
+    more = {"csv": "7,8,1\n", "jsonl": '{"a": 7, "b c": 8, "y": 1}\n', "libsvm": "1 1:7 2:8\n"}[kind]
+    text = TEXTS[kind] + more * 2000
+    source = open_source(write(tmp_path, kind, compressed, text), label="y")
+    list(source)
+    position = source.position
+    source.close()
+
+    def resumed(text):
+        other = open_source(write(tmp_path, kind, compressed, text), label="y")
+        try:
+            other.seek(position)
+            return [tuple(row) for row in other]
+        finally:
+            other.close()
+
+    assert resumed(text + more) == [({1: 7.0, 2: 8.0} if kind == "libsvm" else {"a": 7.0, "b c": 8.0}, 1)]
+    changed = text[:-4] + text[-4:].replace("1", "0").replace("8", "9")
+    with pytest.raises(StreamError, match="was changed before byte"):
+        resumed(changed + more)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_last_line_without_end_may_not_grow(tmp_path, kind):
+    text = TEXTS[kind].partition(" #")[0].rstrip()
+    path = write(tmp_path, kind, False, text)
+    source = open_source(path, label="y")
+    rows = list(source)
+    position = source.position
+    source.close()
+
+    def resumed(more):
+        write(tmp_path, kind, False, text + more)
+        other = open_source(path, label="y")
+        try:
+            other.seek(position)
+            return list(other), other.place
+        finally:
+            other.close()
+
+    next_line = text.splitlines()[-1]
+    expected = [rows[-1]], f"{path}, line {position['line'] + 1}"
+    assert resumed("\n" + next_line) == resumed("\r\n" + next_line + "\n") == expected
+    with pytest.raises(StreamError, match=rf"line {position['line']}: the line has grown"):
+        resumed("5\n")
+
+
+def test_another_label_is_refused(tmp_path):
+    path = write(tmp_path, "csv", False)
+    source = open_source(path, label="y")
+    list(source)
+    other = open_source(path, label="a")
+    with pytest.raises(StreamError, match="learned with the label 'y', not 'a'"):
+        other.seek(source.position)
+    with pytest.raises(RuntimeError, match="read already"):
+        source.seek(source.position)
+    other.close()
+    source.close()
+
+
+class Feeding:
+    """A FIFO, and a thread that reads rows from it as they come."""
+
+    def __init__(self, path, kind):
+        os.mkfifo(path)
+        self.source = open_source(str(path), label="y", format=kind)
+        self.rows = queue.Queue()
+        self.thread = threading.Thread(target=self.read)
+        self.thread.start()
+        self.writer = path.open("wb", buffering=0)
+
+    def read(self):
+        for row in self.source:
+            self.rows.put(row)
+        self.rows.put(None)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_rows_are_given_one_by_one_and_a_wait_can_be_ended(tmp_path, kind):
+    feeding = Feeding(tmp_path / "fifo", kind)
+    given = []
+    text = TEXTS[kind].rstrip() + "\n"
+    lines = text.encode().splitlines(keepends=True)
+    for line in lines:
+        feeding.writer.write(line)
+        if line.strip() and line != b"a,b c,y\n":
+            given.append(tuple(feeding.rows.get(timeout=10)))
+    assert given == (NUMBERED if kind == "libsvm" else ROWS)
+    position = feeding.source.position
+    assert position["offset"] == len(text)
+    feeding.writer.write(b'"a row that\nis not' if kind == "csv" else lines[-1][:4])
+    time.sleep(0.05)
+    feeding.source.stop()
+    feeding.thread.join(10)
+    assert feeding.rows.get(timeout=10) is None
+    assert feeding.source.position == position
+    feeding.writer.close()
+    feeding.source.close()
+
+
+def test_a_wait_for_a_writer_can_be_ended(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with open_source(str(tmp_path / "fifo"), label="y", format="csv") as source:
+        threading.Timer(0.1, source.stop).start()
+        assert list(source) == []
+
+
+def test_a_folder_is_no_stream(tmp_path):
+    with pytest.raises(StreamError, match="Is a directory"):
+        open_source(str(tmp_path), label="y", format="csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("0", 0),
+        ("-1", -1),
+        ("2.5", 2.5),
+        ("1.0", 1.0),
+        ("TRUE", True),
+        (" spam ", "spam"),
+        ("007", "007"),
+        ("1_000", "1_000"),
+        ("+1", "+1"),
+        ("1e3", "1e3"),
+        ("-0", "-0"),
+        ("inf", "inf"),
+        ("123456789012345678", 123456789012345678),
+        ("12345678901234567890", "12345678901234567890"),
+        ("9" * 5000, "9" * 5000),
+        ("", None),
+    ],
+)
+def test_labels_of_text_print_as_they_were(text, label):
+    found = parse_label(text)
+    assert (found, type(found)) == (label, type(label))
+
+
+def test_labels_of_libsvm_text_are_numbers(tmp_path):
+    labels = ["+1", "-1", "1.0", "0.5", "spam", "nan"]
+    path = write(tmp_path, "libsvm", False, "".join(f"{label} 1:1\n" for label in labels))
+    with open_source(path) as source:
+        assert repr([row.y for row in source]) == "[1, -1, 1, 0.5, 'spam', nan]"
+    assert repr(parse_label("NaN")) == "nan"
+
+
 def test_names_that_say_nothing(tmp_path):
     with pytest.raises(StreamError, match="No such file"):
         open_source(str(tmp_path / "none.csv"), label="y")
@@ -200,6 +371,9 @@ def test_iterables(tmp_path):
     source.seek({"rows": 3})
     assert [tuple(row) for row in source] == rows[3:]
     assert source.position == {"rows": 5}
+    assert source.place == "iterable, row 5"
+    with pytest.raises(RuntimeError, match="read already"):
+        source.seek({"rows": 3})
     with pytest.raises(StreamError, match="only 5 rows"):
         IterableSource(rows).seek({"rows": 6})
     with pytest.raises(StreamError, match="another kind"):
@@ -231,6 +405,91 @@ def test_file_sink_is_cut_back(tmp_path, suffix):
     with pytest.raises(StreamError, match="another kind of sink"):
         other.seek({"topic": 1})
     other.close()
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_values_are_plain(tmp_path, suffix):
+    path = tmp_path / f"out.{suffix}"
+    sink = FileSink(path)
+    sink.write(Prediction(0, np.bool_(True), np.int64(2), np.float64(0.5)))
+    sink.write(Prediction(1, np.float32(0.25), np.str_("spam"), float("nan")))
+    sink.write(Prediction(2, float("nan"), ("a", 1), float("inf")))
+    sink.close()
+    lines = path.read_text().splitlines()
+    if suffix == "csv":
+        assert lines[1:] == ["0,True,2,0.5", "1,0.25,spam,", "2,,\"('a', 1)\","]
+    else:
+
+        def refuse(name):
+            raise AssertionError(f"{name} is not JSON")
+
+        rows = [list(json.loads(line, parse_constant=refuse).values()) for line in lines]
+        assert rows == [[0, True, 2, 0.5], [1, 0.25, "spam", None], [2, None, ["a", 1], None]]
+
+
+def test_a_sink_is_the_one_of_its_position(tmp_path):
+    path = tmp_path / "out.jsonl"
+    sink = FileSink(path)
+    for row in range(200):
+        sink.write(Prediction(row, 1, 0, 0.5))
+    position = sink.flush()
+    sink.close()
+
+    def refused(name, match):
+        other = FileSink(tmp_path / name)
+        with pytest.raises(StreamError, match=match):
+            other.seek(position)
+        other.close()
+
+    refused("other.jsonl", r"other\.jsonl: the predictions of this checkpoint are in out\.jsonl")
+    assert not (tmp_path / "other.jsonl").exists()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-9] + b"1" + whole[-8:])
+    refused("out.jsonl", "does not hold the predictions")
+    path.unlink()
+    refused("out.jsonl", "is not there")
+    assert not path.exists()
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / "out.jsonl").write_bytes(whole + b"more")
+    moved = FileSink(tmp_path / "moved" / "out.jsonl")
+    moved.seek(position)
+    moved.close()
+    assert (tmp_path / "moved" / "out.jsonl").read_bytes() == whole
+
+
+def test_devices_and_pipes_as_sinks(tmp_path):
+    sink = FileSink("/dev/null")
+    sink.write(Prediction(0, 1, 0, 0.5))
+    assert sink.flush()["offset"] > 0
+    sink.close()
+    full = FileSink("/dev/full")
+    with pytest.raises(StreamError, match="/dev/full: No space left"):
+        full.write(Prediction(0, 1, 0, 0.5))
+    full.close()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    sink = FileSink(fifo)
+    sink.write(Prediction(0, 1, 0, 0.5))
+    assert json.loads(os.read(reader, 4096))["row"] == 0  # without a flush
+    os.close(reader)
+    with pytest.raises(StreamError, match="Broken pipe"):
+        sink.write(Prediction(1, 1, 0, 0.5))
+    sink.close()
+
+
+def test_a_disk_that_is_full_at_the_end_is_said(tmp_path):
+    sink = FileSink(tmp_path / "out.jsonl")
+    sink.write(Prediction(0, 1, 0, 0.5))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(StreamError, match=r"out\.jsonl: File too large"):
+            sink.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
 
 
 def test_sinks_that_cannot_be(tmp_path):
