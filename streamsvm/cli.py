@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning = _show_warning
         try:
             status = int(arguments.run(arguments))
-            sys.stdout.flush()
+            print(end="", flush=True)  # noqa: T201
         except UsageError as error:
             parser.error(str(error))
         except (StreamError, CheckpointError) as error:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             status = _INTERRUPTED
     try:
-        sys.stdout.flush()
+        print(end="", flush=True)  # noqa: T201
     except OSError:  # what is left cannot be written, and is not to be tried again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return status
@@ -269,7 +269,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     if unknown and not stopped:
         raise StreamError(f"{source.place}: to the end, {unknown}: the predictions say nothing. Is it a model of these rows?")
     if arguments.quiet:
-        sys.stdout.write(json.dumps({"event": "end", "rows": rows, "interrupted": bool(stopped)}) + "\n")
+        print(json.dumps({"event": "end", "rows": rows, "interrupted": bool(stopped)}))  # noqa: T201
     else:
         print(f"{rows:,} rows predicted", file=sys.stderr)  # noqa: T201
     return _INTERRUPTED if stopped else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from typing import Any, Self
 
@@ -52,8 +51,7 @@ class Display:
         if self._quiet:
             if progress.ended or now - self._told >= _QUIET_EVERY:
                 self._told = now
-                sys.stdout.write(json.dumps(_facts(progress), allow_nan=False) + "\n")
-                sys.stdout.flush()
+                print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
             return
         facts = _facts(progress)
         line = (

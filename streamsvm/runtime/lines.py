@@ -68,6 +68,8 @@ class LineReader:
                 self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
         except OSError as error:
             raise StreamError(f"{self.name}: {error.strerror or error}") from error
+        except AttributeError:  # sys.stdin is None then
+            raise StreamError(f"{self.name} is closed") from None
         self._unpacked = gzip.GzipFile(fileobj=self._file) if str(path).endswith(".gz") else None
         regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._seekable = regular and not standard and self._unpacked is None

@@ -12,7 +12,7 @@ from typing import Any
 from river import base, metrics
 
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import Position, Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.score import Score
 
 __all__ = ["LearningLoop", "Progress", "explained"]
@@ -266,19 +266,14 @@ class LearningLoop:
         return progress
 
     def _save(self, checkpoints: CheckpointFolder) -> None:
-        sink: Position | None = None
-        if self.sink is not None:
-            sink = self.sink.flush()
-            if not isinstance(sink, Mapping):
-                raise StreamError(f"{self.sink.name}: its flush() must return where it stands, a mapping, not {sink!r}")
         value = self._score.value
         checkpoints.save(
             self.model,
             (self._score.metric, self._score.windowed),
             rows=self.rows,
             learned=self.learned,
-            position=self.source.position,
-            sink=sink and dict(sink),
+            position=_checked(self.source.name, "position", self.source.position),
+            sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),
             source=self.source.name,
             parameters=self._parameters,
             scored=repr(self._score),
@@ -301,6 +296,12 @@ class LearningLoop:
             ended,
             ended and self._stopped,
         )
+
+
+def _checked(name: str, giver: str, position: Any) -> dict[str, Any]:
+    if not isinstance(position, Mapping):
+        raise StreamError(f"{name}: its {giver} must tell where it stands as a mapping, not {position!r}")
+    return dict(position)
 
 
 def explained(error: Exception, x: Mapping[Hashable, Any]) -> str:

@@ -64,6 +64,8 @@ class FileSink:
                 self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
         except OSError as error:
             raise self._failure(error) from error
+        except AttributeError:  # sys.stdout is None then
+            raise StreamError(f"{self.name} is closed") from None
 
     def _failure(self, error: OSError) -> Exception:
         self._failed = True

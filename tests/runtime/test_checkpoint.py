@@ -127,6 +127,19 @@ def test_only_damage_is_a_reason_to_go_back(folder, model):
     assert CheckpointFolder.newest_in(str(folder.path)).header["rows"] == 3
 
 
+def test_a_checkpoint_that_is_pruned_while_it_is_looked_for(folder, model, monkeypatch):
+    save(folder, model, 1)
+
+    def read_late(path, trusted, read=read):
+        if path.name.endswith("1.ckpt"):
+            save(folder, model, 2)
+            save(folder, model, 3)
+        return read(path, trusted)
+
+    monkeypatch.setattr(checkpoint, "read", read_late)
+    assert CheckpointFolder.newest_in(folder.path).header["rows"] == 3
+
+
 def test_nothing_is_written_after_the_end(folder, model):
     folder.close()
     with pytest.raises(CheckpointError, match="closed"):

@@ -354,6 +354,16 @@ def test_warnings_are_readable(tmp_path, csv_file):
     assert len(warning.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("words", "closed"), [(["-", "--format", "csv"], 0), (["{csv}", "--to", "-"], 1)])
+def test_closed_streams(csv_file, words, closed):
+    command = [sys.executable, "-m", "streamsvm", "learn", "--label", "y", *(word.format(csv=csv_file) for word in words)]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {"<>"[closed]}&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"streamsvm: standard {'input' if closed == 0 else 'output'} is closed"
+
+
 def test_version_and_what_sinks_take():
     assert call("--version").stdout == f"streamsvm {streamsvm.__version__}\n"
     text = " ".join(call("learn", "--help").stdout.split())
