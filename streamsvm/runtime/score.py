@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Hashable
 from typing import Any
 
@@ -35,7 +36,8 @@ class Score:
     Raises
     ------
     ValueError
-        There can be no such metric. From `update`: which label is positive is not known, or there is no such label.
+        There can be no such metric. From `update`: which label is positive is not known, or two others are all that there are
+        (where there may be more, a warning).
     """
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, multiclass: bool = False) -> None:
@@ -88,11 +90,12 @@ class Score:
                     f"{self.name} counts one label as positive, and which one is not known: is it {y!r}, or the other? "
                     f"So {_NAME_IT}"
                 )
-        elif not self._multiclass and self._seen and self._positive not in (*self._seen, y):
-            raise ValueError(
-                f"no label is {self._positive!r}, which was named as the positive one: "
-                f"there are {next(iter(self._seen))!r} and {y!r}"
-            )
+        elif len(self._seen) == 1 and self._positive not in (*self._seen, y):
+            doubt = f"no label so far is {self._positive!r}, which was named as the positive one: there are "
+            doubt += " and ".join(map(repr, (*self._seen, y)))
+            if not self._multiclass:  # and there will be no third one
+                raise ValueError(doubt)
+            warnings.warn(f"{doubt}. {self.name} says nothing until it comes", stacklevel=2)
         self._seen.add(y)
 
     @property

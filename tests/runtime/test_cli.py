@@ -165,7 +165,6 @@ def test_wrong_command_lines(csv_file, capsys, words, message):
             "line 2: unsupported operand type(s) for -: 'str' and 'float' (feature 'y' is",
         ),
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
-        (["learn", "{csv}", "--label", "y", "--metric", "F1", "--positive", "spam"], "no label is 'spam', which was named"),
         (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
         (["inspect", "{csv}"], "not a checkpoint"),
@@ -296,6 +295,8 @@ def test_text_labels_and_metrics_with_parameters(tmp_path, capsys):
     assert 0.5 < f2 < 1.0
     assert f1 != f2
     assert score("--metric", "F1", "--positive", '"ham"') != f1
+    main(["learn", str(path), "--label", "y", "--metric", "F1", "--positive", "eggs"])
+    assert "no label so far is 'eggs', which was named as the positive one: there are 'ham' and 'spam'" in capsys.readouterr().err
     assert score("--set", 'maintenance=Merge(search="gss")', "--budget", "10") > 0.5
 
 
