@@ -147,7 +147,13 @@ class KafkaSink:
         return {"topic": self._topic}
 
     def seek(self, position: Position) -> None:
-        """Accept any position: nothing can be dropped from a topic, and another topic may be given at any time."""
+        """Check that the position is of this topic: nothing can be dropped from it."""
+        if position.get("topic") != self._topic:
+            written = f"topic {position['topic']!r}" if "topic" in position else position.get("name", dict(position))
+            raise StreamError(
+                f"{self.name}: the predictions of this checkpoint are in {written}. "
+                "Give that, or another checkpoint folder to start afresh"
+            )
 
     def close(self) -> None:
         """Close the connection. What was not flushed may be lost."""

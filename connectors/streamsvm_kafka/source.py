@@ -134,6 +134,7 @@ class KafkaSource:
         # Of the bounded pass that is under way: where its partitions end, and whose turn it is.
         self._ends = self._newest if stop_at_end else None
         self._turn = description.partitions[0]
+        self._last = (self._turn, -1)  # partition and offset of the row that was given last
 
     @property
     def name(self) -> str:
@@ -141,14 +142,21 @@ class KafkaSource:
         return f"kafka://{self._bootstrap}/{self._topic}"
 
     @property
-    def position(self) -> Position:
-        """The next offset of each partition; in a bounded pass also its ends and whose turn it is.
+    def place(self) -> str:
+        """The topic, and the partition and offset of the message that was given last."""
+        partition, offset = self._last
+        return f"{self.name}: message at partition {partition}, offset {offset}"
 
-        ``{"topic": ..., "topic_id": ..., "partitions": {"0": 17, ...}, "ends": {"0": 40, ...} or None, "turn": 0}``
+    @property
+    def position(self) -> Position:
+        """The next offset of each partition, and the name of the label; in a bounded pass also its ends and whose turn it is.
+
+        ``{"topic": ..., "topic_id": ..., "label": "y", "partitions": {"0": 17, ...}, "ends": {"0": 40, ...} or None, "turn": 0}``
         """
         return {
             "topic": self._topic,
             "topic_id": self._topic_id,
+            "label": getattr(self._codec, "label", None),
             "partitions": {str(partition): offset for partition, offset in self._offsets.items()},
             "ends": self._ends and {str(partition): end for partition, end in self._ends.items()},
             "turn": self._turn,
@@ -219,6 +227,7 @@ class KafkaSource:
                     row = self._decode(record)
                     self._offsets[key.partition] = record.offset + 1
                     if row is not None:
+                        self._last = key.partition, record.offset
                         yield row
 
     def _bounded(self, ends: dict[int, int]) -> Iterator[Row]:
@@ -243,6 +252,7 @@ class KafkaSource:
             # The offset never runs ahead of the rows (over tombstones, markers of transactions): when these arrive depends on
             # the moment, and equal rows must leave equal positions.
             self._offsets[partition], self._turn = offset + 1, waiting[0]
+            self._last = partition, offset
             yield row
         self._offsets |= ends
         self._ends = None
@@ -324,11 +334,16 @@ class KafkaSource:
             self._assign(self._offsets)
 
     def _check_topic(self, position: Position) -> None:
-        if not {"topic", "topic_id", "partitions", "ends", "turn"} <= position.keys():
+        if not {"topic", "topic_id", "label", "partitions", "ends", "turn"} <= position.keys():
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give the stream that it is of.")
         if position["topic"] != self._topic:
             raise StreamError(
                 f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, or another checkpoint folder."
+            )
+        if position["label"] != (label := getattr(self._codec, "label", None)):
+            raise StreamError(
+                f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {label!r}. "
+                "Ask for the same, or give another checkpoint folder."
             )
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
             raise self._lost("it was deleted and created again since the checkpoint")

@@ -9,46 +9,24 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import io
 import json
 import os
-import pickle
-import sys
+import re
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header"]
+from streamsvm.runtime.pickling import UntrustedError, dumps, loads
+
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "sync_folder"]
 
 MAGIC = b"SSVMCKPT"
 _FORMAT = 1
 _LONGEST_HEADER = 2**24
 _SUFFIX = ".ckpt"
-
-# Beyond the classes of streamsvm and river, what their models pickle to. A pickle can name any function: all else is refused.
-_ALLOWED = {
-    ("builtins", name)
-    for name in ("bool", "bytearray", "complex", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple")
-} | {
-    ("collections", "Counter"),
-    ("collections", "OrderedDict"),
-    ("collections", "defaultdict"),
-    ("collections", "deque"),
-    ("copyreg", "_reconstructor"),
-    ("builtins", "object"),
-    ("datetime", "datetime"),
-    ("datetime", "timedelta"),
-    ("functools", "partial"),
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "scalar"),
-    ("numpy._core.numeric", "_frombuffer"),
-    ("random", "Random"),
-}
-_ALLOWED_PACKAGES = ("streamsvm", "river")
+_NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
 
 
 class CheckpointError(Exception):
@@ -63,45 +41,37 @@ class Checkpoint(NamedTuple):
     header: dict[str, Any]
 
 
-class _Pickler(pickle.Pickler):
-    # Equal strings are written as one, whether or not they are one object: a run that was resumed has other objects.
-    def persistent_id(self, obj: Any) -> str | None:
-        return sys.intern(obj) if type(obj) is str else None
+class _DamagedError(CheckpointError):
+    """The file is not as it was written."""
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: IO[bytes], trusted: bool) -> None:
-        super().__init__(file)
-        self._trusted = trusted
-
-    def persistent_load(self, pid: Any) -> Any:
-        return pid
-
-    def find_class(self, module: str, name: str) -> Any:
-        if not self._trusted and (module, name) not in _ALLOWED:
-            if module.partition(".")[0] not in _ALLOWED_PACKAGES:
-                raise CheckpointError(
-                    f"it names {module}.{name}, which is neither of streamsvm nor of river. If you know who wrote it, and that "
-                    "class is your own, load it with trusted=True"
-                )
-            found = super().find_class(module, name)
-            if not isinstance(found, type) or found.__module__.partition(".")[0] not in _ALLOWED_PACKAGES:
-                raise CheckpointError(f"it names {module}.{name}, which is not a class of streamsvm or river")
-            return found
-        return super().find_class(module, name)
-
-
-def _encode(model: Any, metric: Any, header: Mapping[str, Any]) -> bytes:
-    payload = io.BytesIO()
-    _Pickler(payload, protocol=5).dump((model, metric))
-    body = payload.getvalue()
+def _encode(model: Any, metric: Any, header: Mapping[str, Any], trusted: bool) -> bytes:
+    try:
+        body = dumps((model, metric))
+    except Exception as error:  # a class of the user's own can raise anything
+        raise CheckpointError(
+            f"the model cannot be pickled ({type(error).__name__}: {error}). Classes and functions of your own must be defined "
+            "at the top of a module: no lambda, none inside a function"
+        ) from error
+    try:  # what is written and cannot be read back would be noticed when it is needed
+        loads(body, trusted)
+    except UntrustedError as error:
+        raise CheckpointError(
+            f"it could not be resumed: {error}. If that is your own class or function, trust the folder: "
+            "CheckpointFolder(path, trusted=True)"
+        ) from error
+    except Exception as error:
+        raise CheckpointError(f"it could not be resumed: {type(error).__name__}: {error}") from error
     full = {
         **header,
         "format": _FORMAT,
         "versions": {name: version(name) for name in ("numpy", "river", "streamsvm")},
         "payload": {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()},
     }
-    text = json.dumps(full, sort_keys=True, separators=(",", ":")).encode()
+    try:
+        text = json.dumps(full, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"the position of the source or the sink is not plain JSON: {error}") from error
     return MAGIC + len(text).to_bytes(8, "little") + text + body
 
 
@@ -112,7 +82,7 @@ def _read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     start = len(MAGIC) + 8
     if data[: len(MAGIC)] != MAGIC:
-        raise CheckpointError(f"{path} is not a checkpoint of streamsvm")
+        raise _DamagedError(f"{path} is not a checkpoint of streamsvm")
     size = int.from_bytes(data[len(MAGIC) : start], "little")
     try:
         if size > min(_LONGEST_HEADER, len(data) - start):
@@ -128,7 +98,7 @@ def _read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
         if hashlib.sha256(body).hexdigest() != header["payload"]["sha256"]:
             raise ValueError("its checksum is wrong")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(
+        raise _DamagedError(
             f"{path} is damaged: {error}. Remove it to go on from the checkpoint before it, if the folder has one"
         ) from error
     return header, body
@@ -150,9 +120,12 @@ def read(path: str | Path, trusted: bool = False) -> Checkpoint:
     path = Path(path)
     header, body = _read_parts(path)
     try:
-        model, metric = _Unpickler(io.BytesIO(body), trusted).load()
-    except CheckpointError as error:
-        raise CheckpointError(f"{path} was not loaded: {error}") from None
+        model, metric = loads(body, trusted)
+    except UntrustedError as error:
+        raise CheckpointError(
+            f"{path} was not loaded: {error}. If you know who wrote it, and that is your own class or function, load it with "
+            "trusted=True"
+        ) from None
     except Exception as error:  # a pickle that was tampered with can raise anything
         raise CheckpointError(f"{path} cannot be loaded by this version: {type(error).__name__}: {error}") from error
     return Checkpoint(model, metric, header)
@@ -183,12 +156,15 @@ def load(path: str | Path, trusted: bool = False) -> Any:
 
 
 class CheckpointFolder:
-    """A folder of checkpoints, of which the newest two are kept. One process at a time may write to it.
+    """A folder of checkpoints, of which the newest two good ones are kept. One process at a time may write to it.
 
     Parameters
     ----------
     path
         The folder; it is made where it is not there.
+    trusted
+        Whether models may hold classes and functions of your own. To resume them, the checkpoints must be yours too: a
+        checkpoint is a pickle, and one that is not from you can run anything then.
 
     Raises
     ------
@@ -206,10 +182,11 @@ class CheckpointFolder:
 
     _KEPT = 2
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, trusted: bool = False) -> None:
         self.path = Path(path)
+        self._trusted = trusted
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            _make_folder(self.path)
             self._lock = (self.path / ".lock").open("ab")  # held, and with it the lock, until close
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
@@ -220,8 +197,13 @@ class CheckpointFolder:
             raise CheckpointError(
                 f"{path}: another process is learning with this checkpoint folder. Stop it, or give another"
             ) from None
-        for left in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
-            left.unlink()
+        try:
+            for left in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
+                left.unlink()
+            self._prune()
+        except OSError as error:
+            self._lock.close()
+            raise CheckpointError(f"{path}: {error.strerror}") from error
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
         """Write a checkpoint: wholly there, or not at all, also if the process or the machine stops in the middle.
@@ -240,47 +222,64 @@ class CheckpointFolder:
         Raises
         ------
         CheckpointError
-            It cannot be written; the previous one is as it was.
+            It cannot be written, or what was written could not be read back; the previous one is as it was.
         """
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
+        if self._lock.closed:
+            raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
         part = path.with_name(path.name + ".part")
         try:
+            data = _encode(model, metric, {"rows": rows, "position": dict(position), **facts}, self._trusted)
             with part.open("wb") as file:
-                file.write(_encode(model, metric, {"rows": rows, "position": dict(position), **facts}))
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
-            folder = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self.path)
+            self._prune(path)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
         except OSError as error:
+            with contextlib.suppress(OSError):  # a full disk has better use for its bytes
+                part.unlink()
             raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
-        for old in _checkpoints(self.path)[self._KEPT :]:
-            old.unlink()
         return path
 
-    def newest(self, trusted: bool = False) -> Checkpoint | None:
+    def _prune(self, written: Path | None = None) -> None:
+        # The newest two good ones stay, and the one just written. Damaged ones stay until there is one after them, so that
+        # `newest` can tell of them.
+        kept = 0
+        for file in _checkpoints(self.path):
+            good = file == written or not _is_damaged(file)
+            if file == written or (good and kept < self._KEPT):
+                kept += 1
+            elif good or kept or written is not None:
+                file.unlink(missing_ok=True)
+
+    def newest(self) -> Checkpoint | None:
         """The newest good checkpoint; None in an empty folder. See `newest_in`."""
-        return self.newest_in(self.path, trusted)
+        return self.newest_in(self.path, self._trusted)
 
     @staticmethod
-    def newest_in(path: Path, trusted: bool = False) -> Checkpoint | None:
-        """The newest checkpoint of a folder that can be read, with a warning about newer ones that cannot.
+    def newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
+        """The newest checkpoint of a folder that is not damaged, with a warning about newer ones that are.
 
         Raises
         ------
         CheckpointError
-            There are checkpoints, but none can be read: starting afresh would forget all that was learned.
+            All are damaged (starting afresh would forget all that was learned), or the newest good one cannot be loaded.
         """
         errors = []
-        for file in _checkpoints(path):
+        for file in _checkpoints(Path(path)):
             try:
                 found = read(file, trusted)
-            except CheckpointError as error:
+            except _DamagedError as error:
                 errors.append(error)
                 continue
+            except CheckpointError:
+                if file.exists():
+                    raise
+                return CheckpointFolder.newest_in(path, trusted)  # a process that learns has put newer ones in its place
             for damage in errors:
                 warnings.warn(f"{damage}. Going on from {file.name}", stacklevel=2)
             return found
@@ -301,5 +300,32 @@ class CheckpointFolder:
 
 
 def _checkpoints(path: Path) -> list[Path]:
-    # Newest first; the numbers in the names are of equal width.
-    return sorted(path.glob(f"checkpoint-*{_SUFFIX}"), reverse=True)
+    # Newest first. What has another name is not ours.
+    found = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
+    return [file for _, file in sorted(found, reverse=True)]
+
+
+def _is_damaged(file: Path) -> bool:
+    try:
+        _read_parts(file)
+    except _DamagedError:
+        return True
+    except CheckpointError:  # of a newer version, or not to be read now: not ours to judge
+        return False
+    return False
+
+
+def _make_folder(path: Path) -> None:
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        sync_folder(made.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make what was created, renamed or removed in a folder durable; OSError where that fails."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -37,8 +37,9 @@ class Prediction(NamedTuple):
 class Source(Protocol):
     """A stream of rows that can be resumed.
 
-    A source is iterated once. `position` is always that *after* the row that the iterator gave last: a process which stores
-    it together with what it learned from that row, and later hands it to `seek` of a new source, sees every row exactly once.
+    A stream is read once: iterating anew goes on where the last iteration was left. `position` is always that *after* the row
+    that was given last: a process which stores it together with what it learned from that row, and later hands it to `seek` of
+    a new source, sees every row exactly once.
     """
 
     @property
@@ -46,8 +47,13 @@ class Source(Protocol):
         """What a person calls the stream (a path, a URL). For messages."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where a person finds the row that was given last: the stream, and the line, offset or number there. For messages."""
+        ...
+
     def seek(self, position: Position) -> None:
-        """Continue after ``position``; before iteration only.
+        """Continue after ``position``; before the first row only.
 
         Raises
         ------
@@ -62,7 +68,10 @@ class Source(Protocol):
     def position(self) -> Position: ...
 
     def stop(self) -> None:
-        """End a wait for rows that are not there yet; rows that are there may still be given. Called from a signal handler."""
+        """End a wait for rows that are not there yet; rows that are there may still be given.
+
+        Called from a signal handler or another thread.
+        """
         ...
 
     def close(self) -> None: ...
@@ -82,7 +91,13 @@ class Sink(Protocol):
         ...
 
     def seek(self, position: Position) -> None:
-        """Drop what was written after ``position``, where the medium can (a file can, a topic cannot)."""
+        """Drop what was written after ``position``, where the medium can (a file can, a topic cannot).
+
+        Raises
+        ------
+        StreamError
+            The position is of another sink, or what was written before it is not there any more.
+        """
         ...
 
     def close(self) -> None: ...

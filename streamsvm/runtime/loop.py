@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from river import base, metrics, utils
+from river import base, metrics
 
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import Prediction, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.score import Score
 
-__all__ = ["LearningLoop", "Progress"]
+__all__ = ["LearningLoop", "Progress", "explained"]
 
-# Progress is told about this often, in seconds; the clock is read once in so many rows.
+# Progress is told about this often, in seconds.
 _TELL_EVERY = 0.25
-_ROWS_A_LOOK = 64
+_OTHER_FOLDER = "or give another checkpoint folder to start afresh"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Progress:
     rows_per_second
         Of this run, since it was last told.
     metric_name, metric, windowed, window
-        The metric over all rows, and over the last ``window`` ones.
+        The metric over all rows, and over the last ``window`` ones (over all while there are fewer). NaN where it has no value.
     model
         The model as it is now.
     seconds
@@ -63,13 +66,17 @@ class LearningLoop:
     source
         Where the rows come from.
     model
-        A river classifier or pipeline. Where the folder holds a checkpoint, the model in it takes its place.
+        A river classifier or pipeline that has not learned yet. Where the folder holds a checkpoint, the model in it takes its
+        place; this one says with which parameters it must have been made.
     metric
-        A river metric; accuracy where none is given.
+        A river metric for classifiers that is one number; accuracy where none is given.
+    positive
+        The label that a binary metric (F1, ROCAUC, LogLoss) counts as positive. Need not be named where labels are bools, 0 and
+        1, or -1 and 1.
     sink
-        Where predictions go.
+        Where predictions go. Its place is in the checkpoint, so it stays the same from run to run.
     checkpoints
-        Where the state goes, every ``checkpoint_every`` rows and at the end.
+        Where the state goes, every ``checkpoint_every`` rows (once one was learned) and at the end.
     checkpoint_every
         Rows of the stream between two checkpoints.
     window
@@ -80,9 +87,11 @@ class LearningLoop:
     Raises
     ------
     CheckpointError
-        The checkpoint is of a model with other parameters.
+        The checkpoint is of a run with another model, metric, positive label or window, or with another sink.
     StreamError
-        The source cannot go on from where the checkpoint stands.
+        The source or the sink cannot go on from where the checkpoint stands.
+    ValueError
+        The metric is not one number, or a parameter is out of its range.
 
     Examples
     --------
@@ -103,6 +112,7 @@ class LearningLoop:
         model: base.Classifier,
         metric: metrics.base.ClassificationMetric | None = None,
         *,
+        positive: Hashable = None,
         sink: Sink | None = None,
         checkpoints: CheckpointFolder | None = None,
         checkpoint_every: int = 10_000,
@@ -112,41 +122,57 @@ class LearningLoop:
         if checkpoint_every < 1 or window < 1:
             raise ValueError(f"checkpoint_every and window must be at least 1, not {checkpoint_every} and {window}")
         self.source, self.model, self.sink = source, model, sink
-        self.metric = metric if metric is not None else metrics.Accuracy()  # type: ignore[no-untyped-call]
-        own = {name: value for name, value in self.metric._get_params().items() if name != "cm"}  # not its confusion matrix
-        self.windowed: Any = utils.Rolling(type(self.metric), window_size=window, **own)
+        if metric is None:
+            metric = metrics.Accuracy()  # type: ignore[no-untyped-call]
+        self._score = Score(metric, window, positive, bool(getattr(model, "_multiclass", False)))
         self.rows = self.learned = 0
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
+        # Of the model as it was given, for some models show in their repr what they have learned; without addresses.
+        self._parameters = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
         self._saved = -1
-        self._window = window
         self._stopped = False
+        self._over = ""  # why there can be no other run
+        self._iterator: Iterator[Row] | None = None
         if checkpoints is not None:
             self._resume(checkpoints)
+
+    @property
+    def metric(self) -> Any:
+        """The metric over all rows."""
+        return self._score.metric
+
+    @property
+    def windowed(self) -> Any:
+        """The metric over the last rows."""
+        return self._score.windowed
 
     def _resume(self, checkpoints: CheckpointFolder) -> None:
         found = checkpoints.newest()
         if found is None:
             return
-        if repr(found.model) != repr(self.model):
+        header, folder = found.header, checkpoints.path
+        try:
+            parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
+            rows, learned, (metric, windowed) = header["rows"], header["learned"], found.metric
+        except (KeyError, TypeError, ValueError):
+            raise CheckpointError(f"{folder}: its checkpoint was not written by a learning loop: give another folder") from None
+        if parameters != self._parameters:
             raise CheckpointError(
-                f"{checkpoints.path} holds a model with other parameters:\n{found.model!r}\nthan the one asked for:\n"
-                f"{self.model!r}\n"
-                "Ask for the same, or give another checkpoint folder to start afresh"
+                f"{folder} holds a model with other parameters:\n{parameters}\nthan the one asked for:\n{self._parameters}\n"
+                f"Ask for the same, {_OTHER_FOLDER}"
             )
-        metric, windowed = found.metric
-        if type(metric) is not type(self.metric):
-            raise CheckpointError(
-                f"{checkpoints.path} has scored with {type(metric).__name__}, not {type(self.metric).__name__}: "
-                "ask for the same metric, or give another checkpoint folder to start afresh"
-            )
-        header = found.header
+        if scored != repr(self._score):
+            raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {_OTHER_FOLDER}")
+        if self.sink is not None and sink is None:
+            raise CheckpointError(f"{folder} was written without a sink: leave it out, {_OTHER_FOLDER}")
+        if self.sink is None and sink is not None:
+            name = sink.get("name", sink)
+            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {_OTHER_FOLDER}")
         self.source.seek(header["position"])
-        if self.sink is not None:
-            if header["sink"] is None:
-                raise CheckpointError(f"{checkpoints.path} was written without a sink: leave it out, or start afresh")
-            self.sink.seek(header["sink"])
-        self.model, self.metric, self.windowed = found.model, metric, windowed
-        self.rows, self.learned = header["rows"], header["learned"]
+        if self.sink is not None:  # last, for it drops what was written after the checkpoint
+            self.sink.seek(sink)
+        self.model, self._score.metric, self._score.windowed = found.model, metric, windowed
+        self.rows, self.learned = rows, learned
         self._saved = self.rows
 
     def stop(self) -> None:
@@ -155,7 +181,7 @@ class LearningLoop:
         self.source.stop()
 
     def run(self, max_rows: int | None = None) -> Progress:
-        """Learn until the stream ends, `stop` is called, or ``max_rows`` more rows were learned.
+        """Learn until the stream ends, `stop` is called, or ``max_rows`` more rows were learned. May be called again then.
 
         Returns
         -------
@@ -164,48 +190,74 @@ class LearningLoop:
         Raises
         ------
         StreamError
-            The stream failed, or a row cannot be learned; the message names it. The checkpoints are as they were.
+            The stream failed, a row cannot be learned (the message tells where it is), or the stream ended without any label.
+            The checkpoints are as they were.
+        CheckpointError
+            A checkpoint cannot be written.
+        ValueError
+            ``max_rows`` is negative.
+        RuntimeError
+            An earlier run has failed or was stopped. A new loop goes on from the checkpoint.
         """
-        model, metric, windowed, sink = self.model, self.metric, self.windowed, self.sink
-        wants_labels = metric.requires_labels
+        if self._over:
+            raise RuntimeError(f"this loop {self._over}. Make a new source, sink and loop: it goes on from the newest checkpoint")
+        if max_rows is not None and max_rows < 0:
+            raise ValueError(f"max_rows must be at least 0, not {max_rows}")
+        try:
+            progress = self._run(None if max_rows is None else self.rows + max_rows)
+        except BaseException:  # also Ctrl-C: a row may be half learned
+            self._over = "has failed"
+            raise
+        if self._stopped:
+            self._over = "was stopped"
+        return progress
+
+    def _run(self, last: int | None) -> Progress:
+        model, score, sink = self.model, self._score, self.sink
         began = told = time.perf_counter()
         rows_told = self.rows
-        last = None if max_rows is None else self.rows + max_rows
-        source = iter(self.source)
+        x: dict[Hashable, Any] = {}
+        if self._iterator is None:
+            self._iterator = iter(self.source)
         while not self._stopped and self.rows != last:
-            row = next(source, None)
+            row = next(self._iterator, None)
             if row is None:
+                if self.rows and not self.learned and not self._stopped:
+                    raise StreamError(
+                        f"{self.source.name} ended, and none of its {self.rows:,} rows had a label: nothing was learned. "
+                        f"Is its name right? The last row had {_listed(x)}"
+                    )
                 break
             x, y = row
+            predicted: Any
+            probability: float | None = None
             try:
-                if wants_labels and sink is None:
-                    predicted: Any = model.predict_one(x)
+                if score.wants_labels and sink is None:
+                    label = predicted = model.predict_one(x)
                 else:
-                    predicted = model.predict_proba_one(x)
-                    probability = max(predicted.values(), default=None)
+                    probabilities = model.predict_proba_one(x)
+                    probability = max(probabilities.values(), default=None)
                     label = model.predict_one(x)
-                    if wants_labels:
-                        predicted = label
-                    if sink is not None:
-                        sink.write(Prediction(self.rows, label, y, probability))
+                    predicted = label if score.wants_labels else probabilities
                 if y is not None:
-                    metric.update(y, predicted)
-                    windowed.update(y, predicted)
+                    score.update(y, predicted)
                     model.learn_one(x, y)
                     self.learned += 1
-            except (ValueError, TypeError) as error:  # of the learner, or of a transformer before it
-                raise StreamError(f"{self.source.name}, row {self.rows + 1:,}: {error}") from error
+            except Exception as error:  # of the learner, or of any step before it
+                raise StreamError(f"{self.source.place}: {explained(error, x)}") from error
+            if sink is not None:
+                sink.write(Prediction(self.rows, label, y, probability))
             self.rows += 1
-            if self._checkpoints is not None and self.rows % self._every == 0:
-                self._save()
-            if self._on_progress is not None and self.rows % _ROWS_A_LOOK == 0:
+            if self._checkpoints is not None and self.rows % self._every == 0 and self.learned:
+                self._save(self._checkpoints)
+            if self._on_progress is not None:
                 now = time.perf_counter()
                 if now - told >= _TELL_EVERY:
                     self._on_progress(self._progress((self.rows - rows_told) / (now - told), now - began))
                     told, rows_told = now, self.rows
         seconds = time.perf_counter() - began
         if self._checkpoints is not None and self._saved != self.rows:
-            self._save()
+            self._save(self._checkpoints)
         elif sink is not None:
             sink.flush()
         progress = self._progress((self.rows - rows_told) / max(time.perf_counter() - told, 1e-9), seconds, ended=True)
@@ -213,18 +265,20 @@ class LearningLoop:
             self._on_progress(progress)
         return progress
 
-    def _save(self) -> None:
-        if self._checkpoints is None:
-            return
-        self._checkpoints.save(
+    def _save(self, checkpoints: CheckpointFolder) -> None:
+        value = self._score.value
+        checkpoints.save(
             self.model,
-            (self.metric, self.windowed),
+            (self._score.metric, self._score.windowed),
             rows=self.rows,
             learned=self.learned,
-            position=self.source.position,
-            sink=None if self.sink is None else self.sink.flush(),
+            position=_checked(self.source.name, "position", self.source.position),
+            sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),
             source=self.source.name,
-            score={"name": type(self.metric).__name__, "value": self.metric.get()},
+            parameters=self._parameters,
+            scored=repr(self._score),
+            # Rounded, for the last digits of some metrics depend on the order in which they add up.
+            score={"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
         )
         self._saved = self.rows
 
@@ -233,12 +287,40 @@ class LearningLoop:
             self.rows,
             self.learned,
             rows_per_second,
-            type(self.metric).__name__,
-            self.metric.get(),
-            self.windowed.get(),
-            self._window,
+            self._score.name,
+            self._score.value,
+            self._score.windowed_value,
+            self._score.window,
             self.model,
             seconds,
             ended,
             ended and self._stopped,
         )
+
+
+def _checked(name: str, giver: str, position: Any) -> dict[str, Any]:
+    if not isinstance(position, Mapping):
+        raise StreamError(f"{name}: its {giver} must tell where it stands as a mapping, not {position!r}")
+    return dict(position)
+
+
+def explained(error: Exception, x: Mapping[Hashable, Any]) -> str:
+    """What went wrong with a row, and the feature at fault, where the error does not name it."""
+    text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
+    if isinstance(x, Mapping) and "feature" not in text and "label" not in text:
+        for name, value in x.items():
+            if not _is_finite(value):
+                return f"{text} (feature {name!r} is {value!r})"
+    return text
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return not isinstance(value, str) and math.isfinite(value)
+    except (TypeError, OverflowError):
+        return False
+
+
+def _listed(x: Mapping[Hashable, Any]) -> str:
+    names = [repr(name) for name in x]
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") if names else "no features"

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import csv
 import functools
-import gzip
-import hashlib
 import json
-import os
-import sys
+import math
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from streamsvm.runtime.endpoints import Position, Row, StreamError
+from streamsvm.runtime.lines import LONGEST_LINE, LineReader, digest
 
-__all__ = ["FORMATS", "CSVSource", "IterableSource", "JSONLinesSource", "LIBSVMSource", "TextSource", "parse_label"]
+__all__ = [
+    "FORMATS",
+    "CSVSource",
+    "IterableSource",
+    "JSONLinesSource",
+    "LIBSVMSource",
+    "TextSource",
+    "parse_label",
+    "parse_libsvm_label",
+]
 
-# A line is held in memory whole, so its length is bounded.
-_LONGEST_LINE = 16 * 2**20
-# A stream is recognised by a digest of as many bytes of its beginning as were read, up to this many.
-_HEAD = 4096
+_LONGEST_NUMBER = 19  # so many digits and a sign are an int of 64 bits for sure
+_LARGEST_WHOLE = 2**53  # beyond it a float does not tell whole numbers apart
 
 
 @functools.lru_cache(maxsize=1024)
 def parse_label(text: str) -> Any:
-    """The label that a cell of text holds: True, False, an int or float where it is one, None where it is empty, else the text.
+    """The label that a cell of text holds: True, False, None where it is empty, a number where it prints as that text, else text.
+
+    Numbers that would print otherwise (``007``, ``1_000``, more digits than an int of 64 bits has) are names that look like
+    numbers, and stay what they are.
 
     Examples
     --------
-    >>> [parse_label(text) for text in ("true", "-1", "1.0", "spam", "")]
-    [True, -1, 1, 'spam', None]
+    >>> [parse_label(text) for text in ("true", "-1", "1.0", "007", "spam", "")]
+    [True, -1, 1.0, '007', 'spam', None]
     """
     text = text.strip()
     lower = text.lower()
@@ -38,11 +46,24 @@ def parse_label(text: str) -> Any:
         return lower == "true"
     if not text:
         return None
+    if lower == "nan":  # a missing value that a table was written with, and no name: learners refuse it
+        return math.nan
+    for kind in (int, float):
+        try:
+            if len(text) < _LONGEST_NUMBER and str(number := kind(text)) == text and math.isfinite(number):
+                return number
+        except ValueError:
+            pass
+    return text
+
+
+def parse_libsvm_label(text: str) -> Any:
+    """The label of a line of LIBSVM text: a number however it is written (+1, 1 and 1.0 are one), else as `parse_label`."""
     try:
         number = float(text)
     except ValueError:
-        return text
-    return int(number) if number.is_integer() else number
+        return parse_label(text)
+    return int(number) if number.is_integer() and abs(number) < _LARGEST_WHOLE else number
 
 
 def _shown(line: object) -> str:
@@ -53,13 +74,15 @@ def _shown(line: object) -> str:
 class TextSource:
     """A source over lines of UTF-8 text.
 
-    Its position is the offset, in bytes of the uncompressed stream, of what follows the last row. A plain file is resumed there
-    at once; gzip and standard input are read forward to it (so the same stream must be piped in again).
+    A row is given as soon as its line is there, and a wait for the next one can be ended by `stop`. The position is the offset,
+    in bytes of the uncompressed stream, of what follows the last row, with digests of what the stream holds at its beginning
+    and before that place: rows may be appended to a file between two runs, but what was learned may not change. A plain file
+    is resumed at once; gzip and standard input are read forward (so the same stream must be piped in again).
 
     Parameters
     ----------
     path
-        A file, ``.gz`` for gzip; ``"-"`` for standard input.
+        A file, ``.gz`` for gzip; a FIFO; ``"-"`` for standard input.
     label
         Name of the label; None where the rows have none.
 
@@ -70,36 +93,32 @@ class TextSource:
     """
 
     def __init__(self, path: str | Path, label: str | None = None) -> None:
-        self.name = "standard input" if str(path) == "-" else str(path)
+        self._reader = LineReader(path)
+        self.name = self._reader.name
         self._label = label
-        self._offset = 0
-        self._line = 0
-        self._rows = 0
-        self._head = b""  # the first bytes of the stream
-        self._ahead: bytes | None = None  # those of them that were not given out as lines yet; None before the first read
-        try:
-            if str(path) == "-":
-                self._file: BinaryIO = sys.stdin.buffer
-            elif str(path).endswith(".gz"):
-                self._file = gzip.open(path, "rb")  # type: ignore[assignment]  # noqa: SIM115
-            else:
-                self._file = Path(path).open("rb")  # noqa: SIM115
-        except OSError as error:
-            raise StreamError(f"{self.name}: {error.strerror or error}") from error
+        self._line = 0  # of the line that was read last
+        self._rows = self._row_line = 0  # rows given, and the line on which the last one ended
+        self._begun = False
 
     def __iter__(self) -> Iterator[Row]:
         raise AssertionError("a format brings its own rows")
 
     @property
+    def place(self) -> str:
+        """The stream and the line that was read last."""
+        return f"{self.name}, line {self._line:,}"
+
+    @property
     def position(self) -> Position:
-        """Where the stream continues after the last row: offset, line, rows, and a digest of its beginning."""
-        head = self._head[: self._offset]
+        """Where the stream continues after the last row: offset, line, rows, digests of what went by; and the label's name."""
+        reader = self._reader
         return {
-            "offset": self._offset,
-            "line": self._line,
+            "offset": reader.mark,
+            "line": self._row_line,
             "rows": self._rows,
-            "head": len(head),
-            "sha256": hashlib.sha256(head).hexdigest(),
+            "head": digest(reader.head(reader.mark)),
+            "tail": digest(reader.before_mark()),
+            "label": self._label,
         }
 
     def seek(self, position: Position) -> None:
@@ -108,32 +127,54 @@ class TextSource:
         Raises
         ------
         StreamError
-            The position is not of a text stream, the stream begins otherwise than that of the position, or it ends before it.
+            The position is not of a text stream or of another label, the stream is not the one that was read up to there, or it
+            ends before.
+        RuntimeError
+            Rows were read already.
         """
+        if self._begun:
+            raise RuntimeError(f"{self.name}: rows were read already. Open the source anew to continue at a position")
         try:
-            offset, line, rows, head = (int(position[key]) for key in ("offset", "line", "rows", "head"))
-            digest = position["sha256"]
+            offset, line, rows = (int(position[key]) for key in ("offset", "line", "rows"))
+            head, tail, label = (position[key] for key in ("head", "tail", "label"))
         except (KeyError, TypeError, ValueError):
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream ({_shown(dict(position))})") from None
-        self._read_head(_HEAD)
-        if hashlib.sha256(self._head[:head]).hexdigest() != digest:
+        if label != self._label:
             raise StreamError(
-                f"{self.name} is not the stream of the checkpoint: its first {head} bytes differ. "
+                f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
+                "Ask for the same, or give another checkpoint folder to start afresh"
+            )
+        if digest(self._reader.head(offset)) != head:
+            raise StreamError(
+                f"{self.name} is not the stream of the checkpoint: its first bytes differ. "
                 "Give the same stream, or another checkpoint folder to start afresh"
             )
-        self._ahead = self._head  # the header of a table is in it, or follows it
+        if offset == 0:
+            return
+        self._begun = True
         self._begin()
-        if offset > self._offset:  # else it is the position before the first row
-            self._skip_to(offset)
-            self._offset, self._line, self._rows = offset, line, rows
+        self._reader.skip_to(offset)
+        last = self._reader.before_mark()
+        if digest(last) != tail:
+            raise StreamError(
+                f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
+                "Put it back, or give another checkpoint folder to start afresh"
+            )
+        if not last.endswith(b"\n") and self._reader.readline().strip():  # the last row of then had no newline
+            raise StreamError(
+                f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
+                "Put one where the row ends, or give another checkpoint folder to start afresh"
+            )
+        self._line = self._row_line = line
+        self._rows = rows
 
     def stop(self) -> None:
-        """Nothing to do: a file does not wait."""
+        """End a wait for rows; what is there of a row that is not complete stays for the next run."""
+        self._reader.stop()
 
     def close(self) -> None:
         """Close the file. Standard input stays open."""
-        if self._file is not sys.stdin.buffer:
-            self._file.close()
+        self._reader.close()
 
     def __enter__(self) -> Self:
         return self
@@ -145,65 +186,24 @@ class TextSource:
         # What comes before the first row, if anything.
         pass
 
-    def _read_head(self, size: int) -> None:
-        # The beginning, kept in memory: standard input cannot be read twice.
-        while len(self._head) < size:
-            part = self._file.read(size - len(self._head))
-            if not part:
-                return
-            self._head += part
-
-    def _skip_to(self, offset: int) -> None:
-        beyond = max(offset, len(self._head))  # what is left of the beginning in memory comes first
-        if self._file.seekable():
-            reached = self._file.seek(beyond)  # gzip stops at its end, a plain file goes on beyond
-            if not self.name.endswith(".gz"):
-                reached = min(reached, self._file.seek(0, os.SEEK_END))
-                self._file.seek(beyond)
-        else:
-            reached = max(len(self._head), self._offset)  # what was read: the head, and a header longer than that
-            while reached < beyond and (part := self._file.read(min(beyond - reached, 2**20))):
-                reached += len(part)
-        if reached < offset:
-            raise StreamError(
-                f"{self.name} ends at byte {reached:,}, before byte {offset:,} where the checkpoint stands: "
-                "it was cut off, or it is another stream"
-            )
-        self._ahead = self._head[offset:]
-
-    def _read_line(self) -> bytes:
-        if self._ahead is None:  # the first read: through the head, so that positions can be told apart
-            self._read_head(_HEAD)
-            self._ahead = self._head
-        if self._ahead:
-            line, newline, rest = self._ahead.partition(b"\n")
-            if newline:
-                self._ahead = rest
-                return line + newline
-            self._ahead = b""
-            return line + self._file.readline(_LONGEST_LINE + 1)
-        return self._file.readline(_LONGEST_LINE + 1)
+    def _row_given(self) -> None:
+        self._rows += 1
+        self._row_line = self._line
+        self._reader.set_mark()
 
     def _lines(self) -> Iterator[str]:
-        # Counts a line before it is given out: when a row is complete, the offset is that after its last line.
-        while True:
-            try:
-                line = self._read_line()
-            except (OSError, EOFError) as error:
-                raise StreamError(f"{self.name}, after line {self._line}: {error}") from error
-            if not line:
-                return
+        self._begun = True
+        while line := self._reader.readline():
             self._line += 1
-            if len(line) > _LONGEST_LINE:
-                raise self._error(f"the line is longer than {_LONGEST_LINE:,} bytes")
-            self._offset += len(line)
+            if len(line) > LONGEST_LINE:
+                raise self._error(f"the line is longer than {LONGEST_LINE:,} bytes")
             try:
                 yield line.decode("utf-8-sig" if self._line == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise self._error(f"not UTF-8: {error.reason} at byte {error.start} of the line") from None
 
     def _error(self, message: str) -> StreamError:
-        return StreamError(f"{self.name}, line {self._line}: {message}")
+        return StreamError(f"{self.place}: {message}")
 
 
 class CSVSource(TextSource):
@@ -222,35 +222,36 @@ class CSVSource(TextSource):
     [Row(x={'a': 1.0, 'b': 2.0}, y=True), Row(x={'a': 3.0}, y=False)]
     """
 
-    _reader: Any = None
+    _table: Any = None
 
     def _begin(self) -> None:
-        self._reader = csv.reader(self._lines(), strict=True)
-        try:
-            names = next(self._reader, None)
-        except csv.Error as error:
-            raise self._error(str(error)) from None
+        self._table = csv.reader(self._lines(), strict=True)
+        names = self._cells()
         if names is None:
-            raise StreamError(f"{self.name} is empty: its first line must name the columns")
-        if len(set(names)) < len(names):
+            if not self._reader.stopped:
+                raise StreamError(f"{self.name} is empty: its first line must name the columns")
+            names = []
+        elif len(set(names)) < len(names):
             raise self._error("two columns have one name")
-        if self._label is not None and self._label not in names:
+        elif self._label is not None and self._label not in names:
             raise StreamError(f"{self.name} has no column {self._label!r} for the label. It has: {', '.join(names)}")
         self._names: list[str] = names
 
+    def _cells(self) -> list[str] | None:
+        try:
+            return next(self._table, None)
+        except csv.Error as error:
+            if self._reader.stopped:  # in the middle of a row of several lines
+                return None
+            raise self._error(str(error)) from None
+
     def __iter__(self) -> Iterator[Row]:
-        if self._reader is None:
+        if self._table is None:
             self._begin()
         names, width = self._names, len(self._names)
-        at = names.index(self._label) if self._label is not None else -1
+        at = names.index(self._label) if self._label in names else -1
         features = [name for i, name in enumerate(names) if i != at]
-        while True:
-            try:
-                cells = next(self._reader, None)
-            except csv.Error as error:
-                raise self._error(str(error)) from None
-            if cells is None:
-                return
+        while (cells := self._cells()) is not None:
             if len(cells) != width:
                 if not cells:
                     continue  # an empty line
@@ -260,7 +261,7 @@ class CSVSource(TextSource):
                 x: dict[Hashable, Any] = dict(zip(features, map(float, cells), strict=True))
             except ValueError:
                 x = {name: _cell(cell) for name, cell in zip(features, cells, strict=True) if cell.strip()}
-            self._rows += 1
+            self._row_given()
             yield Row(x, y)
 
 
@@ -285,12 +286,18 @@ class JSONLinesSource(TextSource):
             if not isinstance(x, dict):
                 raise self._error(f"not a JSON object: {_shown(line)}")
             y = x.pop(self._label, None) if self._label is not None else None
-            self._rows += 1
+            self._row_given()
             yield Row({name: value for name, value in x.items() if value is not None}, y)
 
 
 class LIBSVMSource(TextSource):
-    """Rows in the text format of LIBSVM, ``label index:value ...``. Features are called by their index. See `TextSource`."""
+    """Rows in the text format of LIBSVM, ``label index:value ...``. Features are called by their index. See `TextSource`.
+
+    The label has its place in the line and no name: ``label`` is not looked at.
+    """
+
+    def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
+        super().__init__(path)
 
     def __iter__(self) -> Iterator[Row]:
         for line in self._lines():
@@ -308,8 +315,8 @@ class LIBSVMSource(TextSource):
                 raise self._error("an index comes twice")
             if ":" in label:
                 raise self._error(f"the line must begin with a label, not {_shown(label)}")
-            self._rows += 1
-            yield Row(x, parse_label(label))
+            self._row_given()
+            yield Row(x, parse_libsvm_label(label))
 
 
 class IterableSource:
@@ -334,12 +341,19 @@ class IterableSource:
             yield Row(x, y)
 
     @property
+    def place(self) -> str:
+        """The name, and the number of the row that was given last."""
+        return f"{self.name}, row {self._rows:,}"
+
+    @property
     def position(self) -> Position:
         """How many rows were read."""
         return {"rows": self._rows}
 
     def seek(self, position: Position) -> None:
         """Skip the rows of a position; StreamError where there are not as many, or it is of another kind of stream."""
+        if self._rows:
+            raise RuntimeError(f"{self.name}: rows were read already. Make the source anew to continue at a position")
         if set(position) != {"rows"}:
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream ({_shown(dict(position))})")
         for rows in range(int(position["rows"])):

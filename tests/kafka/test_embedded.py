@@ -69,6 +69,14 @@ def test_complete_pass_continues_with_what_came_since(embedded, open_topic, know
     assert list(opened_after) == [Row({"i": -1}, 1)]
 
 
+def test_the_place_of_a_row_is_that_of_its_message(open_topic):
+    source = open_topic()
+    iterator = iter(source)
+    for _ in range(5):
+        next(iterator)
+    assert source.place == f"{source.name}: message at partition 1, offset 1"
+
+
 def test_endless_stream_stops_when_told(open_topic):
     source = open_topic(stop_at_end=False)
     rows = []
@@ -104,6 +112,10 @@ def test_predictions_are_messages(embedded):
     sink.write(Prediction(1, "spam", None, None))
     assert sink.flush() == {"topic": "out"}
     sink.seek({"topic": "out"})
+    with pytest.raises(StreamError, match="the predictions of this checkpoint are in topic 'other'"):
+        sink.seek({"topic": "other"})
+    with pytest.raises(StreamError, match=r"the predictions of this checkpoint are in out\.csv"):
+        sink.seek({"name": "out.csv", "offset": 3, "tail": "0"})
     with pytest.raises(StreamError, match="the prediction of row 2 cannot be written as JSON"):
         sink.write(Prediction(2, object(), None, None))
     sink.close()
@@ -124,6 +136,8 @@ def test_foreign_checkpoints(open_topic):
         source.seek({"path": "rows.csv", "byte": 12})
     with pytest.raises(StreamError, match="the checkpoint is of topic 'other'"):
         source.seek(source.position | {"topic": "other"})
+    with pytest.raises(StreamError, match="learned with the label 'z', not 'y'"):
+        source.seek(source.position | {"label": "z"})
     with pytest.raises(StreamError, match="it has no partition 9 any more"):
         source.seek(source.position | {"partitions": {"9": 0}})
     with pytest.raises(

@@ -1,6 +1,7 @@
 """The command line, as a shell calls it."""
 
 import contextlib
+import gzip
 import json
 import os
 import pty
@@ -8,11 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from river import datasets
 
+import streamsvm
 from streamsvm.cli import main
+from streamsvm.display import Display
+from streamsvm.runtime import Progress
 
 
 @pytest.fixture
@@ -126,7 +131,14 @@ def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
         (["learn", "{csv}", "--label", "y", "--set", "gamma=-1"], "gamma must be"),
         (["learn", "{csv}", "--label", "y", "--set", "maintenance=Merge('gs')"], "search must be one of"),
         (["learn", "{csv}", "--label", "y", "--budget", "0"], "budget must be"),
+        (["learn", "{csv}", "--label", "y", "--set", "maintenance=Merge(find='gss')"], "unexpected keyword argument 'find'"),
+        (["learn", "{csv}", "--label", "y", "--set", "maintenance=Merge(**dict(search='gss'))"], "maintenance must be"),
         (["learn", "{csv}", "--label", "y", "--metric", "MAE"], "no such metric for classifiers"),
+        (["learn", "{csv}", "--label", "y", "--metric", "__import__('os')"], "no such metric for classifiers"),
+        (["learn", "{csv}", "--label", "y", "--metric", "ConfusionMatrix"], "ConfusionMatrix does not give one number"),
+        (["learn", "{csv}", "--label", "y", "--metric", "FBeta"], "missing 1 required positional argument: 'beta'"),
+        (["learn", "{csv}", "--label", "y", "--metric", "F1(pos_val='spam')"], "--positive LABEL"),
+        (["learn", "{csv}", "--label", "y", "--positive", "spam"], "Accuracy treats all labels alike"),
         (["learn", "{csv}", "--label", "y", "--to", "{csv}"], "would overwrite SOURCE"),
         (["learn", "{csv}", "--label", "y", "--to", "-", "--quiet"], "standard output"),
         (["learn", "{csv}", "--label", "y", "--checkpoint-every", "0"], "--checkpoint-every"),
@@ -147,8 +159,13 @@ def test_wrong_command_lines(csv_file, capsys, words, message):
         (["learn", "{folder}/none.csv", "--label", "y"], "No such file"),
         (["learn", "{csv}", "--label", "z"], "no column 'z'"),
         (["learn", "-", "--label", "y"], "--format"),
-        (["learn", "{csv}", "--label", "a", "--scale", "none"], "row 1: feature 'y' is 'False', a str"),
-        (["learn", "{csv}", "--label", "a"], "row 1: "),
+        (["learn", "{csv}", "--label", "a", "--scale", "none"], "bananas.csv, line 2: feature 'y' is 'False', a str"),
+        (
+            ["learn", "{csv}", "--label", "a"],
+            "line 2: unsupported operand type(s) for -: 'str' and 'float' (feature 'y' is",
+        ),
+        (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
+        (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
         (["inspect", "{csv}"], "not a checkpoint"),
     ],
@@ -187,3 +204,178 @@ def test_progress_on_a_terminal(csv_file):
     assert "Accuracy 0.8" in text
     assert "support vectors" in text
     assert "done after" in text
+
+
+def csv_of(rows, labels=(False, True)):
+    return "".join(f"{x['1']!r},{x['2']!r},{labels[y]}\n" for x, y in datasets.Bananas().take(rows))
+
+
+def start(*words, **options):
+    command = [sys.executable, "-m", "streamsvm", *map(str, words)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
+    with start("learn", "-", "--format", "csv", "--label", "y", "--to", "-", "--checkpoint", tmp_path) as learner:
+        learner.stdin.write(b"a,b,y\n")
+        for row in range(3):
+            learner.stdin.write(csv_of(3).splitlines(keepends=True)[row].encode())
+            assert json.loads(learner.stdout.readline())["row"] == row
+        learner.stdin.write(b"0.5,0.")
+        time.sleep(0.1)
+        learner.send_signal(number)
+        assert learner.wait(10) == 130
+        assert learner.stdout.read() == b""
+        assert "3 rows" in (errors := learner.stderr.read().decode())
+        assert "last 3 rows" in errors
+        assert "interrupted" in errors
+    assert (tmp_path / "checkpoint-000000000003.ckpt").exists()
+
+
+def catches(pid, number):
+    (mask,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    return bool(int(mask.split()[1], 16) & 1 << (number - 1))
+
+
+@pytest.mark.parametrize("command", ["learn", "predict"])
+def test_an_end_before_there_is_a_writer(tmp_path, csv_file, command):
+    os.mkfifo(tmp_path / "rows.csv")
+    main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(tmp_path / "state"), "--max-rows", "10"])
+    options = {"learn": ["--label", "y"], "predict": ["--model", tmp_path / "state", "--to", "-"]}[command]
+    with start(command, tmp_path / "rows.csv", *options) as waiting:
+        while not catches(waiting.pid, signal.SIGTERM):
+            assert waiting.poll() is None
+            time.sleep(0.05)
+        waiting.send_signal(signal.SIGTERM)
+        assert waiting.wait(10) == 130
+        assert b"Traceback" not in waiting.stderr.read()
+
+
+def test_a_label_that_never_comes_is_an_error(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"a": {i}, "y": {i % 2}}}\n' for i in range(30)))
+    words = ["learn", str(path), "--label", "lable", "--checkpoint", str(tmp_path / "state"), "--checkpoint-every", "10"]
+    assert main(words) == 1
+    assert (
+        "none of its 30 rows had a label: nothing was learned. Is its name right? The last row had 'a', 'y'"
+        in capsys.readouterr().err
+    )
+    assert main([*words, "--max-rows", "20"]) == 1
+    assert "none of 20 rows had a label" in capsys.readouterr().err
+    assert main(["learn", str(path), "--label", "y", "--checkpoint", str(tmp_path / "other")]) == 0
+
+
+def test_a_model_of_other_rows(tmp_path, csv_file, capsys):
+    state, other = tmp_path / "state", tmp_path / "other.csv"
+    main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(state), "--max-rows", "50"])
+    other.write_text("A,B\n1,2\n3,4\n")
+    capsys.readouterr()
+    assert main(["predict", str(other), "--model", str(state), "--to", str(tmp_path / "out.csv")]) == 1
+    warning, error = capsys.readouterr().err.splitlines()
+    assert warning.endswith("the row has none of the features that the model knows (it has 'A', 'B'; known are 'a', 'b')")
+    assert warning.startswith(f"streamsvm: warning: {other}, line 2: ")
+    assert "to the end" in error
+    other.write_text("A,b\n1,2\n")
+    assert main(["predict", str(other), "--model", str(state), "--to", str(tmp_path / "out.csv")]) == 0
+
+
+def test_text_labels_and_metrics_with_parameters(tmp_path, capsys):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,y\n" + csv_of(500, ("ham", "spam")))
+
+    def score(*words):
+        assert main(["learn", str(path), "--label", "y", "--quiet", *words]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])["metric"]
+
+    assert main(["learn", str(path), "--label", "y", "--metric", "F1"]) == 1
+    assert "which one is not known: is it 'ham', or the other? So name the positive label" in capsys.readouterr().err
+    f1, f2 = score("--metric", "F1", "--positive", "spam"), score("--metric", "FBeta(beta=2)", "--positive", "spam")
+    assert 0.5 < f1 < 1.0
+    assert 0.5 < f2 < 1.0
+    assert f1 != f2
+    assert score("--metric", "F1", "--positive", '"ham"') != f1
+    main(["learn", str(path), "--label", "y", "--metric", "F1", "--positive", "eggs"])
+    assert "no label so far is 'eggs', which was named as the positive one: there are 'ham' and 'spam'" in capsys.readouterr().err
+    assert score("--set", 'maintenance=Merge(search="gss")', "--budget", "10") > 0.5
+
+
+def test_damaged_gzip_is_one_line(tmp_path, capsys):
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b,y\n" + csv_of(500).encode())[:-100])
+    assert main(["learn", str(path), "--label", "y", "--max-rows", "5000"]) == 1
+    assert "rows.csv.gz, after byte" in capsys.readouterr().err
+
+
+def test_output_that_cannot_be_written(csv_file, tmp_path):
+    main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(tmp_path / "state"), "--max-rows", "10"])
+    for words in (
+        ["learn", csv_file, "--label", "y", "--to", "-"],
+        ["learn", csv_file, "--label", "y", "--quiet"],
+        ["predict", csv_file, "--model", tmp_path / "state", "--to", "-"],
+        ["predict", csv_file, "--model", tmp_path / "state", "--to", "/dev/null", "--quiet"],
+        ["inspect", tmp_path / "state"],
+    ):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "streamsvm", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == "streamsvm: standard output: No space left on device"
+        assert "Traceback" not in done.stderr
+    with start("predict", csv_file, "--model", tmp_path / "state", "--to", "-") as piped:
+        assert piped.stdout.readline()
+        piped.stdout.close()
+        assert piped.wait(60) == 1
+        assert piped.stderr.read() == b""
+    assert call("learn", csv_file, "--label", "y", "--to", "/dev/null", "--max-rows", 5).returncode == 0
+
+
+def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path):
+    path = tmp_path / f"{'long' * 40}.csv"
+    path.write_text("[red]a[/red],[b],y\n" + csv_of(30))
+    state = tmp_path / "state"
+    done = call("learn", path, "--label", "y", "--checkpoint", state)
+    assert len(done.stderr.splitlines()) == 2
+    assert "last 30 rows" in done.stderr
+    shown = call("inspect", state).stdout
+    assert "['[b]', '[red]a[/red]']" in shown
+    assert any(line.startswith("source ") and line.endswith(str(path)) for line in shown.splitlines())
+    assert "StandardScaler" in shown
+
+
+def test_warnings_are_readable(tmp_path, csv_file):
+    state = tmp_path / "state"
+    for rows in (10, 20):
+        main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(state), "--max-rows", str(rows)])
+    newest = state / "checkpoint-000000000030.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    warning = call("inspect", state).stderr
+    assert warning.startswith(f"streamsvm: warning: {newest} is damaged: ")
+    assert len(warning.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("words", "closed"), [(["-", "--format", "csv"], 0), (["{csv}", "--to", "-"], 1)])
+def test_closed_streams(csv_file, words, closed):
+    command = [sys.executable, "-m", "streamsvm", "learn", "--label", "y", *(word.format(csv=csv_file) for word in words)]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {"<>"[closed]}&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"streamsvm: standard {'input' if closed == 0 else 'output'} is closed"
+
+
+def test_version_and_what_sinks_take():
+    assert call("--version").stdout == f"streamsvm {streamsvm.__version__}\n"
+    text = " ".join(call("learn", "--help").stdout.split())
+    assert "stop after so many rows of this run" in text
+    assert "CSV where it ends in .csv, else JSON lines" in text
+
+
+def test_json_has_no_nan(capsys):
+    progress = Progress(1, 1, 1.0, "F1", float("nan"), float("inf"), 10, None, 1.0, ended=True)
+    with Display(quiet=True) as display:
+        display.show(progress)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["metric"] is None
+    assert facts["windowed"] is None

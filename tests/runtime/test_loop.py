@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from river import datasets, evaluate, metrics, preprocessing
+from river import base, compose, datasets, evaluate, metrics, preprocessing, stats
 
 from streamsvm import BSGDClassifier
 from streamsvm.runtime import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
@@ -63,14 +63,15 @@ def test_rows_without_a_label_are_predicted_only(tmp_path):
 
 def test_runs_in_pieces_end_with_the_same_bytes(csv_file, tmp_path):
     def run(name, pieces):
+        (tmp_path / name).mkdir()
         for piece in pieces:
-            source, sink = open_source(str(csv_file), label="y"), FileSink(tmp_path / f"{name}.jsonl")
+            source, sink = open_source(str(csv_file), label="y"), FileSink(tmp_path / name / "out.jsonl")
             with CheckpointFolder(tmp_path / name) as folder:
                 end = LearningLoop(source, make_model(), sink=sink, checkpoints=folder, checkpoint_every=700).run(piece)
             source.close()
             sink.close()
         assert end.rows == 5300
-        return files(tmp_path / name), (tmp_path / f"{name}.jsonl").read_bytes()
+        return files(tmp_path / name), (tmp_path / name / "out.jsonl").read_bytes()
 
     whole = run("whole", [None])
     assert set(whole[0]) == {"checkpoint-000000004900.ckpt", "checkpoint-000000005300.ckpt"}
@@ -97,7 +98,8 @@ def test_killed_twenty_times_at_random(csv_file, tmp_path, record_property):
     rng = random.Random(seed)
 
     def start(name):
-        command = [sys.executable, "-c", LEARN, str(csv_file), str(tmp_path / name), str(tmp_path / f"{name}.jsonl")]
+        (tmp_path / name).mkdir(exist_ok=True)
+        command = [sys.executable, "-c", LEARN, str(csv_file), str(tmp_path / name), str(tmp_path / name / "out.jsonl")]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=__file__.rpartition("/")[0])
 
     with start("whole") as learner:
@@ -118,7 +120,7 @@ def test_killed_twenty_times_at_random(csv_file, tmp_path, record_property):
             kills += 1
     assert kills == 20
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
-    assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert (tmp_path / "killed" / "out.jsonl").read_bytes() == (tmp_path / "whole" / "out.jsonl").read_bytes()
 
 
 def test_stop_ends_after_the_row_at_hand_with_a_checkpoint(tmp_path):
@@ -165,7 +167,7 @@ def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp
         sink = FileSink(tmp_path / "out.jsonl")
         with pytest.raises(CheckpointError, match="other parameters"):
             loop(folder, model=make_model(budget=31))
-        with pytest.raises(CheckpointError, match="has scored with Accuracy, not F1"):
+        with pytest.raises(CheckpointError, match=r"has scored with Accuracy\(window=1000\), not F1\("):
             loop(folder, metric=metrics.F1())
         with pytest.raises(CheckpointError, match="without a sink"):
             loop(folder, sink=sink)
@@ -176,6 +178,145 @@ def test_checkpoints_of_another_model_metric_or_stream_are_refused(csv_file, tmp
         source.close()
         assert files(folder.path) == before
         assert loop(folder).run().rows == 1000
+
+
+def test_the_sink_of_the_checkpoint_is_needed(tmp_path):
+    def run(name=None, rows=100):
+        sink = None if name is None else FileSink(tmp_path / name)
+        try:
+            return LearningLoop(IterableSource(bananas()), make_model(), sink=sink, checkpoints=folder).run(rows).rows
+        finally:
+            if sink is not None:
+                sink.close()
+
+    with CheckpointFolder(tmp_path / "state") as folder:
+        run("out.csv")
+        written = (tmp_path / "out.csv").read_bytes()
+        with pytest.raises(CheckpointError, match=r"with a sink of predictions, out\.csv: give it too"):
+            run()
+        with pytest.raises(StreamError, match=r"the predictions of this checkpoint are in out\.csv"):
+            run("other.csv")
+        (tmp_path / "out.csv").unlink()
+        with pytest.raises(StreamError, match="is not there"):
+            run("out.csv")
+        (tmp_path / "out.csv").write_bytes(written)
+        assert run("out.csv") == 200
+        assert len((tmp_path / "out.csv").read_text().splitlines()) == 201
+
+
+class FailsAt(base.Transformer):
+    """Fails in the middle of a row."""
+
+    error = None
+
+    def learn_one(self, x):
+        if x["1"] == 99.0:
+            raise self.error
+
+    def transform_one(self, x):
+        return x
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), OverflowError("too large"), RuntimeError("odd"), ValueError("odd")], ids=repr)
+def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(FailsAt, "error", error)
+    rows = bananas(300)
+    rows[150] = ({"1": 99.0, "2": 1.0}, True)
+    with CheckpointFolder(tmp_path, trusted=True) as folder:
+
+        def loop(rows):
+            source = IterableSource(rows, "sensor")
+            return LearningLoop(source, FailsAt() | make_model(), checkpoints=folder, checkpoint_every=100)
+
+        failed = loop(rows)
+        with pytest.raises(StreamError, match="sensor, row 151: ") as caught:
+            failed.run()
+        assert ("KeyError" in str(caught.value)) == isinstance(error, KeyError)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="has failed. Make a new source, sink and loop: it goes on from the newest"):
+                failed.run()
+        assert folder.newest().header["rows"] == 100
+        rows[150] = bananas(151)[150]
+        assert loop(rows).run().rows == 300
+        resumed = folder.newest()
+    with CheckpointFolder(tmp_path / "whole", trusted=True) as folder:
+        loop(rows).run()
+        assert folder.newest().header == resumed.header
+
+
+def test_runs_of_one_loop():
+    class Once(IterableSource):
+        iterated = 0
+
+        def __iter__(self):
+            self.iterated += 1
+            return super().__iter__()
+
+    source = Once(bananas(300))
+    loop = LearningLoop(source, make_model())
+    assert [loop.run(piece).rows for piece in (0, 1, 99, None, 5, None)] == [0, 1, 100, 300, 300, 300]
+    assert source.iterated == 1
+    with pytest.raises(ValueError, match="max_rows must be at least 0, not -1"):
+        loop.run(-1)
+    loop.stop()
+    assert loop.run().interrupted
+    with pytest.raises(RuntimeError, match="was stopped"):
+        loop.run()
+
+
+def test_parameters_of_the_fresh_model_are_compared(tmp_path):
+    def loop(budget=30):
+        imputer = preprocessing.StatImputer(("1", stats.Mean()))  # shows in its repr what it has learned
+        function = compose.FuncTransformer(same)  # shows where it is in memory
+        return LearningLoop(IterableSource(bananas()), imputer | function | make_model(budget=budget), checkpoints=folder)
+
+    with CheckpointFolder(tmp_path, trusted=True) as folder:
+        assert loop().run(100).rows == 100
+        with pytest.raises(CheckpointError, match="other parameters"):
+            loop(31)
+        assert loop().run().rows == 1000
+
+
+def same(x):
+    return x
+
+
+def test_a_stream_without_any_label_is_a_mistake(tmp_path):
+    rows = [(x, None) for x, _ in bananas(300)]
+    with CheckpointFolder(tmp_path) as folder:
+        loop = LearningLoop(IterableSource(rows, "sensor"), make_model(), checkpoints=folder, checkpoint_every=100)
+        with pytest.raises(StreamError, match=r"sensor ended, and none of its 300 rows had a label.*had '1', '2'"):
+            loop.run()
+        assert folder.newest() is None
+
+
+def test_a_sink_must_say_where_it_stands(tmp_path):
+    class Silent(FileSink):
+        def flush(self):
+            super().flush()
+
+    sink = Silent(tmp_path / "out.csv")
+    with CheckpointFolder(tmp_path / "state") as folder:
+        loop = LearningLoop(IterableSource(bananas(10)), make_model(), sink=sink, checkpoints=folder)
+        with pytest.raises(StreamError, match=r"its flush\(\) must tell where it stands as a mapping, not None"):
+            loop.run()
+    sink.close()
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    with CheckpointFolder(tmp_path) as folder:
+        folder.save(make_model(), None, rows=3, position={"rows": 3})
+        with pytest.raises(CheckpointError, match="was not written by a learning loop"):
+            LearningLoop(IterableSource(bananas(10)), make_model(), checkpoints=folder)
+
+
+def test_the_feature_at_fault_is_named(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,city,y\n1,2,true\n3,Berlin,false\n")
+    source = open_source(str(path), label="y")
+    with pytest.raises(StreamError, match=r"rows\.csv, line 3: .*\(feature 'city' is 'Berlin'\)"):
+        LearningLoop(source, make_model()).run()
+    source.close()
 
 
 def test_parameters_out_of_range():

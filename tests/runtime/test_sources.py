@@ -4,14 +4,19 @@ import csv
 import gzip
 import io
 import json
+import os
+import queue
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.runtime import FileSink, IterableSource, Prediction, StreamError, open_sink, open_source
+from streamsvm.runtime import IterableSource, StreamError, open_sink, open_source
+from streamsvm.runtime.sources import parse_label
 
 TEXTS = {
     "csv": 'a,b c,y\n1,2,1\n\n3,,0\n"4","5.5",1\n',
@@ -116,6 +121,7 @@ def test_rows_longer_than_what_is_kept_of_the_beginning(tmp_path):
         ("csv", "a,b\n1,2\n", ["no column 'y'", "a, b"]),
         ("csv", "a,y\n1,1\n1,2,3\n", ["line 3", "3 cells for 2 columns"]),
         ("csv", 'a,y\n"1,1\n', ["unexpected end"]),
+        ("csv", "a,y\n1,1\n" + '"' + "x\n" * 100_000, ["field larger"]),
         ("jsonl", '{"a": 1}\n{"a": \n', ["line 2", "not JSON"]),
         ("jsonl", "[1, 2]\n", ["line 1", "not a JSON object"]),
         ("libsvm", "1 1:2 3\n", ["line 1", "index:value"]),
@@ -138,10 +144,24 @@ def test_bytes_that_are_not_text(tmp_path):
     with pytest.raises(StreamError, match="line 3: not UTF-8"):
         list(source)
     source.close()
-    cut = tmp_path / "cut.csv.gz"
-    cut.write_bytes(gzip.compress(b"a,y\n" + b"1,1\n" * 1000)[:-12])
-    source = open_source(str(cut), label="y")
-    with pytest.raises(StreamError, match=r"cut\.csv\.gz"):
+
+
+def damaged(kind):
+    whole = gzip.compress(b"a,y\n" + b"".join(b"%d,1\n" % i for i in range(100_000)))
+    return {
+        "cut off": whole[:-12],
+        "not gzip": b"a,y\n1,1\n",
+        "changed": whole[:10] + b"\xff" * 20 + whole[30:],
+        "checksum": whole[:-8] + bytes(8),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["cut off", "not gzip", "changed", "checksum"])
+def test_damaged_gzip_is_said(tmp_path, kind):
+    path = tmp_path / "rows.csv.gz"
+    path.write_bytes(damaged(kind))
+    source = open_source(str(path), label="y")
+    with pytest.raises(StreamError, match=r"rows\.csv\.gz, after byte"):
         list(source)
     source.close()
 
@@ -183,6 +203,154 @@ def test_positions_of_other_streams_are_refused(tmp_path, compressed):
     source.close()
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("kind", TEXTS)
+def test_rows_may_be_appended_but_not_changed(tmp_path, kind, compressed):
+    more = {"csv": "7,8,1\n", "jsonl": '{"a": 7, "b c": 8, "y": 1}\n', "libsvm": "1 1:7 2:8\n"}[kind]
+    text = TEXTS[kind] + more * 2000
+    source = open_source(write(tmp_path, kind, compressed, text), label="y")
+    list(source)
+    position = source.position
+    source.close()
+
+    def resumed(text):
+        other = open_source(write(tmp_path, kind, compressed, text), label="y")
+        try:
+            other.seek(position)
+            return [tuple(row) for row in other]
+        finally:
+            other.close()
+
+    assert resumed(text + more) == [({1: 7.0, 2: 8.0} if kind == "libsvm" else {"a": 7.0, "b c": 8.0}, 1)]
+    changed = text[:-4] + text[-4:].replace("1", "0").replace("8", "9")
+    with pytest.raises(StreamError, match="was changed before byte"):
+        resumed(changed + more)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_last_line_without_end_may_not_grow(tmp_path, kind):
+    text = TEXTS[kind].partition(" #")[0].rstrip()
+    path = write(tmp_path, kind, False, text)
+    source = open_source(path, label="y")
+    rows = list(source)
+    position = source.position
+    source.close()
+
+    def resumed(more):
+        write(tmp_path, kind, False, text + more)
+        other = open_source(path, label="y")
+        try:
+            other.seek(position)
+            return list(other), other.place
+        finally:
+            other.close()
+
+    next_line = text.splitlines()[-1]
+    expected = [rows[-1]], f"{path}, line {position['line'] + 1}"
+    assert resumed("\n" + next_line) == resumed("\r\n" + next_line + "\n") == expected
+    with pytest.raises(StreamError, match=rf"line {position['line']}: the line has grown"):
+        resumed("5\n")
+
+
+def test_another_label_is_refused(tmp_path):
+    path = write(tmp_path, "csv", False)
+    source = open_source(path, label="y")
+    list(source)
+    other = open_source(path, label="a")
+    with pytest.raises(StreamError, match="learned with the label 'y', not 'a'"):
+        other.seek(source.position)
+    with pytest.raises(RuntimeError, match="read already"):
+        source.seek(source.position)
+    other.close()
+    source.close()
+
+
+class Feeding:
+    """A FIFO, and a thread that reads rows from it as they come."""
+
+    def __init__(self, path, kind):
+        os.mkfifo(path)
+        self.source = open_source(str(path), label="y", format=kind)
+        self.rows = queue.Queue()
+        self.thread = threading.Thread(target=self.read)
+        self.thread.start()
+        self.writer = path.open("wb", buffering=0)
+
+    def read(self):
+        for row in self.source:
+            self.rows.put(row)
+        self.rows.put(None)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_rows_are_given_one_by_one_and_a_wait_can_be_ended(tmp_path, kind):
+    feeding = Feeding(tmp_path / "fifo", kind)
+    given = []
+    text = TEXTS[kind].rstrip() + "\n"
+    lines = text.encode().splitlines(keepends=True)
+    for line in lines:
+        feeding.writer.write(line)
+        if line.strip() and line != b"a,b c,y\n":
+            given.append(tuple(feeding.rows.get(timeout=10)))
+    assert given == (NUMBERED if kind == "libsvm" else ROWS)
+    position = feeding.source.position
+    assert position["offset"] == len(text)
+    feeding.writer.write(b'"a row that\nis not' if kind == "csv" else lines[-1][:4])
+    time.sleep(0.05)
+    feeding.source.stop()
+    feeding.thread.join(10)
+    assert feeding.rows.get(timeout=10) is None
+    assert feeding.source.position == position
+    feeding.writer.close()
+    feeding.source.close()
+
+
+def test_a_wait_for_a_writer_can_be_ended(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with open_source(str(tmp_path / "fifo"), label="y", format="csv") as source:
+        threading.Timer(0.1, source.stop).start()
+        assert list(source) == []
+
+
+def test_a_folder_is_no_stream(tmp_path):
+    with pytest.raises(StreamError, match="Is a directory"):
+        open_source(str(tmp_path), label="y", format="csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("0", 0),
+        ("-1", -1),
+        ("2.5", 2.5),
+        ("1.0", 1.0),
+        ("TRUE", True),
+        (" spam ", "spam"),
+        ("007", "007"),
+        ("1_000", "1_000"),
+        ("+1", "+1"),
+        ("1e3", "1e3"),
+        ("-0", "-0"),
+        ("inf", "inf"),
+        ("123456789012345678", 123456789012345678),
+        ("12345678901234567890", "12345678901234567890"),
+        ("9" * 5000, "9" * 5000),
+        ("", None),
+    ],
+)
+def test_labels_of_text_print_as_they_were(text, label):
+    found = parse_label(text)
+    assert (found, type(found)) == (label, type(label))
+
+
+def test_labels_of_libsvm_text_are_numbers(tmp_path):
+    labels = ["+1", "-1", "1.0", "0.5", "spam", "nan"]
+    path = write(tmp_path, "libsvm", False, "".join(f"{label} 1:1\n" for label in labels))
+    with open_source(path) as source:
+        assert repr([row.y for row in source]) == "[1, -1, 1, 0.5, 'spam', nan]"
+    assert repr(parse_label("NaN")) == "nan"
+
+
 def test_names_that_say_nothing(tmp_path):
     with pytest.raises(StreamError, match="No such file"):
         open_source(str(tmp_path / "none.csv"), label="y")
@@ -200,41 +368,10 @@ def test_iterables(tmp_path):
     source.seek({"rows": 3})
     assert [tuple(row) for row in source] == rows[3:]
     assert source.position == {"rows": 5}
+    assert source.place == "iterable, row 5"
+    with pytest.raises(RuntimeError, match="read already"):
+        source.seek({"rows": 3})
     with pytest.raises(StreamError, match="only 5 rows"):
         IterableSource(rows).seek({"rows": 6})
     with pytest.raises(StreamError, match="another kind"):
         IterableSource(rows).seek({"offset": 6})
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_file_sink_is_cut_back(tmp_path, suffix):
-    path = tmp_path / f"out.{suffix}"
-    path.write_text("something old")
-    sink = FileSink(path)
-    sink.write(Prediction(0, True, True, 0.75))
-    position = sink.flush()
-    before = path.read_bytes()
-    sink.write(Prediction(1, "a,b", None, None))
-    sink.close()
-    whole = path.read_bytes()
-    assert whole.startswith(before)
-    again = FileSink(path)
-    again.seek(position)
-    assert path.read_bytes() == before
-    again.write(Prediction(1, "a,b", None, None))
-    again.close()
-    assert path.read_bytes() == whole
-    path.write_text("")
-    other = FileSink(path)
-    with pytest.raises(StreamError, match="has 0 bytes"):
-        other.seek(position)
-    with pytest.raises(StreamError, match="another kind of sink"):
-        other.seek({"topic": 1})
-    other.close()
-
-
-def test_sinks_that_cannot_be(tmp_path):
-    with pytest.raises(StreamError, match="compressed"):
-        open_sink(str(tmp_path / "out.jsonl.gz"))
-    with pytest.raises(StreamError, match="No such file"):
-        open_sink(str(tmp_path / "none" / "out.jsonl"))

@@ -1,0 +1,172 @@
+"""Lines of bytes from a file, a pipe or standard input: given as soon as they are there, waited for until told to stop."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import select
+import stat
+import sys
+import zlib
+from pathlib import Path
+
+from streamsvm.runtime.endpoints import StreamError
+
+__all__ = ["LONGEST_LINE", "LineReader", "digest"]
+
+#: A line is held in memory whole, so its length is bounded.
+LONGEST_LINE = 16 * 2**20
+_CHUNK = 2**18
+# A stream is recognised by digests of as many bytes, or as many as there are: at its beginning, and before where it goes on.
+_REMEMBERED = 4096
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class LineReader:
+    """Reads lines, and remembers enough of what went by to recognise the stream later.
+
+    Parameters
+    ----------
+    path
+        A file (``.gz``: unpacked), a FIFO, or ``"-"`` for standard input.
+
+    Attributes
+    ----------
+    name : str
+        What a person calls the stream.
+    offset : int
+        Bytes of the unpacked stream that were given out.
+    mark : int
+        The offset when `set_mark` was called last.
+    stopped : bool
+        Whether `stop` was called. Lines that wait in memory are still given out, then the stream seems to end.
+
+    Raises
+    ------
+    StreamError
+        It cannot be opened; from reading: it is damaged or cannot be read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.name = "standard input" if str(path) == "-" else str(path)
+        self.mark = 0
+        self.stopped = False
+        # The buffer holds the stream from byte `_base` to where it was read; what was given out ends at index `_at`.
+        self._buffer, self._base, self._at = b"", 0, 0
+        self._head = b""
+        standard = str(path) == "-"
+        try:
+            if standard:
+                self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
+            else:  # without O_NONBLOCK, opening a FIFO would wait for its writer, and nothing could stop that
+                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+        except OSError as error:
+            raise StreamError(f"{self.name}: {error.strerror or error}") from error
+        except AttributeError:  # sys.stdin is None then
+            raise StreamError(f"{self.name} is closed") from None
+        self._unpacked = gzip.GzipFile(fileobj=self._file) if str(path).endswith(".gz") else None
+        regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self._seekable = regular and not standard and self._unpacked is None
+        self._wakes: tuple[io.FileIO, io.FileIO] | None = None
+        if not regular:
+            receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
+            self._wakes = io.FileIO(receiver), io.FileIO(sender, "w")
+            self._poll = select.poll()
+            self._poll.register(self._file, select.POLLIN)
+            self._poll.register(receiver, select.POLLIN)
+
+    @property
+    def offset(self) -> int:
+        return self._base + self._at
+
+    def readline(self) -> bytes:
+        """The next line with its newline; empty at the end, or when stopped. One longer than `LONGEST_LINE` is cut off there."""
+        begin = self._at
+        end = self._buffer.find(b"\n", begin) + 1
+        while end == 0:
+            searched = len(self._buffer) - begin
+            if searched > LONGEST_LINE or not self._fill():
+                if self.stopped:  # what is there is half a line
+                    return b""
+                end = len(self._buffer)
+                begin = self._at
+                break
+            begin = self._at  # filling has moved it
+            end = self._buffer.find(b"\n", begin + searched) + 1
+        self._at = end
+        return self._buffer[begin:end]
+
+    def set_mark(self) -> None:
+        """Remember this place: `before_mark` tells what precedes it, until the next one is set."""
+        self.mark = self.offset
+
+    def head(self, size: int) -> bytes:
+        """The first bytes of the stream: ``size`` of them, or as many as there are (and no more than are remembered)."""
+        size = min(size, _REMEMBERED)
+        while len(self._head) < size and self._fill():
+            pass
+        return self._head[:size]
+
+    def before_mark(self) -> bytes:
+        """The last bytes before the mark, as many as are remembered."""
+        end = self.mark - self._base
+        return self._buffer[max(end - _REMEMBERED, 0) : end]
+
+    def skip_to(self, offset: int) -> None:
+        """Go forward to an offset and set the mark there; StreamError where the stream ends before it."""
+        if self._seekable and offset > self._base + len(self._buffer) and offset <= os.fstat(self._file.fileno()).st_size:
+            self._buffer, self._base, self._at = b"", max(offset - _REMEMBERED, 0), 0
+            self.mark = self._base
+            self._file.seek(self._base)
+        while self._base + len(self._buffer) < offset:
+            self._at = len(self._buffer)
+            self.set_mark()
+            if not self._fill():
+                raise StreamError(
+                    f"{self.name} ends at byte {self.offset:,}, before byte {offset:,} where the checkpoint stands: "
+                    "it was cut off, or it is another stream"
+                )
+        self._at = offset - self._base
+        self.set_mark()
+
+    def stop(self) -> None:
+        """End a wait for what is not there yet. Called from a signal handler or another thread."""
+        self.stopped = True
+        if self._wakes is not None:
+            self._wakes[1].write(b"\0")
+
+    def close(self) -> None:
+        """Close the file. Standard input stays open."""
+        for file in (*(self._wakes or ()), self._unpacked, self._file):
+            if file is not None:
+                file.close()
+        self._wakes = None
+
+    def _fill(self) -> bool:
+        # Reads what is there, or waits for it. False: there is no more, or the reader was stopped.
+        read = self._base + len(self._buffer)
+        chunk: bytes | None = None
+        while chunk is None:  # also where another process that reads the pipe was quicker
+            if self._wakes is not None:
+                self._poll.poll()
+            if self.stopped:
+                return False
+            try:
+                chunk = self._file.read(_CHUNK) if self._unpacked is None else self._unpacked.read1(_CHUNK)
+            except (OSError, EOFError, zlib.error) as error:
+                raise StreamError(f"{self.name}, after byte {read:,}: {error}") from error
+        if not chunk:
+            return False
+        if read == len(self._head):
+            self._head += chunk[: _REMEMBERED - read]
+        kept = max(self.mark - _REMEMBERED - self._base, 0)
+        self._buffer = self._buffer[kept:] + chunk
+        self._base += kept
+        self._at -= kept
+        return True

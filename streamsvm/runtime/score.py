@@ -1,0 +1,116 @@
+"""How well predictions fare: one of river's metrics, over all rows and over the last ones."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Hashable
+from typing import Any
+
+from river import metrics, utils
+
+__all__ = ["Score"]
+
+_NAME_IT = "name the positive label with --positive LABEL, or LearningLoop(positive=...)"
+_TRY = "try Accuracy, F1, ROCAUC or LogLoss"
+
+
+class Score:
+    """A metric over all rows, and over the last ``window`` of them.
+
+    river's binary metrics count True as the positive label, and silently nothing where labels are others. Here they are given
+    True for the label that is ``positive``, and False for all others.
+
+    Parameters
+    ----------
+    metric
+        A river metric for classifiers that is one number.
+    window
+        Rows of the windowed metric.
+    positive
+        The label that a binary metric counts as positive. None leaves that to labels that say it themselves: True and 1 are
+        positive then, False, 0 and -1 negative.
+    multiclass
+        Whether there may be more than two labels.
+
+    Raises
+    ------
+    ValueError
+        There can be no such metric. From `update`: which label is positive is not known, or two others are all that there are
+        (where there may be more, a warning).
+    """
+
+    def __init__(self, metric: Any, window: int, positive: Hashable = None, multiclass: bool = False) -> None:
+        kind = type(metric)
+        self.name: str = kind.__name__
+        if not isinstance(metric, metrics.base.ClassificationMetric):
+            raise ValueError(f"{self.name} is not a metric of river for classifiers; {_TRY}")
+        if getattr(metric, "pos_val", True) != True:  # noqa: E712
+            raise ValueError(f"{self.name}: river's pos_val works for True only; leave it out, {_NAME_IT}")
+        if positive is not None and not isinstance(metric, metrics.base.BinaryMetric):
+            raise ValueError(f"{self.name} treats all labels alike, there is no positive one to name")
+        # Without the confusion matrix, which is what was counted so far.
+        parameters = {name: value for name, value in metric._get_params().items() if name not in ("cm", "pos_val")}
+        facts = parameters | {"window": window} | ({} if positive is None else {"positive": positive})
+        # Of the metric as it was given, for some metrics count in their parameters.
+        self._described = f"{self.name}({', '.join(f'{name}={value!r}' for name, value in facts.items())})"
+        try:
+            metric.get()
+            windowed = utils.Rolling(kind, window_size=window, **parameters)
+        except (NotImplementedError, TypeError):
+            raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY}") from None
+        self.metric, self.windowed, self.window = metric, windowed, window
+        self.wants_labels: bool = metric.requires_labels
+        self._positive, self._binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
+        self._seen: set[Any] = set()
+
+    def __repr__(self) -> str:
+        """What must be the same for two scores to be of one kind."""
+        return self._described
+
+    def update(self, y: Any, predicted: Any) -> None:
+        """Count a row: its label, and the predicted label, or the probabilities where the metric does not want labels."""
+        if self._binary:
+            if y not in self._seen:
+                self._admit(y)
+            positive = True if self._positive is None else self._positive
+            if self.wants_labels:
+                predicted = predicted == positive
+            else:
+                probability = predicted.get(positive, 0.0)
+                predicted = {True: probability, False: 1.0 - probability}
+            y = y == positive
+        self.metric.update(y, predicted)
+        self.windowed.update(y, predicted)
+
+    def _admit(self, y: Any) -> None:
+        if self._positive is None:
+            if y not in (0, 1, -1):
+                raise ValueError(
+                    f"{self.name} counts one label as positive, and which one is not known: is it {y!r}, or the other? "
+                    f"So {_NAME_IT}"
+                )
+        elif len(self._seen) == 1 and self._positive not in (*self._seen, y):
+            doubt = f"no label so far is {self._positive!r}, which was named as the positive one: there are "
+            doubt += " and ".join(map(repr, (*self._seen, y)))
+            if not self._multiclass:  # and there will be no third one
+                raise ValueError(doubt)
+            warnings.warn(f"{doubt}. {self.name} says nothing until it comes", stacklevel=2)
+        self._seen.add(y)
+
+    @property
+    def value(self) -> float:
+        """The metric over all rows; NaN where it has none."""
+        return _number(self.metric)
+
+    @property
+    def windowed_value(self) -> float:
+        """The metric over the last rows; NaN where it has none."""
+        return _number(self.windowed)
+
+
+def _number(metric: Any) -> float:
+    try:
+        return float(metric.get())
+    except (ArithmeticError, ValueError):
+        return math.nan

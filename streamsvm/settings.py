@@ -1,0 +1,96 @@
+"""From what a command line says to a model and a metric."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+from river import metrics, preprocessing
+
+from streamsvm import BSGDClassifier, Merge, Projection, Removal
+from streamsvm.runtime.score import Score
+from streamsvm.runtime.sources import parse_label, parse_libsvm_label
+
+__all__ = ["UsageError", "make_metric", "make_model", "parse_positive"]
+
+_LEARNERS = {"bsgd": BSGDClassifier}
+_STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
+
+
+class UsageError(Exception):
+    """The command line asks for what there is not."""
+
+
+def make_model(learner: str, budget: int, settings: list[str], scale: bool) -> Any:
+    """The learner with its settings (``KEY=VALUE``), behind a scaler where asked for; UsageError where there is no such thing."""
+    kind = _LEARNERS[learner]
+    valid = list(inspect.signature(kind).parameters)
+    # A run must be repeatable to the byte, so the seed is not left to chance.
+    parameters: dict[str, Any] = {"seed": 0, "budget": budget}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or name not in valid:
+            raise UsageError(f"--set {setting}: the form is KEY=VALUE, and {learner} has {', '.join(valid)}")
+        parameters[name] = _parse_value(setting, text)
+    try:
+        model = kind(**parameters)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return preprocessing.StandardScaler() | model if scale else model
+
+
+def _parse_value(setting: str, text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        call = _parse_call(text)
+    if call is None or call[0] not in _STRATEGIES:
+        return text
+    name, positional, named = call
+    try:
+        return _STRATEGIES[name](*positional, **named)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"--set {setting}: {error}") from None
+
+
+def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
+    """``NAME`` or ``NAME(1, key="value")``, with literals only: nothing of it is run. None where it is neither."""
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        if isinstance(node, ast.Name):
+            return node.id, [], {}
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            return None
+        named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+        return node.func.id, [ast.literal_eval(value) for value in node.args], named
+    except (ValueError, SyntaxError):
+        return None
+
+
+def make_metric(text: str, window: int, positive: Any) -> Any:
+    """The metric of ``NAME`` or ``NAME(parameter=value)``; UsageError where there is none, or none for these labels."""
+    call = _parse_call(text)
+    kind = None if call is None else getattr(metrics, call[0], None)
+    if call is None or not (inspect.isclass(kind) and issubclass(kind, metrics.base.ClassificationMetric)):
+        raise UsageError(
+            f"--metric {text}: river.metrics has no such metric for classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC"
+        )
+    try:
+        metric = kind(*call[1], **call[2])
+        Score(metric, window, positive)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"--metric {text}: {error}") from None
+    return metric
+
+
+def parse_positive(text: str | None, format: str | None) -> Any:  # noqa: A002
+    """The label of ``--positive``, as the stream's own labels are read; in quotes it is text whatever it looks like."""
+    if text is None:
+        return None
+    if text[:1] in ("'", '"'):
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+    return parse_libsvm_label(text) if format == "libsvm" else parse_label(text)

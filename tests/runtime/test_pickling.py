@@ -1,0 +1,266 @@
+"""Models to bytes and back: the same bytes for the same model, and nothing run that is not ours."""
+
+import hashlib
+import json
+import numbers
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+
+import pytest
+from river import (
+    compose,
+    datasets,
+    drift,
+    ensemble,
+    feature_extraction,
+    feature_selection,
+    forest,
+    linear_model,
+    metrics,
+    multiclass,
+    naive_bayes,
+    neighbors,
+    preprocessing,
+    stats,
+    tree,
+    utils,
+)
+
+from streamsvm import BSGDClassifier
+from streamsvm.runtime import CheckpointError, CheckpointFolder, load
+from streamsvm.runtime.checkpoint import MAGIC
+from streamsvm.runtime.pickling import dumps
+from streamsvm.store import SupportVectorStore
+
+
+def learned(rows=200):
+    model = preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=3)
+    for x, y in datasets.Bananas().take(rows):
+        model.learn_one(x, y)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return learned()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with CheckpointFolder(tmp_path / "state") as folder:
+        yield folder
+
+
+def save(folder, model, rows):
+    return folder.save(model, metrics.Accuracy(), rows=rows, position={"rows": rows})
+
+
+def test_equal_models_are_equal_bytes_whatever_objects_they_are_made_of(folder, model):
+    first = save(folder, model, 1).read_bytes()
+    assert save(folder, learned(), 1).read_bytes() == first
+    # A copy by pickle shares strings in other ways, as a run that was resumed does.
+    assert save(folder, pickle.loads(pickle.dumps(model)), 1).read_bytes() == first
+
+    # and so does one that learns rows whose keys are new objects
+    def rename(x):
+        return {"".join(list(name)): value for name, value in x.items()}
+
+    rows = list(datasets.Bananas().take(300))
+    a, b = learned(), load(save(folder, learned(), 2))
+    for x, y in rows[200:]:
+        a.learn_one(x, y)
+        b.learn_one(rename(x), y)
+    assert save(folder, a, 3).read_bytes() == save(folder, b, 3).read_bytes()
+
+
+def forge(path, body):
+    """A checkpoint file around any pickle."""
+    header = {"format": 1, "payload": {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}}
+    text = json.dumps(header).encode()
+    path.write_bytes(MAGIC + len(text).to_bytes(8, "little") + text + body)
+    return path
+
+
+def naming(module, name):
+    """A pickle of a pair whose first item is what the name leads to."""
+    return b"\x80\x04" + pickle.UNICODE + module.encode() + b"\n" + pickle.UNICODE + name.encode() + b"\n\x93N\x86."
+
+
+def test_no_foreign_code_runs(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path}/ran",)
+
+    path = tmp_path / "evil.ckpt"
+    for evil in (Evil(), {"model": [Evil()]}, subprocess.Popen, eval, random.choice):
+        forge(path, dumps((evil, None)))
+        with pytest.raises(CheckpointError, match="it names|'choice' of a Random"):
+            load(path)
+    assert not (tmp_path / "ran").exists()
+    assert load(forge(path, dumps((random.choice, None))), trusted=True) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("builtins", "eval"),
+        ("builtins", "open"),
+        ("builtins", "str.join"),
+        ("functools", "reduce"),
+        ("numpy", "load"),
+        ("river", "base"),
+        ("river.base", "typing"),
+        ("river.base", "Base"),  # where it is defined is river.base.base
+        ("river.base.base", "inspect.os.system"),
+        ("river.compose.pipeline", "union.TransformerUnion"),
+        ("river.datasets.base", "RemoteDataset"),
+        ("river.drift.datasets", "AirlinePassengers"),
+        ("river.metrics.base", "operator.attrgetter"),
+        ("river.stream.cache", "Cache"),
+        ("river.utils.math", "minkowski_distance.__globals__"),
+        ("riverside.base", "Base"),
+        ("streamsvm.cli", "main"),
+        ("streamsvm.learners.base", "copy"),
+        ("streamsvm.learners.base", "check_number"),
+        ("streamsvm.learners.base", "BudgetedClassifier.learn_one"),
+        ("streamsvm.runtime.checkpoint", "CheckpointFolder"),
+        ("streamsvm.runtime.sinks", "FileSink"),
+    ],
+)
+def test_only_classes_of_models_are_loaded(tmp_path, module, name):
+    with pytest.raises(CheckpointError, match=f"it names {module}.{name}"):
+        load(forge(tmp_path / "evil.ckpt", naming(module, name)))
+
+
+def test_methods_are_not_reached_through_objects(tmp_path, model):
+    class Reaching:
+        def __reduce__(self):
+            return getattr, (model, "__class__")
+
+    with pytest.raises(CheckpointError, match="'__class__' of a Pipeline"):
+        load(forge(tmp_path / "evil.ckpt", dumps((Reaching(), None))))
+
+
+class OwnScaler(preprocessing.StandardScaler):
+    """Of the user, not of river."""
+
+
+def own_function(x):
+    return {"sum": sum(x.values())}
+
+
+def test_own_classes_need_trust_from_the_first_checkpoint_on(tmp_path):
+    for step in (OwnScaler(), compose.FuncTransformer(own_function)):
+        model = step | BSGDClassifier(budget=20, seed=1)
+        model.learn_one({"a": 1.0}, True)
+        with CheckpointFolder(tmp_path / "state") as folder:
+            with pytest.raises(CheckpointError, match=r"not written.*own_function|OwnScaler.*trusted=True"):
+                save(folder, model, 1)
+            assert not list(folder.path.glob("*.ckpt*"))
+        with CheckpointFolder(tmp_path / "trusted", trusted=True) as folder:
+            path = save(folder, model, 1)
+            assert folder.newest().model.predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+        with pytest.raises(CheckpointError, match="trusted=True"):
+            load(path)
+        assert load(path, trusted=True).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+
+
+def test_what_cannot_be_pickled_is_said(folder):
+    model = compose.FuncTransformer(lambda x: x) | BSGDClassifier(budget=20, seed=1)
+    with pytest.raises(CheckpointError, match="cannot be pickled.*no lambda"):
+        save(folder, model, 1)
+    with pytest.raises(CheckpointError, match="cannot be pickled"):
+        save(folder, threading.Lock(), 1)
+    with pytest.raises(CheckpointError, match="not plain JSON"):
+        folder.save(None, None, rows=1, position={"rows": {1, 2}})
+    assert folder.newest() is None
+
+
+STEPS = [
+    preprocessing.StandardScaler(),
+    preprocessing.MinMaxScaler(),
+    preprocessing.RobustScaler(),
+    preprocessing.StatImputer(("a", stats.Mean()), ("b", stats.Mode())),
+    preprocessing.OneHotEncoder(),
+    preprocessing.OrdinalEncoder(),
+    preprocessing.FeatureHasher(n_features=8, seed=1),
+    feature_extraction.TargetAgg(by="b", how=stats.Mean()),
+    feature_extraction.Agg(on="a", by="b", how=stats.Quantile(0.5)),
+    feature_extraction.RBFSampler(seed=1),
+    feature_extraction.BagOfWords(on="b"),
+    feature_extraction.TFIDF(on="b"),
+    compose.Select("a", "b"),
+    compose.Discard("b"),
+    compose.SelectType(numbers.Number),
+    compose.SelectType(str),
+    compose.Renamer({"a": "c"}),
+    compose.TransformerUnion(compose.Select("a") | preprocessing.StandardScaler(), preprocessing.OneHotEncoder()),
+    compose.Select("a") | feature_selection.VarianceThreshold(),
+    multiclass.OneVsRestClassifier(BSGDClassifier(budget=5, seed=1)),
+    ensemble.BaggingClassifier(linear_model.LogisticRegression(), seed=1),
+    ensemble.ADWINBaggingClassifier(naive_bayes.GaussianNB(), seed=1),
+    ensemble.LeveragingBaggingClassifier(linear_model.PAClassifier(), seed=1),
+    tree.HoeffdingTreeClassifier(),
+    forest.ARFClassifier(n_models=2, seed=1),
+    neighbors.KNNClassifier(),
+    naive_bayes.MultinomialNB(),
+    drift.ADWIN(),
+    metrics.ROCAUC(),
+    metrics.MacroF1(),
+    metrics.RollingROCAUC(),
+    utils.Rolling(metrics.LogLoss, window_size=5),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=repr)
+def test_usual_models_need_no_trust(folder, step):
+    rows = [({"a": i / 7, "b": "xyz"[i % 3]}, i % 2 == 0) for i in range(40)]
+    for x, y in rows:
+        if hasattr(step, "predict_one"):
+            step.learn_one({"a": x["a"]}, y)
+        elif isinstance(step, metrics.base.Metric | utils.Rolling):
+            step.update(y, y if step.requires_labels else {True: x["a"] / 6, False: 1 - x["a"] / 6})
+        elif isinstance(step, drift.ADWIN):
+            step.update(x["a"])
+        else:
+            learn = (lambda x, y=y: step.learn_one(x, y)) if step._supervised else step.learn_one
+            learn({"a": x["a"]} if type(step).__name__.endswith("Scaler") else x)
+    path = save(folder, step, 1)
+    first = path.read_bytes()
+    assert save(folder, load(path), 1).read_bytes() == first
+
+
+def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path):
+    script = (
+        "import sys\nfrom river import preprocessing\nfrom streamsvm import BSGDClassifier\n"
+        "from streamsvm.runtime import CheckpointFolder, load\n"
+        "model = preprocessing.OneHotEncoder() | BSGDClassifier(budget=5, seed=1)\n"
+        "for i in range(30): model.learn_one({'a': f'word {i % 11}', 'b': i % 7}, i % 2)\n"
+        "shared = {'x', 'y', ('z', 1), frozenset('pqrs')}\n"
+        "with CheckpointFolder(sys.argv[1]) as folder:\n"
+        "    path = folder.save([model, shared, [shared, frozenset('abc')]], None, rows=1, position={})\n"
+        "model, first, (second, third) = load(path)\n"
+        "assert first is second and first == shared and third == frozenset('abc') and type(third) is frozenset\n"
+        "assert model['OneHotEncoder'].values['b'] == set(range(7))\n"
+    )
+    for seed in ("1", "2", "3"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / seed)], check=True, env=environment)
+    assert len({next((tmp_path / seed).glob("*.ckpt")).read_bytes() for seed in ("1", "2", "3")}) == 1
+
+
+def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeypatch):
+    model = learned()[-1]
+    snapshot = bytearray(model._store.snapshot())
+    snapshot[5 * 8 : 6 * 8] = (10**6).to_bytes(8, "little")  # a number of support vectors that the store has no room for
+    with monkeypatch.context() as patch:
+        patch.setattr(SupportVectorStore, "snapshot", lambda _: bytes(snapshot))
+        with pytest.raises(CheckpointError, match="not written: it could not be resumed: .*1000000 support vectors"):
+            save(folder, model, 1)
+        forge(tmp_path / "changed.ckpt", dumps((model, None)))
+    with pytest.raises(CheckpointError, match="1000000 support vectors"):
+        load(tmp_path / "changed.ckpt")

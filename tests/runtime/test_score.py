@@ -1,0 +1,123 @@
+"""Scores: every metric of river, over all rows and the last ones, and which label is the positive one."""
+
+import inspect
+
+import numpy as np
+import pytest
+from river import base, datasets, metrics, multiclass, preprocessing
+
+from streamsvm import BSGDClassifier
+from streamsvm.runtime import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, StreamError
+
+
+def make_model():
+    return preprocessing.StandardScaler() | BSGDClassifier(budget=30, seed=1)
+
+
+def bananas(rows=1000):
+    return list(datasets.Bananas().take(rows))
+
+
+def test_what_the_score_is_made_of_stays(tmp_path):
+    def loop(metric=None, window=100, positive=None):
+        return LearningLoop(IterableSource(bananas()), make_model(), metric, checkpoints=folder, window=window, positive=positive)
+
+    with CheckpointFolder(tmp_path) as folder:
+        loop(metrics.FBeta(beta=2.0)).run(100)
+        with pytest.raises(CheckpointError, match=r"FBeta\(beta=2.0, window=100\), not FBeta\(beta=1.0, window=100\)"):
+            loop(metrics.FBeta(beta=1.0))
+        with pytest.raises(CheckpointError, match="window=100.*window=50"):
+            loop(metrics.FBeta(beta=2.0), window=50)
+        with pytest.raises(CheckpointError, match="not FBeta.*positive=False"):
+            loop(metrics.FBeta(beta=2.0), positive=False)
+        assert loop(metrics.FBeta(beta=2.0)).run().rows == 1000
+
+
+@pytest.mark.parametrize("labels", [("ham", "spam"), (2, 1), (1, 2), ("0", "1")])
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss(), metrics.RollingPRAUC()], ids=repr)
+def test_binary_metrics_need_to_know_the_positive_label(labels, metric):
+    def score(rows, positive=None, metric=metric):
+        return LearningLoop(IterableSource(rows), make_model(), metric.clone(), positive=positive).run()
+
+    named = [(x, labels[y]) for x, y in bananas(500)]
+    if isinstance(metric, metrics.RollingPRAUC):
+        with pytest.raises(ValueError, match="does not give one number over any window"):
+            score(named, labels[1])
+        return
+    with pytest.raises(StreamError, match=r"row \d+: .* counts one label as positive, and which one is not known"):
+        score(named)
+    plain = score(bananas(500))
+    assert plain.metric > 0.1
+    if labels[0] != 2:  # the model takes 1 for the positive one, which the data have not
+        assert score(named, labels[1]).metric == pytest.approx(plain.metric, abs=0.05)
+
+
+@pytest.mark.parametrize("labels", [(False, True), (0, 1), (-1, 1), (np.int64(0), np.int64(1))])
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
+def test_labels_that_say_themselves_which_is_positive(labels, metric):
+    rows = [(x, labels[y]) for x, y in bananas(500)]
+    expected = LearningLoop(IterableSource(bananas(500)), make_model(), metric.clone()).run()
+    assert LearningLoop(IterableSource(rows), make_model(), metric.clone()).run().metric == expected.metric
+
+
+class TwoClasses(base.Classifier):
+    """A model that cannot have a third label."""
+
+    _multiclass = False
+
+    def learn_one(self, x, y):
+        pass
+
+    def predict_proba_one(self, *_):
+        return {False: 0.4, True: 0.6}
+
+
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
+def test_a_positive_label_that_does_not_come(metric):
+    rows = [(x, "abc"[i % 3]) for i, (x, _) in enumerate(bananas(100))]
+
+    def loop(model, positive):
+        return LearningLoop(IterableSource(rows), model, metric.clone(), positive=positive)
+
+    message = "no label so far is '{}', which was named as the positive one: there are 'a' and 'b'"
+    with pytest.raises(StreamError, match=r"row 2: " + message.format("eggs")):
+        loop(TwoClasses(), "eggs").run()
+    model = preprocessing.StandardScaler() | multiclass.OneVsRestClassifier(BSGDClassifier(budget=10, seed=1))
+    with pytest.warns(UserWarning, match=message.format("c")):
+        assert loop(model.clone(), "c").run().metric != 0.0
+    loop(model.clone(), "b").run()
+
+
+ALL_METRICS = [
+    kind
+    for kind in (getattr(metrics, name, None) for name in metrics.__all__)
+    if inspect.isclass(kind) and issubclass(kind, metrics.base.ClassificationMetric)
+]
+NO_NUMBER = {"ClassificationReport", "ConfusionMatrix", "RollingPRAUC", "RollingROCAUC"}
+
+
+@pytest.mark.parametrize("kind", ALL_METRICS, ids=lambda kind: kind.__name__)
+def test_every_metric_works_or_is_refused(tmp_path, kind):
+    arguments = {"MultiFBeta": {"betas": {True: 1.0, False: 2.0}, "weights": None}}.get(
+        kind.__name__, {"beta": 2.0} if "FBeta" in kind.__name__ else {}
+    )
+    metric = kind(**arguments)
+    with CheckpointFolder(tmp_path) as folder:
+        if kind.__name__ in NO_NUMBER:
+            with pytest.raises(ValueError, match=f"{kind.__name__} does not give one number"):
+                LearningLoop(IterableSource(bananas(10)), make_model(), metric)
+            return
+        end = LearningLoop(IterableSource(bananas(150)), make_model(), metric, window=50, checkpoints=folder).run()
+        assert isinstance(end.metric, float)
+        assert isinstance(end.windowed, float)
+        again = LearningLoop(IterableSource(bananas(160)), make_model(), kind(**arguments), window=50, checkpoints=folder)
+        assert again.run().rows == 160
+
+
+def test_metrics_that_cannot_be():
+    with pytest.raises(ValueError, match="pos_val works for True only"):
+        LearningLoop(IterableSource([]), make_model(), metrics.F1(pos_val="spam"))
+    with pytest.raises(ValueError, match="Accuracy treats all labels alike"):
+        LearningLoop(IterableSource([]), make_model(), positive="spam")
+    with pytest.raises(ValueError, match="MAE is not a metric of river for classifiers"):
+        LearningLoop(IterableSource([]), make_model(), metrics.MAE())
