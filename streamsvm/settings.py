@@ -8,13 +8,13 @@ from typing import Any
 
 from river import metrics, preprocessing
 
-from streamsvm import BSGDClassifier, Merge, Projection, Removal
+from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.runtime.score import Score
 from streamsvm.runtime.sources import parse_label, parse_libsvm_label
 
 __all__ = ["UsageError", "make_metric", "make_model", "parse_positive"]
 
-_LEARNERS = {"bsgd": BSGDClassifier}
+_LEARNERS: dict[str, Any] = {"bsca": BSCAClassifier, "bsgd": BSGDClassifier}
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
 

@@ -33,6 +33,17 @@ def call(*words, **options):
     )
 
 
+def test_learners_by_name(csv_file):
+    ends = {}
+    for name, setting in (("bsgd", "l2=0.001"), ("bsca", "C=2.0")):
+        done = call("learn", csv_file, "--label", "y", "--model", name, "--set", setting, "--max-rows", 2000, "--quiet")
+        assert (done.returncode, done.stderr) == (0, "")
+        ends[name] = json.loads(done.stdout.splitlines()[-1])
+        assert ends[name]["metric"] > 0.85
+    assert ends["bsgd"]["metric"] != ends["bsca"]["metric"]
+    assert call("learn", csv_file, "--label", "y", "--model", "bsca", "--set", "l2=1").returncode == 2
+
+
 def test_learn_inspect_predict(csv_file, tmp_path):
     state, out = tmp_path / "state", tmp_path / "out.csv"
     done = call("learn", csv_file, "--label", "y", "--budget", 50, "--checkpoint", state, "--to", out, "--quiet")
