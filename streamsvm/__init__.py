@@ -3,10 +3,21 @@
 from typing import TYPE_CHECKING, Any
 
 from streamsvm.budget import Merge, Projection, Removal
-from streamsvm.learners.bsca import BSCAClassifier
-from streamsvm.learners.bsgd import BSGDClassifier
+from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
+from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
+from streamsvm.learners.one_class import OneClassBSGD
 
-__all__ = ["BSCAClassifier", "BSGDClassifier", "Merge", "Projection", "Removal", "load"]
+__all__ = [
+    "BSCAClassifier",
+    "BSCARegressor",
+    "BSGDClassifier",
+    "BSGDRegressor",
+    "Merge",
+    "OneClassBSGD",
+    "Projection",
+    "Removal",
+    "load",
+]
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

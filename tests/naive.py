@@ -62,21 +62,36 @@ class NaiveBSGD:
         self.t += 1
         rate = max(1.0 / self.t, 1.0 / WINDOW)
         for k, f in enumerate((last, average)):
-            self.errors[k] += rate * (((f > 0.0) != (y > 0.0)) - self.errors[k])
+            self.errors[k] += rate * (self._error(f, y) - self.errors[k])
         pegasos = 1.0 / (self.l2 * self.t)
-        eta = {"pegasos": pegasos, "constant": self.eta0, "floor": max(pegasos, self.eta0)}[self.learning_rate]
+        eta = {
+            "pegasos": pegasos,
+            "constant": self.eta0,
+            "floor": max(pegasos, self.eta0),
+            "capped": min(pegasos, self.eta0),
+        }[self.learning_rate]
+        direction = self._direction(last, y)
         self.last = [a * (1.0 - self.l2 * eta) for a in self.last]
-        self.bias *= 1.0 - self.l2 * eta
-        if y * last < 1.0:
-            self._append(x, eta * w * y, 0.0)
+        self.bias = self._shrunk_bias(eta)
+        if direction != 0.0:
+            self._append(x, eta * w * direction, 0.0)
             if self.fit_intercept:
-                self.bias += eta * w * y
+                self.bias += eta * w * direction
             if len(self.vectors) > self.budget:
                 self._maintain()
         if self.averaging:
             rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
             self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]
             self.average_bias += rho * (self.bias - self.average_bias)
+
+    def _direction(self, f, y):
+        return y if y * f < 1.0 else 0.0
+
+    def _error(self, f, y):
+        return (f > 0.0) != (y > 0.0)
+
+    def _shrunk_bias(self, eta):
+        return self.bias * (1.0 - self.l2 * eta)
 
     def _append(self, x, a, b):
         self.vectors.append(np.asarray(x, float))
@@ -171,6 +186,36 @@ class NaiveMulticlassBSGD:
         self.coefficients = np.vstack([c[keep], merged])
 
 
+class NaiveBSGDRegression(NaiveBSGD):
+    """The epsilon-insensitive loss."""
+
+    def __init__(self, *args, epsilon, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.epsilon = epsilon
+
+    def _direction(self, f, y):
+        return float(np.sign(y - f)) if abs(y - f) > self.epsilon else 0.0
+
+    def _error(self, f, y):
+        return abs(f - y)
+
+
+class NaiveOneClass(NaiveBSGD):
+    """The bias is minus the threshold."""
+
+    def __init__(self, budget, gamma, nu, averaging):
+        super().__init__(budget, gamma, nu, learning_rate="capped", eta0=1.0, averaging=averaging, fit_intercept=True)
+
+    def _direction(self, f, _):
+        return 1.0 if f < 0.0 else 0.0
+
+    def _error(self, *_):
+        return 0.0
+
+    def _shrunk_bias(self, eta):
+        return self.bias - eta * self.l2
+
+
 class NaiveBSCA(NaiveBSGD):
     """Budgeted coordinate ascent, single pass, on the lists of its sibling; without reprocessing."""
 
@@ -181,10 +226,25 @@ class NaiveBSCA(NaiveBSGD):
     def learn(self, x, y, w=1.0):
         last, _ = self.decisions(x)
         self.t += 1
-        if 1.0 - y * last > self.tol:
-            self._append(x, y * min(self.relaxation * (1.0 - y * last), self.C * w), 0.0)
+        missing = self._missing(last, y)
+        if abs(missing) > self.tol:
+            self._append(x, np.clip(self.relaxation * missing, -self.C * w, self.C * w), 0.0)
             if len(self.vectors) > self.budget:
                 self._maintain()
         if self.averaging:
             rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
             self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]
+
+    def _missing(self, f, y):
+        return y * max(1.0 - y * f, 0.0)
+
+
+class NaiveBSCARegression(NaiveBSCA):
+    """The epsilon-insensitive loss."""
+
+    def __init__(self, *args, epsilon, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.epsilon = epsilon
+
+    def _missing(self, f, y):
+        return float(np.sign(y - f)) * max(abs(y - f) - self.epsilon, 0.0)

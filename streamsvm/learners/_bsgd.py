@@ -19,9 +19,9 @@ from streamsvm.learners._online import (
 )
 from streamsvm.store import record, views
 
-__all__ = ["CONSTANT", "FLOOR", "PEGASOS", "STATE", "learn_many", "learn_one"]
+__all__ = ["CAPPED", "CONSTANT", "FLOOR", "PEGASOS", "STATE", "learn_many", "learn_one"]
 
-PEGASOS, CONSTANT, FLOOR = 0, 1, 2
+PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
 
 STATE = np.dtype([("schedule", "i8"), ("intercept", "i8"), ("l2", "f8"), ("eta0", "f8")])
 
@@ -42,6 +42,8 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
         eta = s["eta0"]
     elif s["schedule"] == FLOOR:
         eta = max(eta, s["eta0"])
+    elif s["schedule"] == CAPPED:
+        eta = min(eta, s["eta0"])
     shrink = 1.0 - s["l2"] * eta
     if shrink > 0.0:  # it is 0 in Pegasos' first step, when there is nothing to shrink
         c["scale"] *= shrink

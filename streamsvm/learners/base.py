@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from river import base
 
+from streamsvm.budget import Maintenance, Projection
 from streamsvm.budget.table import merge_tables
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.kernels import KERNELS
 from streamsvm.learners import _online
-from streamsvm.learners._inputs import as_matrix, check_number, check_one_of
+from streamsvm.learners._inputs import as_matrix, check_number, check_one_of, random_state
 from streamsvm.store import STATE_BEGIN, STATE_END, SupportVectorStore
 
 __all__ = ["BudgetedEstimator"]
@@ -33,10 +34,10 @@ class BudgetedEstimator(base.Estimator):
 
     Parameters
     ----------
+    strategy
+        What keeps the model within its budget.
     outputs
         Decision values that a row has, at most; a model begins with one.
-    gram
-        Whether the store needs room for a Gram matrix.
 
     The others are those of the learners.
     """
@@ -54,8 +55,10 @@ class BudgetedEstimator(base.Estimator):
         max_features: int,
         overflow: str,
         *,
+        strategy: Maintenance,
+        averaging: int = 0,
+        seed: int | None = None,
         outputs: int = 1,
-        gram: bool = False,
     ) -> None:
         self.budget = budget
         self.kernel = kernel
@@ -69,10 +72,11 @@ class BudgetedEstimator(base.Estimator):
             if isinstance(gamma, str):
                 raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
             check_number("gamma", gamma, 0.0, high=1e15)
+        check_number("averaging", averaging, 0, inclusive=True, high=2**53, integer=True)
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
         check_number("coef0", coef0, -1e6, high=1e6)
         check_one_of("overflow", overflow, OVERFLOW)
-        self._store = SupportVectorStore(budget, max_features, outputs=2 * outputs, gram=gram)
+        self._store = SupportVectorStore(budget, max_features, outputs=2 * outputs, gram=isinstance(strategy, Projection))
         self._outputs = 1
         self._store.live = 2  # rows of coefficients: of the last iterate and of the average
         self._features = FeatureSpace(max_features, overflow)
@@ -90,6 +94,7 @@ class BudgetedEstimator(base.Estimator):
         header["gamma"] = 1.0 if gamma == "scale" else gamma
         common["gamma_rows"] = 0 if gamma == "scale" else -1
         common["scale"] = common["average_v"] = 1.0
+        common["maintenance"], common["horizon"], common["random"] = strategy.code, averaging, random_state(seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_own" in self.__dict__ and name in _parameters(type(self)):

@@ -8,17 +8,43 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.budget import Maintenance, Projection, Removal
+from streamsvm.budget import Maintenance, Removal
 from streamsvm.learners import _bsgd
-from streamsvm.learners._inputs import check_number, check_one_of, random_state, strategy_for
+from streamsvm.learners._inputs import check_number, check_one_of, strategy_for
+from streamsvm.learners.base import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
+from streamsvm.learners.regressor import BudgetedRegressor
 
-__all__ = ["BSGDClassifier"]
+__all__ = ["BSGDClassifier", "BSGDRegressor"]
 
-_SCHEDULES = {"pegasos": _bsgd.PEGASOS, "constant": _bsgd.CONSTANT, "floor": _bsgd.FLOOR}
+_SCHEDULES = {"pegasos": _bsgd.PEGASOS, "constant": _bsgd.CONSTANT, "floor": _bsgd.FLOOR, "capped": _bsgd.CAPPED}
 
 
-class BSGDClassifier(BudgetedClassifier):
+class _Descent(BudgetedEstimator):
+    """The parameters of the rule."""
+
+    _rule: ClassVar[ModuleType] = _bsgd
+
+    def _check_descent(self, l2: float, learning_rate: str, eta0: float, fit_intercept: bool) -> None:
+        self.l2 = l2
+        self.learning_rate = learning_rate
+        self.eta0 = eta0
+        self.fit_intercept = fit_intercept
+        check_number("l2", l2, 1e-15, inclusive=True, high=1e9)
+        check_one_of("learning_rate", learning_rate, _SCHEDULES)
+        check_number("eta0", eta0, 0.0, high=1e15)
+        if learning_rate in ("constant", "floor") and l2 * eta0 >= 1.0:
+            raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
+        if not isinstance(fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, not {fit_intercept!r}")
+
+    def _set_descent(self) -> None:
+        own = self._own
+        own["schedule"], own["intercept"] = _SCHEDULES[self.learning_rate], self.fit_intercept
+        own["l2"], own["eta0"] = self.l2, self.eta0
+
+
+class BSGDClassifier(_Descent, BudgetedClassifier):
     """A kernel support vector machine that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the primal of the SVM with hinge loss. A row inside the margin becomes a support vector; when
@@ -40,7 +66,7 @@ class BSGDClassifier(BudgetedClassifier):
         kernel, ``Projection()`` for the others, which cannot merge.
     learning_rate
         The step eta at row t: ``"pegasos"``: 1 / (l2 t), for a stream that does not change; ``"constant"``: eta0;
-        ``"floor"``: the larger of the two, which keeps following a stream that drifts.
+        ``"floor"``: the larger of the two, which keeps following a stream that drifts; ``"capped"``: the smaller of the two.
     eta0
         See ``learning_rate``.
     averaging
@@ -64,9 +90,9 @@ class BSGDClassifier(BudgetedClassifier):
     Attributes
     ----------
     support_vectors : float32 [n_support, features seen]
-    coefficients : float64 [1, n_support]
+    coefficients : float64 [outputs, n_support]
     n_support, n_merges, n_learned, nbytes : int
-    intercept : float64 [1]
+    intercept : float64 [outputs]
     effective_gamma : float
 
     Raises
@@ -101,8 +127,6 @@ class BSGDClassifier(BudgetedClassifier):
     Accuracy: 88.06%
     """
 
-    _rule: ClassVar[ModuleType] = _bsgd
-
     def __init__(
         self,
         budget: int = 100,
@@ -121,24 +145,11 @@ class BSGDClassifier(BudgetedClassifier):
         overflow: str = "raise",
         seed: int | None = None,
     ) -> None:
-        self.l2 = l2
         self.maintenance = maintenance
-        self.learning_rate = learning_rate
-        self.eta0 = eta0
         self.averaging = averaging
-        self.fit_intercept = fit_intercept
-        self.seed = seed
-        check_number("l2", l2, 1e-15, inclusive=True, high=1e9)
-        check_one_of("learning_rate", learning_rate, _SCHEDULES)
-        check_number("eta0", eta0, 0.0, high=1e15)
-        if learning_rate != "pegasos" and l2 * eta0 >= 1.0:
-            raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
-        check_number("averaging", averaging, 0, inclusive=True, high=2**53, integer=True)
-        if not isinstance(fit_intercept, bool | np.bool_):
-            raise ValueError(f"fit_intercept must be True or False, not {fit_intercept!r}")
-        strategy = strategy_for(kernel, maintenance)
         self.max_classes = max_classes
-        check_number("max_classes", max_classes, 2, inclusive=True, high=2**20, integer=True)
+        self.seed = seed
+        self._check_descent(l2, learning_rate, eta0, fit_intercept)
         super().__init__(
             budget,
             kernel,
@@ -147,16 +158,95 @@ class BSGDClassifier(BudgetedClassifier):
             coef0,
             max_features,
             overflow,
+            strategy=strategy_for(kernel, maintenance),
+            averaging=averaging,
+            seed=seed,
             max_classes=max_classes,
-            gram=isinstance(strategy, Projection),
         )
-        common, own = self._common, self._own
-        common["maintenance"], common["horizon"], common["random"] = strategy.code, averaging, random_state(seed)
-        own["schedule"], own["intercept"] = _SCHEDULES[learning_rate], fit_intercept
-        own["l2"], own["eta0"] = l2, eta0
+        self._set_descent()
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"budget": 20}
         yield {"budget": 20, "kernel": "linear", "fit_intercept": True}
         yield {"budget": 20, "maintenance": Removal("random"), "learning_rate": "floor"}
+
+
+class BSGDRegressor(_Descent, BudgetedRegressor):
+    """A kernel support vector regression that learns row by row within a budget of support vectors.
+
+    Stochastic gradient descent on the epsilon-insensitive loss, otherwise as `BSGDClassifier`. Targets should be about 0 and
+    about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
+
+    Parameters
+    ----------
+    budget, kernel, gamma, l2, maintenance, learning_rate, eta0, fit_intercept, degree, coef0, max_features, overflow, seed
+        As in `BSGDClassifier`.
+        But for the learning rate: Pegasos' first steps of 1 / l2 would lead to predictions of that size.
+    epsilon
+        Error that costs nothing.
+    averaging
+        Rows that the average of the iterates remembers; 0: no average. Predictions follow the average, or the last iterate where
+        that has a smaller absolute error over the last 1,000 rows.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range; the message names it.
+
+    References
+    ----------
+    Wang, Z., Crammer, K., Vucetic, S. (2012), algorithm 1, with the loss of Smola, A., Schoelkopf, B. (2004), A tutorial on
+    support vector regression. O(B d) a row.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm import BSGDRegressor
+
+    >>> model = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(BSGDRegressor(budget=100))
+    >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
+    MAE: 0.296166
+    """
+
+    def __init__(
+        self,
+        budget: int = 100,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        l2: float = 1e-4,
+        epsilon: float = 0.1,
+        maintenance: Maintenance | None = None,
+        learning_rate: str = "capped",
+        eta0: float = 0.1,
+        averaging: int = 2000,
+        fit_intercept: bool = True,
+        degree: int = 3,
+        coef0: float = 0.0,
+        max_features: int = 256,
+        overflow: str = "raise",
+        seed: int | None = None,
+    ) -> None:
+        self.maintenance = maintenance
+        self.averaging = averaging
+        self.seed = seed
+        self._check_descent(l2, learning_rate, eta0, fit_intercept)
+        super().__init__(
+            budget,
+            kernel,
+            gamma,
+            degree,
+            coef0,
+            max_features,
+            overflow,
+            strategy=strategy_for(kernel, maintenance),
+            averaging=averaging,
+            seed=seed,
+            epsilon=epsilon,
+        )
+        self._set_descent()
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"budget": 20}
+        yield {"budget": 20, "kernel": "linear", "fit_intercept": False, "learning_rate": "floor", "eta0": 0.1}

@@ -10,7 +10,7 @@ from river import base
 from river.utils import dataframe
 
 from streamsvm.learners import _online
-from streamsvm.learners._inputs import as_list, as_matrix, check_one_of, checked_weight, checked_weights
+from streamsvm.learners._inputs import as_list, as_matrix, check_number, check_one_of, checked_weight, checked_weights
 from streamsvm.learners.base import BudgetedEstimator
 from streamsvm.learners.labels import Labels
 
@@ -23,6 +23,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
     """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
 
     def __init__(self, *args: Any, max_classes: int = 2, **kwargs: Any) -> None:
+        check_number("max_classes", max_classes, 2, inclusive=True, high=2**20, integer=True)
         self._labels = Labels(max_classes)
         super().__init__(*args, outputs=max_classes if max_classes > 2 else 1, **kwargs)
 

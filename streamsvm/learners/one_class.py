@@ -1,0 +1,147 @@
+"""The one-class support vector machine, as an anomaly detector."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from river import base
+from river.utils import dataframe
+
+from streamsvm.budget import Maintenance, Removal
+from streamsvm.learners import _bsgd, _online
+from streamsvm.learners._inputs import as_matrix, check_number, strategy_for
+from streamsvm.learners.base import BudgetedEstimator
+
+__all__ = ["OneClassBSGD"]
+
+
+class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
+    """A one-class support vector machine that learns row by row within a budget of support vectors.
+
+    It learns where most rows are: a threshold on the kernel expansion below which a share of about ``nu`` of the rows falls.
+
+    Parameters
+    ----------
+    budget
+        Support vectors that are kept, B.
+    kernel
+        ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
+    gamma
+        Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows,
+        updated with each of those rows and fixed from then on.
+    nu
+        The share of rows that are to lie outside; above 0, at most 1.
+    maintenance
+        What keeps the model within its budget: `Merge`, `Removal` or `Projection`. None: ``Merge("lookup-wd")`` for the Gaussian
+        kernel, ``Projection()`` for the others, which cannot merge.
+    averaging
+        Rows that the average of the iterates remembers, which scores are of; 0: they are of the last iterate.
+    degree, coef0
+        Of the polynomial kernel.
+    max_features
+        Feature names that there is room for.
+    overflow
+        What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
+    seed
+        Of the random choices (of ``Removal("random")``; nothing else here is random).
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range; the message names it.
+
+    References
+    ----------
+    Schoelkopf, B., Platt, J., Shawe-Taylor, J., Smola, A., Williamson, R. (2001). Estimating the support of a high-dimensional
+    distribution: nu/2 |f|^2 - nu rho + mean of max(0, rho - f(x)), which is theirs times nu, by the steps of `BSGDClassifier`
+    with l2 = nu. O(B d) a row.
+
+    Examples
+    --------
+    >>> import random
+    >>> from streamsvm import OneClassBSGD
+
+    >>> rng = random.Random(0)
+    >>> model = OneClassBSGD(budget=50, nu=0.1)
+    >>> for _ in range(2000):
+    ...     model.learn_one({"a": rng.gauss(0.0, 1.0), "b": rng.gauss(0.0, 1.0)})
+    >>> model.score_one({"a": 0.0, "b": 0.0}) < 0.0 < model.score_one({"a": 4.0, "b": -4.0})
+    True
+    """
+
+    _rule: ClassVar[ModuleType] = _bsgd
+
+    def __init__(
+        self,
+        budget: int = 100,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        nu: float = 0.1,
+        maintenance: Maintenance | None = None,
+        averaging: int = 2000,
+        degree: int = 3,
+        coef0: float = 0.0,
+        max_features: int = 256,
+        overflow: str = "raise",
+        seed: int | None = None,
+    ) -> None:
+        self.nu = nu
+        self.maintenance = maintenance
+        self.averaging = averaging
+        self.seed = seed
+        check_number("nu", nu, 1e-9, inclusive=True, high=1.0)
+        super().__init__(
+            budget,
+            kernel,
+            gamma,
+            degree,
+            coef0,
+            max_features,
+            overflow,
+            strategy=strategy_for(kernel, maintenance),
+            averaging=averaging,
+            seed=seed,
+        )
+        self._common["loss"] = _online.ONE_CLASS
+        # Uncapped, the first step of the threshold would be 1 / nu, and many rows would be needed to come back.
+        self._own["schedule"], self._own["eta0"] = _bsgd.CAPPED, 1.0
+        self._own["l2"], self._own["intercept"] = nu, True
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"budget": 20}
+        yield {"budget": 20, "nu": 0.5, "maintenance": Removal("random")}
+
+    def learn_one(self, x: Mapping[Hashable, Any]) -> None:
+        """Learn one row.
+
+        Parameters
+        ----------
+        x
+            Feature name to number. A name that is missing counts as 0.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number, or there are more than ``max_features`` with ``overflow="raise"``. The model is as
+            it was then.
+        """
+        self._learn_row(x, 0.0, 1.0)
+
+    def score_one(self, x: Mapping[Hashable, Any]) -> float:
+        """How anomalous a row is: the threshold minus the kernel expansion, above 0 outside; 0 before any learning."""
+        return -self._decide_row(x, _online.CHOSEN)
+
+    def learn_many(self, X: Any) -> None:
+        """Learn the rows of a frame or a 2-D numpy array, one after the other: exactly what `learn_one` does with each."""
+        matrix, names, _ = as_matrix(X)
+        self._learn_rows(matrix, names, np.zeros(len(matrix)), np.ones(len(matrix)))
+
+    def score_many(self, X: Any) -> Any:
+        """`score_one` for each row: float64 [n], a series where X is a frame."""
+        decisions, like = self._decide_rows(X, _online.CHOSEN)
+        scores = -decisions[:, 0]
+        return scores if like is None else dataframe.to_native_series(scores, name=None, like=like)

@@ -1,0 +1,145 @@
+"""Regressors and the one-class detector against their twins, and what their users hand in."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numba import config
+from river import datasets, evaluate, linear_model, metrics, preprocessing
+from sklearn.svm import OneClassSVM
+
+import naive
+from streamsvm import BSCARegressor, BSGDRegressor, OneClassBSGD
+
+ROWS = 150 if config.DISABLE_JIT else 1000
+
+
+def waves(rows=ROWS):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, size=(rows, 2))
+    return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=rows)
+
+
+def snapshot(model):
+    return pickle.dumps((model._store.snapshot(), model.feature_names))
+
+
+@pytest.mark.parametrize(
+    ("model", "twin"),
+    [
+        (
+            BSGDRegressor(budget=15, gamma=0.8, l2=1e-3, epsilon=0.2, averaging=50, fit_intercept=True),
+            naive.NaiveBSGDRegression(
+                15, 0.8, 1e-3, learning_rate="capped", eta0=0.1, averaging=50, fit_intercept=True, epsilon=0.2
+            ),
+        ),
+        (
+            BSGDRegressor(budget=15, gamma=0.8, l2=1e-2, epsilon=0.0, learning_rate="constant", eta0=0.5),
+            naive.NaiveBSGDRegression(15, 0.8, 1e-2, learning_rate="constant", eta0=0.5, fit_intercept=True, epsilon=0.0),
+        ),
+        (
+            BSCARegressor(budget=15, gamma=0.8, C=0.5, epsilon=0.1, relaxation=0.7, averaging=100),
+            naive.NaiveBSCARegression(15, 0.8, 0.5, relaxation=0.7, averaging=100, epsilon=0.1),
+        ),
+        (OneClassBSGD(budget=15, gamma=0.8, nu=0.2, averaging=100), naive.NaiveOneClass(15, 0.8, 0.2, 100)),
+    ],
+    ids=["bsgd", "bsgd constant", "bsca", "one class"],
+)
+def test_decisions_are_those_of_the_twin(model, twin):
+    X, y = waves(120)
+    close = 0
+    for number, (row, target) in enumerate(zip(X, y, strict=True)):
+        x = {"a": row[0], "b": row[1]}
+        row = [np.float32(row[0]), np.float32(row[1])]
+        expected = twin.decisions(row)
+        got = [model._decide_row(x, what) for what in (0, 1)]
+        if number < 50:  # to rounding; later one close decision between two merges may set the two apart
+            np.testing.assert_allclose(got, expected, atol=1e-4 * (sum(map(abs, twin.last)) + 1.0))
+        close += abs(got[0] - expected[0]) < 0.3
+        weight = 1.0 if number % 7 or isinstance(model, OneClassBSGD) else 0.5
+        if isinstance(model, OneClassBSGD):
+            model.learn_one(x)
+        else:
+            model.learn_one(x, target, weight)
+        twin.learn(row, target, weight)
+    assert close >= 110
+    assert model.n_merges > 5
+
+
+@pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor])
+def test_many_is_one_after_the_other(kind):
+    X, y = waves(300)
+    weights = np.random.default_rng(1).random(300)
+    weights[::10] = 0.0
+    one, many, frame = (kind(budget=20, seed=0) for _ in range(3))
+    for row, target, weight in zip(X, y, weights, strict=True):
+        one.learn_one({0: row[0], 1: row[1]}, target, weight)
+    many.learn_many(X, y, weights)
+    frame.learn_many(pd.DataFrame({0: X[:, 0], 1: X[:, 1]}), pd.Series(y), weights)
+    assert snapshot(one) == snapshot(many) == snapshot(frame)
+    expected = [one.predict_one({0: a, 1: b}) for a, b in X[:20]]
+    np.testing.assert_array_equal(many.predict_many(X[:20]), expected)
+    np.testing.assert_array_equal(many.predict_many(pd.DataFrame({0: X[:20, 0], 1: X[:20, 1]})), expected)
+    assert snapshot(pickle.loads(pickle.dumps(many))) == snapshot(many)
+
+
+@pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor])
+@pytest.mark.parametrize("target", [float("nan"), float("inf"), -1e300, 10**400, "1.0", None, [1.0]])
+def test_targets_that_are_no_finite_numbers(kind, target):
+    model = kind(budget=5)
+    model.learn_one({"a": 1.0}, 1.0)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="target .* is not a finite number"):
+        model.learn_one({"a": 2.0, "b": 1.0}, target)
+    with pytest.raises(ValueError, match="row 1: target .* is not a finite number"):
+        model.learn_many(pd.DataFrame({"a": [1.0, 2.0]}), [0.0, target])
+    assert snapshot(model) == before
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
+@pytest.mark.parametrize(("kind", "options"), [(BSGDRegressor, {}), (BSCARegressor, {"relaxation": 1.0})], ids=["bsgd", "bsca"])
+def test_curves_are_learned_that_lines_cannot_follow(kind, options):
+    X, y = waves(4000)
+    model = kind(budget=100, gamma=1.0)
+    model.learn_many(X[:3000], y[:3000])
+    assert np.abs(model.predict_many(X[3000:]) - y[3000:]).mean() < 0.25
+    scores = []
+    for regressor in (kind(budget=100, **options), linear_model.LinearRegression()):
+        pipeline = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(regressor)
+        scores.append(evaluate.progressive_val_score(datasets.TrumpApproval(), pipeline, metrics.MAE()).get())
+    assert scores[0] < scores[1]
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too slow without compilation")
+@pytest.mark.parametrize("nu", [0.05, 0.2, 0.5])
+def test_a_share_of_nu_lies_outside_and_the_order_is_that_of_the_exact_model(nu):
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(3000, 2)), rng.normal(size=(3000, 2)) * 0.5 + 4.0])[rng.permutation(6000)]
+    model = OneClassBSGD(budget=100, gamma=0.5, nu=nu)
+    model.learn_many(X)
+    fresh = np.vstack([rng.normal(size=(500, 2)), rng.normal(size=(500, 2)) * 0.5 + 4.0])
+    scores = model.score_many(fresh)
+    assert abs((scores > 0.0).mean() - nu) < 0.05
+    np.testing.assert_array_equal(scores[:5], [model.score_one({0: a, 1: b}) for a, b in fresh[:5]])
+    exact = OneClassSVM(gamma=0.5, nu=nu).fit(X)
+    grid = rng.uniform(-4.0, 7.0, size=(1000, 2))
+    agree = (model.score_many(grid) < 0.0) == (exact.decision_function(grid) > 0.0)
+    assert agree.mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "values"),
+    [
+        (BSGDRegressor, "epsilon", [-0.1, np.nan]),
+        (BSGDRegressor, "learning_rate", ["optimal"]),
+        (BSCARegressor, "epsilon", [-0.1, "x"]),
+        (BSCARegressor, "C", [0.0]),
+        (BSCARegressor, "relaxation", [0.0, 3.0]),
+        (OneClassBSGD, "nu", [0.0, 1.1, np.nan]),
+    ],
+)
+def test_parameters_out_of_range_name_themselves(kind, parameter, values):
+    for value in values:
+        with pytest.raises(ValueError, match=parameter):
+            kind(**{parameter: value})
