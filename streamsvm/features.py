@@ -38,6 +38,7 @@ class FeatureSpace:
     >>> space = FeatureSpace(max_features=2, overflow="ignore")
     >>> row = np.zeros(2, np.float32)
     >>> space.fill(row, {"a": 1.5, "b": 2, "c": 3.0}, learn=True)
+    True
     >>> row, space.names
     (array([1.5, 2. ], dtype=float32), ['a', 'b'])
     """
@@ -57,8 +58,8 @@ class FeatureSpace:
         """The feature name of each column."""
         return list(self._columns)
 
-    def fill(self, row: np.ndarray, x: Mapping[Hashable, Any], learn: bool) -> None:
-        """Write the features ``x`` into ``row``, float32 [max_features or more].
+    def fill(self, row: np.ndarray, x: Mapping[Hashable, Any], learn: bool) -> bool:
+        """Write the features ``x`` into ``row``, float32 [max_features or more]. Whether some of them got a column with it.
 
         O(features of x), or O(columns in use) where the names of ``x`` are not just those known. Values that are not numbers
         raise; whether numbers are finite is left to the reader of the row (`complain_not_finite` names the culprit).
@@ -79,10 +80,11 @@ class FeatureSpace:
             except (struct.error, TypeError, OverflowError):
                 self._complain(x)
             else:
-                return
+                return False
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
-        if learn and not x.keys() <= self._columns.keys():
+        new = learn and not x.keys() <= self._columns.keys()
+        if new:
             self._admit(x)
         columns = self._columns
         row[: self.max_features] = 0.0
@@ -102,6 +104,7 @@ class FeatureSpace:
                     row[column] += _ONE_CELL[0]
         except (struct.error, TypeError, OverflowError):
             self._complain(x)
+        return new
 
     def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
         """The column of each name, int64 [names]; -1 for a name without one. As `fill`, for all rows of a frame at once."""

@@ -54,7 +54,7 @@ _ROUNDING = 1.0 + 1e-3
 
 
 class Views(NamedTuple):
-    """The arrays inside a block. Those from ``gram`` on are scratch: no snapshot holds them."""
+    """The arrays inside a block. Those from ``rows`` on are scratch: no snapshot holds them."""
 
     header: np.ndarray
     """`HEADER` [1]."""
@@ -71,7 +71,7 @@ class Views(NamedTuple):
     means: np.ndarray
     """float64 [columns]: mean of each feature over the rows that gamma="scale" looks at."""
     gram: np.ndarray
-    """float64 [stride, stride], or [0, 0]."""
+    """float64 [stride, stride], or [0, 0]: what is made of the kernel values between support vectors."""
     rows: np.ndarray
     """float32 [3, columns]: the row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
     kernel_rows: np.ndarray
@@ -202,8 +202,8 @@ class SupportVectorStore:
         stride, columns = _odd_lines(int(budget) + 1), _round_up(self.max_features)
         side = stride if gram else 0
         lines = (8 * int(outputs) + _LINE - 1) // _LINE * _LINE
-        self._snapshot_bytes = STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns
-        size = self._snapshot_bytes + 8 * side * side + 28 * columns + 20 * stride + lines + _LINE
+        self._snapshot_bytes = STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side
+        size = self._snapshot_bytes + 28 * columns + 20 * stride + lines + _LINE
         try:
             memory = np.zeros(size + _LINE, np.uint8)
         except (MemoryError, ValueError) as error:
@@ -311,7 +311,7 @@ class SupportVectorStore:
             raise ValueError("the snapshot has two support vectors of one age")
         held = inside.vectors[:used, :n]
         norms = np.square(held, dtype=np.float64).sum(axis=0)
-        numbers = (inside.coefficients[:, :n], inside.biases, inside.means, header["gamma"], header["coef0"])
+        numbers = (inside.coefficients[:, :n], inside.biases, inside.means, inside.gram, header["gamma"], header["coef0"])
         if not (
             all((np.abs(part) < _LARGEST).all() for part in numbers)
             and (norms <= header["largest_norm"] * _ROUNDING).all()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from streamsvm.budget.maintenance import PROJECTION, REMOVAL_RANDOM, REMOVAL_SMALLEST
+from streamsvm.budget.maintenance import PROJECTION, REFUSAL, REMOVAL_RANDOM, REMOVAL_SMALLEST
 from streamsvm.budget.merging import GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD
 
-__all__ = ["Maintenance", "Merge", "Projection", "Removal"]
+__all__ = ["Maintenance", "Merge", "Projection", "Refusal", "Removal"]
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,24 @@ class Projection:
         return PROJECTION
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Refuse, with a RuntimeError, the support vector that would be one too many: for references that know no budget.
+
+    Examples
+    --------
+    >>> Refusal()
+    Refusal()
+    """
+
+    @property
+    def code(self) -> int:
+        """What compiled code calls this strategy."""
+        return REFUSAL
+
+
 #: What keeps a store within its budget.
-Maintenance = Merge | Removal | Projection
+Maintenance = Merge | Removal | Projection | Refusal
 
 
 def _one_of(name: str, value: str, choices: dict[str, int]) -> None:

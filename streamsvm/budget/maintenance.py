@@ -15,6 +15,7 @@ from streamsvm.store import views
 __all__ = [
     "MERGE_LAST",
     "PROJECTION",
+    "REFUSAL",
     "REMOVAL_RANDOM",
     "REMOVAL_SMALLEST",
     "append",
@@ -22,11 +23,12 @@ __all__ = [
     "kernel_row_of",
     "maintain",
     "next_random",
+    "remove",
     "scan_row",
 ]
 
 # 0 .. 3 are the searches of `budget.merging`.
-MERGE_LAST, REMOVAL_SMALLEST, REMOVAL_RANDOM, PROJECTION = 3, 4, 5, 6
+MERGE_LAST, REMOVAL_SMALLEST, REMOVAL_RANDOM, PROJECTION, REFUSAL = 3, 4, 5, 6, 7
 
 # The Gram matrix of support vectors that nearly coincide is singular to rounding; its diagonal is raised by this share.
 _RIDGE = 1e-6
@@ -81,8 +83,8 @@ def _stamp(block: np.ndarray, slot: int, norm: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _remove(block: np.ndarray, slot: int) -> None:
-    # The last support vector takes the free slot. Unused slots hold zeros, so that equal models are equal bytes.
+def remove(block: np.ndarray, slot: int) -> None:
+    """Take a support vector out. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes."""
     v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
@@ -191,7 +193,7 @@ def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
     partner, position = _partner(block, search, tables, first)
     if partner < 0:
         _project_onto_nearest(block, first)
-        _remove(block, first)
+        remove(block, first)
         return 0
     q = h["gamma"] * v.kernel_rows[3, partner]
     k_first, k_partner = math.exp(-(position**2) * q), math.exp(-((1.0 - position) ** 2) * q)
@@ -203,7 +205,7 @@ def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
     for k in range(h["live"]):
         v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
     _stamp(block, partner, norm)
-    _remove(block, first)
+    remove(block, first)
     return 1
 
 
@@ -260,7 +262,7 @@ def _project(block: np.ndarray, slot: int) -> None:
     for k in range(h["live"]):
         for i in range(last):
             v.coefficients[k, i] += gram[i, last] * v.coefficients[k, last]
-    _remove(block, last)
+    remove(block, last)
 
 
 @njit(cache=True, error_model="numpy")
@@ -286,9 +288,9 @@ def maintain(block: np.ndarray, strategy: int, tables: np.ndarray, random: np.ui
     if strategy <= MERGE_LAST:
         return _merge(block, strategy, tables)
     if strategy == REMOVAL_RANDOM:
-        _remove(block, np.int64(random % np.uint64(v.header[0]["n_support"])))
+        remove(block, np.int64(random % np.uint64(v.header[0]["n_support"])))
     elif strategy == REMOVAL_SMALLEST:
-        _remove(block, _smallest(block))
+        remove(block, _smallest(block))
     else:
         _project(block, _smallest(block))
     return 0

@@ -8,8 +8,11 @@ from numba import njit
 from streamsvm.budget.maintenance import kernel_row_of
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._online import (
+    FULL,
     HINGE,
+    LEARNED,
     OWN_BEGIN,
+    REFUSED,
     add_support_vector,
     begin,
     common,
@@ -33,11 +36,11 @@ _LARGEST_SHARE = 8.0
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> bool:
+def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> int:
     """A step along the coordinate of the row at hand (Qaadan et al. 2019, algorithm 2, with the y_i that it leaves out)."""
     n_active, norm = begin(block)
     if n_active < 0:
-        return False
+        return REFUSED
     v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
     margins(block, n_active, norm)
@@ -49,12 +52,13 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
         curvature, limit = 2.0 * curvature, 0.5 * limit
     if abs(missing) > s["tol"] and curvature > 0.0:
         step = min(max(s["relaxation"] * missing / curvature, -limit), limit)
-        add_support_vector(block, tables, norm, rising, falling, step)
+        if add_support_vector(block, tables, norm, rising, falling, step) == FULL:
+            return FULL
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
                 _reprocess(block)
     end(block)
-    return True
+    return LEARNED
 
 
 @njit(cache=True, error_model="numpy")
@@ -92,8 +96,10 @@ def _reprocess(block: np.ndarray) -> None:
 @njit(cache=True, error_model="numpy")
 def learn_many(
     block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> None:
+) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        if learn_one(block, tables, targets[i], weights[i]) == FULL:
+            return i
+    return X.shape[0]

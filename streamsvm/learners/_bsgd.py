@@ -6,8 +6,11 @@ import numpy as np
 from numba import njit
 
 from streamsvm.learners._online import (
+    FULL,
+    LEARNED,
     ONE_CLASS,
     OWN_BEGIN,
+    REFUSED,
     add_support_vector,
     begin,
     common,
@@ -27,11 +30,11 @@ STATE = np.dtype([("schedule", "i8"), ("intercept", "i8"), ("l2", "f8"), ("eta0"
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> bool:
+def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> int:
     """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
     n_active, norm = begin(block)
     if n_active < 0:
-        return False
+        return REFUSED
     v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
     live = v.header[0]["live"]
     margins(block, n_active, norm)
@@ -56,20 +59,23 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
         step = eta * weight if missing > 0.0 else -eta * weight
         if falling >= 0:  # two outputs move, so that for two classes each moves by half
             step *= 0.5
-        add_support_vector(block, tables, norm, rising, falling, step)
+        if add_support_vector(block, tables, norm, rising, falling, step) == FULL:
+            return FULL
         if s["intercept"]:
             v.biases[2 * rising] += step
             if falling >= 0:
                 v.biases[2 * falling] -= step
     end(block)
-    return True
+    return LEARNED
 
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
     block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> None:
+) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        if learn_one(block, tables, targets[i], weights[i]) == FULL:
+            return i
+    return X.shape[0]

@@ -1,8 +1,9 @@
 """Online learning, compiled: what the rules share, the parts of a step and the decisions.
 
 A rule is a module with three things: ``STATE``, the dtype of its own numbers; ``learn_one(block, tables, target, weight)``, a
-step with the row at hand, which returns whether that was learned (if not, nothing has changed); and
-``learn_many(block, tables, X, columns, targets, weights)``, the loop over it.
+step with the row at hand, which returns `LEARNED`, `REFUSED` (the row is not finite or too large; nothing has changed) or `FULL`
+(there is no room for a support vector; what has changed is for the caller to undo); and ``learn_many(block, tables, X, columns,
+targets, weights)``, the loop over it, which stops where the store is full and returns how many rows it has learned.
 
 A model has one output (two classes, a number, a score) or one for each of three and more classes. Each output has two rows of
 coefficients in the store, u and v: of the last iterate, scale * u, and of an average of the iterates, average_v * v +
@@ -16,7 +17,7 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import append, fill_kernel_row, maintain, next_random, scan_row
+from streamsvm.budget.maintenance import REFUSAL, append, fill_kernel_row, maintain, next_random, scan_row
 from streamsvm.kernels import FAST, LARGEST_NORM
 from streamsvm.store import STATE_BEGIN, record, views
 
@@ -25,12 +26,15 @@ __all__ = [
     "CHOSEN",
     "COMMON",
     "EPSILON_INSENSITIVE",
+    "FULL",
     "GAMMA_ROWS",
     "HINGE",
     "LAST",
+    "LEARNED",
     "ONE_CLASS",
     "OWN_BEGIN",
     "PROBABILITY",
+    "REFUSED",
     "add_support_vector",
     "begin",
     "common",
@@ -48,6 +52,8 @@ __all__ = [
     "watch",
 ]
 
+#: What becomes of a row.
+LEARNED, REFUSED, FULL = 0, 1, 2
 #: What `decide` gives.
 LAST, AVERAGE, CHOSEN, PROBABILITY = 0, 1, 2, 3
 #: What a model loses by a row. HINGE: by a label; EPSILON_INSENSITIVE: by a number; ONE_CLASS: by a row below the threshold.
@@ -250,15 +256,18 @@ def _fit_slope(c: np.ndarray, layer: int, rate: float, gradient: float, curvatur
 
 
 @njit(cache=True, error_model="numpy")
-def add_support_vector(block: np.ndarray, tables: np.ndarray, norm: float, rising: int, falling: int, coefficient: float) -> None:
+def add_support_vector(block: np.ndarray, tables: np.ndarray, norm: float, rising: int, falling: int, coefficient: float) -> int:
     """Make the row at hand a support vector, with this coefficient for the output that rises and its negative for the one that
-    falls (-1: none), and bring the store back to its budget. O(B d).
+    falls (-1: none), and bring the store back to its budget. `LEARNED`, or `FULL` where that is refused. O(B d).
     """
     v, c = views(block), common(block)
     h = v.header[0]
+    if h["n_support"] == h["budget"] and c["maintenance"] == REFUSAL:
+        return FULL
     raise_coefficient(block, append(block, v.rows[0], norm), rising, falling, coefficient)
     if h["n_support"] > h["budget"]:
         c["n_merges"] += maintain(block, c["maintenance"], tables, draw(block))
+    return LEARNED
 
 
 @njit(cache=True, error_model="numpy")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from river import base
 
-from streamsvm.budget import Maintenance, Projection
+from streamsvm.budget import Maintenance, Projection, Refusal
 from streamsvm.budget.table import merge_tables
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.kernels import KERNELS
@@ -38,6 +38,8 @@ class BudgetedEstimator(base.Estimator):
         What keeps the model within its budget.
     outputs
         Decision values that a row has, at most; a model begins with one.
+    gram
+        Whether the rule needs room for a Gram matrix.
 
     The others are those of the learners.
     """
@@ -59,6 +61,7 @@ class BudgetedEstimator(base.Estimator):
         averaging: int = 0,
         seed: int | None = None,
         outputs: int = 1,
+        gram: bool = False,
     ) -> None:
         self.budget = budget
         self.kernel = kernel
@@ -76,8 +79,9 @@ class BudgetedEstimator(base.Estimator):
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
         check_number("coef0", coef0, -1e6, high=1e6)
         check_one_of("overflow", overflow, OVERFLOW)
-        self._store = SupportVectorStore(budget, max_features, outputs=2 * outputs, gram=isinstance(strategy, Projection))
-        self._outputs = 1
+        self._store = SupportVectorStore(budget, max_features, outputs=2 * outputs, gram=gram or isinstance(strategy, Projection))
+        self._n_features, self._outputs = 0, 1
+        self._capped = isinstance(strategy, Refusal)
         self._store.live = 2  # rows of coefficients: of the last iterate and of the average
         self._features = FeatureSpace(max_features, overflow)
         # What is read for every row is looked up once.
@@ -105,18 +109,34 @@ class BudgetedEstimator(base.Estimator):
 
     def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
         features, before = self._features, self._outputs
-        n_features = len(features)
         try:
-            features.fill(self._row, x, True)
-            if len(features) != n_features:
+            new = features.fill(self._row, x, True)
+            if new:
                 self._store.used = len(features)
             if outputs != before:
                 self._resize(outputs)
-            if not self._rule.learn_one(self._block, self._tables, target, weight):
+            kept = self._store.snapshot() if self._capped and self._may_fill(1) else None
+            status = self._rule.learn_one(self._block, self._tables, target, weight)
+            if status == _online.REFUSED:
                 features.complain_not_finite(x)
+            if kept is not None and status == _online.FULL:
+                self._refuse(kept)
         except Exception:
-            self._forget(n_features, before)
+            self._forget(self._n_features, before)
             raise
+        if new:
+            self._n_features = len(features)
+
+    def _may_fill(self, rows: int) -> bool:
+        # Whether a model without budget maintenance might be full after so many rows: only then is a copy of it needed.
+        return self._capped and self.n_support + rows > self.budget
+
+    def _refuse(self, kept: bytes) -> None:
+        self._store.restore(kept)
+        raise RuntimeError(
+            f"{type(self).__name__} knows no budget maintenance and has {self.budget} support vectors, the most that it was made "
+            "for. Give it a larger budget, or take a learner that keeps one"
+        )
 
     def _forget(self, n_features: int, outputs: int) -> None:
         # What a row that was refused had brought.
@@ -148,19 +168,24 @@ class BudgetedEstimator(base.Estimator):
         outputs: np.ndarray | None = None,
     ) -> None:
         # Rows of weight 0 were left out by the caller, so that their labels are not looked at either.
-        features, n_features, n_outputs = self._features, len(self._features), self._outputs
+        features, n_features, n_outputs = self._features, self._n_features, self._outputs
         try:
             columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
             self._store.used = len(features)
             apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
             self._complain_of(_online.first_refused(self._block, matrix, columns, bool(apart)), matrix, names)
+            kept = self._store.snapshot() if self._may_fill(len(matrix)) else None
             for rows, n in [(slice(None), n_outputs)] if outputs is None else _runs(outputs):
                 if n != self._outputs:
                     self._resize(n)
-                self._rule.learn_many(self._block, self._tables, matrix[rows], columns, targets[rows], weights[rows])
+                learn_many = self._rule.learn_many
+                learned = learn_many(self._block, self._tables, matrix[rows], columns, targets[rows], weights[rows])
+                if kept is not None and learned < len(matrix[rows]):
+                    self._refuse(kept)
         except Exception:
             self._forget(n_features, n_outputs)
             raise
+        self._n_features = len(features)
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
         """What `_online.decide_many` gives, and the frame that answers are made like (None for an array)."""
@@ -274,7 +299,7 @@ class BudgetedEstimator(base.Estimator):
         common, own, kernel = self._common[0].copy(), self._own[0].copy(), self._kernel()
         self._features.restore(state["features"])
         self._store.restore(state["store"])
-        self._outputs = self._store.live // 2
+        self._n_features, self._outputs = len(self._features), self._store.live // 2
         if len(self._features) != self._store.used:
             raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
         if self._kernel() != kernel:
@@ -291,7 +316,10 @@ class BudgetedEstimator(base.Estimator):
 
 
 #: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
-_MADE_ANEW = ("_store", "_features", "_labels", "_block", "_row", "_outputs", "_scores", "_tables", "_common", "_own")
+_MADE_ANEW = (
+    *("_store", "_features", "_labels", "_block", "_row", "_scores", "_tables", "_common", "_own"),
+    *("_n_features", "_outputs", "_capped"),
+)
 
 _COMMON_RANGES = {
     "t": (0, 2**62),

@@ -53,10 +53,10 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         if w == 0.0:
             return
         labels = self._labels
-        n_labels = labels.n_seen
+        n_labels = len(labels.targets)
         try:
             target = labels.target(y)
-            self._learn_row(x, target, w, len(labels.many) or 1)
+            self._learn_row(x, target, w, labels.outputs)
         except Exception:
             labels.forget(n_labels)
             raise
@@ -147,7 +147,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
             targets, outputs = np.empty(len(y)), np.empty(len(y), np.int64)
             for i, label in enumerate(y):
                 targets[i] = labels.target(label)
-                outputs[i] = len(labels.many) or 1
+                outputs[i] = labels.outputs
             self._learn_rows(matrix, names, targets, weights, outputs)
         except Exception:
             labels.forget(n_labels)
@@ -200,5 +200,5 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._labels.restore(state["labels"])
-        if (len(self._labels.many) or 1) != self._outputs or self._store.live % 2:
+        if self._labels.outputs != self._outputs or self._store.live % 2:
             raise ValueError(f"the model has {len(self.labels)} labels for {self._outputs} outputs")

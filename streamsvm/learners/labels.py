@@ -34,21 +34,23 @@ class Labels:
 
     def __init__(self, max_classes: int) -> None:
         self.max_classes = max_classes
-        self._targets: dict[Hashable, float] = {}
+        #: The target of each label seen.
+        self.targets: dict[Hashable, float] = {}
         self._negative: Any = False
         self._positive: Any = True
-        #: All labels, from the third one on.
+        #: All labels, from the third one on; and the outputs that they need, one for two labels.
         self.many: list[Any] = []
+        self.outputs = 1
 
     @property
     def seen(self) -> list[Any]:
         """Labels seen, in the order in which they came."""
-        return list(self._targets)
+        return list(self.targets)
 
     @property
     def n_seen(self) -> int:
         """How many labels were seen."""
-        return len(self._targets)
+        return len(self.targets)
 
     @property
     def positive_comes_first(self) -> bool:
@@ -64,7 +66,7 @@ class Labels:
             The label is None, NaN or not hashable, or one too many.
         """
         try:
-            return self._targets[y]
+            return self.targets[y]
         except KeyError:
             return self._admit(y)
         except TypeError:
@@ -72,7 +74,7 @@ class Labels:
 
     def forget(self, known: int) -> None:
         """Forget all labels but the first ``known``: the row that brought the others was refused."""
-        if known < len(self._targets):
+        if known < len(self.targets):
             self.restore(self.seen[:known])
 
     def restore(self, labels: Iterable[Any]) -> None:
@@ -91,8 +93,8 @@ class Labels:
         """The label that a decision stands for: a decision value, or from the third label on a number. Before learning False."""
         if self.many:
             return self.many[int(decision)]
-        if len(self._targets) == 1 and not self._numeric:
-            return next(iter(self._targets))
+        if len(self.targets) == 1 and not self._numeric:
+            return next(iter(self.targets))
         return self._positive if decision > 0.0 else self._negative
 
     def array(self, decisions: np.ndarray) -> np.ndarray:
@@ -107,21 +109,21 @@ class Labels:
 
     def probabilities(self, positive: Any) -> dict[Any, Any]:
         """Label to probability while there are two, where that of the positive label is given, a number or an array."""
-        if len(self._targets) == 1 and not self._numeric:
-            return {next(iter(self._targets)): 0.0 * positive + 1.0}
+        if len(self.targets) == 1 and not self._numeric:
+            return {next(iter(self.targets)): 0.0 * positive + 1.0}
         return {self._negative: 1.0 - positive, self._positive: positive}
 
     @property
     def _numeric(self) -> bool:
         # Labels whose other side has a name before it was seen.
-        return all(y in (0, 1, -1) for y in self._targets)
+        return all(y in (0, 1, -1) for y in self.targets)
 
     def _admit(self, y: Any) -> float:
         if _is_missing(y):
             raise ValueError(f"label {y!r} is no label: leave rows without one out of learning")
         if isinstance(y, np.generic):
             y = y.item()
-        n = len(self._targets)
+        n = len(self.targets)
         if n >= self.max_classes:
             seen = ", ".join(map(repr, self.seen[:10]))
             raise ValueError(
@@ -130,14 +132,15 @@ class Labels:
                 "or wrap it in river.multiclass.OneVsRestClassifier"
             )
         if n >= 2:
-            self._targets[y] = float(n)
+            self.targets[y] = float(n)
             self.many = self.seen
-            self._targets.update({label: float(i) for i, label in enumerate(self.many)})
+            self.outputs = len(self.many)
+            self.targets.update({label: float(i) for i, label in enumerate(self.many)})
             return float(n)
         sign = 1.0 if y == 1 else -1.0
-        if sign in self._targets.values():
+        if sign in self.targets.values():
             sign = -sign
-        self._targets[y] = sign
+        self.targets[y] = sign
         if sign > 0.0:
             self._positive = y
         else:
