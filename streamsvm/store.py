@@ -16,7 +16,7 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from streamsvm.kernels import LARGEST_NORM, LINEAR, POLY, RBF
+from streamsvm.kernels import FOURIER, LARGEST_NORM, LINEAR, POLY, RBF
 
 __all__ = ["HEADER", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "record", "views"]
 
@@ -301,7 +301,7 @@ class SupportVectorStore:
         n, used, live = int(header["n_support"]), int(header["used"]), int(header["live"])
         if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 0 <= live <= int(header["outputs"])):
             raise ValueError(f"a snapshot with {n} support vectors, {used} features and {live} outputs does not fit the store")
-        if header["kernel"] not in (RBF, LINEAR, POLY) or not 0 <= header["degree"] <= _LARGEST_DEGREE:
+        if header["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= header["degree"] <= _LARGEST_DEGREE:
             raise ValueError("the snapshot names a kernel that there is not")
         inside = _views(block)
         stamps = inside.stamps[:n]

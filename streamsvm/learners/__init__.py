@@ -1,1 +1,59 @@
-"""The learners: one file per rule, and what they share in `base`."""
+"""The learners: one file per rule, and what they share in `base`, `classifier`, `regressor` and `baseline`."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamsvm.learners.bogd import BOGD
+    from streamsvm.learners.bpas import BPAS
+    from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
+    from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
+    from streamsvm.learners.fogd import FOGD
+    from streamsvm.learners.forgetron import Forgetron
+    from streamsvm.learners.nogd import NOGD
+    from streamsvm.learners.ogd import KernelOGD
+    from streamsvm.learners.one_class import OneClassBSGD
+    from streamsvm.learners.pegasos import KernelPegasos
+    from streamsvm.learners.perceptron import KernelPerceptron
+    from streamsvm.learners.projectron import Projectron, ProjectronPP
+    from streamsvm.learners.rbp import RBP
+    from streamsvm.learners.stoptron import Stoptron
+
+__all__ = [
+    "BOGD",
+    "BPAS",
+    "FOGD",
+    "NOGD",
+    "RBP",
+    "BSCAClassifier",
+    "BSCARegressor",
+    "BSGDClassifier",
+    "BSGDRegressor",
+    "Forgetron",
+    "KernelOGD",
+    "KernelPegasos",
+    "KernelPerceptron",
+    "OneClassBSGD",
+    "Projectron",
+    "ProjectronPP",
+    "Stoptron",
+]
+
+_MODULES = {
+    "BSCAClassifier": "bsca",
+    "BSCARegressor": "bsca",
+    "BSGDClassifier": "bsgd",
+    "BSGDRegressor": "bsgd",
+    "KernelOGD": "ogd",
+    "KernelPegasos": "pegasos",
+    "KernelPerceptron": "perceptron",
+    "OneClassBSGD": "one_class",
+    "ProjectronPP": "projectron",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when they are asked for: who needs one rule does not wait for the others.
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, name.lower())}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.maintenance import REFUSAL, append, fill_kernel_row, maintain, next_random, scan_row
-from streamsvm.kernels import FAST, LARGEST_NORM
+from streamsvm.kernels import FAST, FOURIER, LARGEST_NORM
 from streamsvm.store import STATE_BEGIN, record, views
 
 __all__ = [
@@ -162,6 +162,10 @@ def margins(block: np.ndarray, n_active: int, norm: float) -> None:
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1
+    if h["kernel"] == FOURIER:  # its two rows of coefficients are of the cosines and of the sines
+        a = _dots(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
+        v.scores[0] = v.scores[1] = a + _dots(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
+        return
     for k in range(0, h["live"], 2):
         a, b = _dots(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
         v.scores[k] = c["scale"] * a + v.biases[k]

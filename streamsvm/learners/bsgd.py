@@ -15,12 +15,12 @@ from streamsvm.learners.base import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.regressor import BudgetedRegressor
 
-__all__ = ["BSGDClassifier", "BSGDRegressor"]
+__all__ = ["BSGDClassifier", "BSGDRegressor", "Descent"]
 
 _SCHEDULES = {"pegasos": _bsgd.PEGASOS, "constant": _bsgd.CONSTANT, "floor": _bsgd.FLOOR, "capped": _bsgd.CAPPED}
 
 
-class _Descent(BudgetedEstimator):
+class Descent(BudgetedEstimator):
     """The parameters of the rule."""
 
     _rule: ClassVar[ModuleType] = _bsgd
@@ -44,7 +44,7 @@ class _Descent(BudgetedEstimator):
         own["l2"], own["eta0"] = self.l2, self.eta0
 
 
-class BSGDClassifier(_Descent, BudgetedClassifier):
+class BSGDClassifier(Descent, BudgetedClassifier):
     """A kernel support vector machine that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the primal of the SVM with hinge loss. A row inside the margin becomes a support vector; when
@@ -172,7 +172,7 @@ class BSGDClassifier(_Descent, BudgetedClassifier):
         yield {"budget": 20, "maintenance": Removal("random"), "learning_rate": "floor"}
 
 
-class BSGDRegressor(_Descent, BudgetedRegressor):
+class BSGDRegressor(Descent, BudgetedRegressor):
     """A kernel support vector regression that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the epsilon-insensitive loss, otherwise as `BSGDClassifier`. Targets should be about 0 and

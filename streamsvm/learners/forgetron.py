@@ -1,0 +1,137 @@
+"""The self-tuned Forgetron."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from streamsvm.budget.maintenance import append, kernel_row_of, remove
+from streamsvm.learners._online import (
+    FULL,
+    LEARNED,
+    OWN_BEGIN,
+    REFUSED,
+    begin,
+    common,
+    end,
+    fill,
+    margins,
+    raise_coefficient,
+    watch,
+)
+from streamsvm.learners.baseline import Baseline
+from streamsvm.store import record, views
+
+__all__ = ["Forgetron"]
+
+STATE = np.dtype([("mistakes", "i8"), ("damage", "f8")])
+
+_TOLERANCE = 15.0 / 32.0  # of the damage, a mistake
+
+
+@njit(cache=True, error_model="numpy")
+def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
+    """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
+    n_active, norm = begin(block)
+    if n_active < 0:
+        return REFUSED
+    v, s = views(block), record(block, OWN_BEGIN, STATE)
+    margins(block, n_active, norm)
+    f = v.scores[0]
+    watch(block, y)
+    if y * f <= 0.0:
+        s["mistakes"] += 1
+        raise_coefficient(block, append(block, v.rows[0], norm), 0, -1, y * weight)
+        if v.header[0]["n_support"] > v.header[0]["budget"]:
+            _forget_oldest(block)
+    end(block)
+    return LEARNED
+
+
+@njit(cache=True, error_model="numpy")
+def _forget_oldest(block: np.ndarray) -> None:
+    v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
+    n = v.header[0]["n_support"]
+    oldest = 0
+    for i in range(1, n):
+        if v.stamps[i] < v.stamps[oldest]:
+            oldest = i
+    kernel_row_of(block, oldest)
+    f = 0.0
+    for i in range(n):
+        f += np.float64(v.kernel_rows[2, i]) * v.coefficients[0, i]
+    coefficient = c["scale"] * v.coefficients[0, oldest]
+    sigma = abs(coefficient)
+    margin = c["scale"] * f if coefficient > 0.0 else -c["scale"] * f
+    # The largest phi in (0, 1] for which the damage, phi^2 (sigma^2 - 2 sigma margin) + 2 phi sigma, is within what is left.
+    square = sigma * (sigma - 2.0 * margin)
+    left = _TOLERANCE * s["mistakes"] - s["damage"]
+    phi = 1.0
+    if square + 2.0 * sigma > left:
+        if abs(square) < 1e-12 * sigma:
+            phi = left / (2.0 * sigma)
+        else:
+            phi = (np.sqrt(max(sigma * sigma + square * left, 0.0)) - sigma) / square
+        phi = min(max(phi, 1e-9), 1.0)
+    s["damage"] += phi * phi * square + 2.0 * phi * sigma
+    c["scale"] *= phi
+    remove(block, oldest)
+
+
+@njit(cache=True, error_model="numpy")
+def learn_many(
+    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
+    """Learn the rows of X float32 [n, features], one after the other."""
+    for i in range(X.shape[0]):
+        fill(block, X, columns, i)
+        if learn_one(block, tables, targets[i], weights[i]) == FULL:
+            return i
+    return X.shape[0]
+
+
+class Forgetron(Baseline):
+    """The self-tuned Forgetron: a kernel perceptron that shrinks all its coefficients, by as little as its mistake bound allows,
+    before it removes its oldest support vector.
+
+    Parameters
+    ----------
+    budget
+        Support vectors that are kept.
+    kernel, gamma, degree, coef0, max_features, overflow
+        As in `BSGDClassifier`.
+
+    References
+    ----------
+    Dekel, O., Shalev-Shwartz, S., Singer, Y. (2008). The Forgetron: a kernel-based perceptron on a budget. SIAM Journal on
+    Computing 37, figure 3. O(B d) a row.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import Forgetron
+
+    >>> model = preprocessing.StandardScaler() | Forgetron(budget=100)
+    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
+    Accuracy: 77.13%
+    """
+
+    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"mistakes": (0, 2**62), "damage": (-1e100, 1e100)}
+
+    _rule: ClassVar[ModuleType] = sys.modules[__name__]
+
+    def __init__(
+        self,
+        budget: int = 100,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        max_features: int = 256,
+        overflow: str = "raise",
+    ) -> None:
+        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow)

@@ -1,0 +1,153 @@
+"""Nystroem online gradient descent."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import ClassVar
+
+import numpy as np
+from numba import njit
+
+from streamsvm.budget.maintenance import append, kernel_row_of
+from streamsvm.kernels import self_kernel
+from streamsvm.learners._inputs import check_number
+from streamsvm.learners._online import (
+    FULL,
+    LEARNED,
+    OWN_BEGIN,
+    REFUSED,
+    begin,
+    end,
+    fill,
+    margins,
+    raise_coefficient,
+    watch,
+)
+from streamsvm.learners.baseline import Baseline
+from streamsvm.store import record, views
+
+__all__ = ["NOGD"]
+
+STATE = np.dtype([("rank", "i8"), ("ready", "i8"), ("eta0", "f8")])
+
+_LEAST_EIGENVALUE = 1e-6  # over the largest
+
+
+@njit(cache=True, error_model="numpy")
+def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
+    """A landmark while there is room; then a gradient step inside the span of the landmarks.
+
+    With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
+    a += eta y G k(x) for the coefficients a = M'w of the landmarks.
+    """
+    n_active, norm = begin(block)
+    if n_active < 0:
+        return REFUSED
+    v, s = views(block), record(block, OWN_BEGIN, STATE)
+    h = v.header[0]
+    margins(block, n_active, norm)
+    f = v.scores[0]
+    watch(block, y)
+    step = s["eta0"] * weight * y if y * f < 1.0 else 0.0
+    n = h["n_support"]
+    if n < h["budget"]:
+        raise_coefficient(block, append(block, v.rows[0], norm), 0, -1, step)
+    elif step != 0.0:
+        if s["ready"] == 0:
+            _invert(block)
+            s["ready"] = 1
+        for i in range(n):
+            total = 0.0
+            for j in range(n):
+                total += v.gram[i, j] * np.float64(v.kernel_rows[0, j])
+            raise_coefficient(block, i, 0, -1, step * total)
+    end(block)
+    return LEARNED
+
+
+@njit(cache=True, error_model="numpy")
+def _invert(block: np.ndarray) -> None:
+    v, s = views(block), record(block, OWN_BEGIN, STATE)
+    h = v.header[0]
+    n = h["n_support"]
+    K = np.empty((n, n))
+    for i in range(n):
+        kernel_row_of(block, i)
+        for j in range(n):
+            K[i, j] = v.kernel_rows[2, j]
+        K[i, i] = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+    values, vectors = np.linalg.eigh(0.5 * (K + K.T))
+    G = np.zeros((n, n))
+    for k in range(n - min(s["rank"], n), n):
+        if values[k] > _LEAST_EIGENVALUE * values[n - 1] and values[k] > 0.0:
+            for i in range(n):
+                for j in range(n):
+                    G[i, j] += vectors[i, k] * vectors[j, k] / values[k]
+    v.gram[:n, :n] = G
+
+
+@njit(cache=True, error_model="numpy")
+def learn_many(
+    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
+    """Learn the rows of X float32 [n, features], one after the other."""
+    for i in range(X.shape[0]):
+        fill(block, X, columns, i)
+        if learn_one(block, tables, targets[i], weights[i]) == FULL:
+            return i
+    return X.shape[0]
+
+
+class NOGD(Baseline):
+    """Online gradient descent on Nystroem features: the first rows are landmarks, and the model stays within their span.
+
+    Parameters
+    ----------
+    budget
+        Landmarks.
+    eta0
+        The step.
+    rank
+        Dimensions of the features, at most ``budget``. None: a fifth of it.
+    kernel, gamma, degree, coef0, max_features, overflow
+        As in `BSGDClassifier`. ``gamma="scale"`` should be found before the landmarks are full: give a budget of 500 or more, or
+        a number.
+
+    References
+    ----------
+    Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 3. A row inside
+    the margin costs O(B^2), and B^2 numbers of memory hold the inverse.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import NOGD
+
+    >>> model = preprocessing.StandardScaler() | NOGD(budget=100, gamma=1.0)
+    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
+    Accuracy: 88.92%
+    """
+
+    _rule: ClassVar[ModuleType] = sys.modules[__name__]
+    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"ready": (0, 1)}
+
+    def __init__(
+        self,
+        budget: int = 100,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        eta0: float = 0.1,
+        rank: int | None = None,
+        degree: int = 3,
+        coef0: float = 0.0,
+        max_features: int = 256,
+        overflow: str = "raise",
+    ) -> None:
+        self.eta0 = eta0
+        self.rank = rank
+        check_number("eta0", eta0, 0.0, high=1e15)
+        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, gram=True)
+        if rank is not None:
+            check_number("rank", rank, 1, inclusive=True, high=budget, integer=True)
+        self._own["eta0"], self._own["rank"] = eta0, max(budget // 5, 1) if rank is None else rank

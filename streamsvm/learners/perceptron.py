@@ -1,0 +1,107 @@
+"""The kernel perceptron, without a budget."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import njit
+
+from streamsvm.budget import Refusal
+from streamsvm.learners._online import (
+    FULL,
+    LEARNED,
+    OWN_BEGIN,
+    REFUSED,
+    add_support_vector,
+    begin,
+    end,
+    fill,
+    margins,
+    watch,
+)
+from streamsvm.learners.baseline import Baseline
+from streamsvm.store import record, views
+
+__all__ = ["KernelPerceptron"]
+
+STATE = np.dtype([("mistakes", "i8")])
+
+
+@njit(cache=True, error_model="numpy")
+def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
+    """Each mistake becomes a support vector, with its label as coefficient."""
+    n_active, norm = begin(block)
+    if n_active < 0:
+        return REFUSED
+    v, s = views(block), record(block, OWN_BEGIN, STATE)
+    margins(block, n_active, norm)
+    f = v.scores[0]
+    watch(block, y)
+    if y * f <= 0.0:
+        s["mistakes"] += 1
+        if add_support_vector(block, tables, norm, 0, -1, y * weight) == FULL:
+            return FULL
+    end(block)
+    return LEARNED
+
+
+@njit(cache=True, error_model="numpy")
+def learn_many(
+    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
+    """Learn the rows of X float32 [n, features], one after the other."""
+    for i in range(X.shape[0]):
+        fill(block, X, columns, i)
+        if learn_one(block, tables, targets[i], weights[i]) == FULL:
+            return i
+    return X.shape[0]
+
+
+class KernelPerceptron(Baseline):
+    """The kernel perceptron: each mistake becomes a support vector. It knows no budget: a reference.
+
+    Parameters
+    ----------
+    budget
+        The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
+    kernel, gamma, degree, coef0, max_features, overflow
+        As in `BSGDClassifier`.
+
+    References
+    ----------
+    Freund, Y., Schapire, R. (1999). Large margin classification using the perceptron algorithm. Machine Learning 37. O(n d) a row
+    with n support vectors.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import KernelPerceptron
+
+    >>> model = preprocessing.StandardScaler() | KernelPerceptron(budget=2000)
+    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
+    Accuracy: 84.62%
+    """
+
+    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"mistakes": (0, 2**62)}
+
+    _rule: ClassVar[ModuleType] = sys.modules[__name__]
+
+    def __init__(
+        self,
+        budget: int = 10_000,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        max_features: int = 256,
+        overflow: str = "raise",
+    ) -> None:
+        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal())
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"budget": 4000}

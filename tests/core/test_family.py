@@ -1,0 +1,169 @@
+"""The baselines against their twins, and what each promises."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numba import config
+from river import datasets
+
+import naive
+from streamsvm import kernels
+from streamsvm.learners import (
+    BOGD,
+    BPAS,
+    FOGD,
+    NOGD,
+    RBP,
+    Forgetron,
+    KernelOGD,
+    KernelPegasos,
+    KernelPerceptron,
+    Projectron,
+    ProjectronPP,
+    Stoptron,
+)
+
+ROWS = 200 if config.DISABLE_JIT else 600
+
+
+def bananas(rows=ROWS):
+    return [({"a": float(np.float32(x["1"])), "b": float(np.float32(x["2"]))}, y) for x, y in datasets.Bananas().take(rows)]
+
+
+RULES = {
+    "perceptron": (KernelPerceptron, {}, 1000),
+    "stoptron": (Stoptron, {}, 20),
+    "rbp": (RBP, {"seed": 5}, 20),
+    "forgetron": (Forgetron, {}, 20),
+    "projectron": (Projectron, {"eta": 0.4}, 20),
+    "projectron_pp": (ProjectronPP, {"eta": 0.4}, 20),
+    "bpas": (BPAS, {"C": 0.5}, 20),
+    "bogd": (BOGD, {"eta0": 0.3, "l2": 0.05, "seed": 5}, 20),
+    "ogd": (KernelOGD, {"eta0": 0.3, "l2": 0.05}, 1000),
+    "nogd": (NOGD, {"eta0": 0.3, "rank": 8}, 20),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_decisions_are_those_of_the_twin(rule):
+    kind, options, budget = RULES[rule]
+    model = kind(budget=budget, gamma=0.8, **options)
+    twin = naive.NaiveBaseline(rule, budget, 0.8, **options)
+    for x, y in bananas(ROWS // 2):
+        row = [x["a"], x["b"]]
+        expected = twin.decide(row)
+        assert model.decision_function_one(x) == pytest.approx(expected, abs=2e-3 * (1.0 + np.abs(twin.a).max(initial=0.0)))
+        model.learn_one(x, y)
+        twin.learn(row, 1.0 if y else -1.0)
+        assert model.n_support == len(twin.a)
+    if kind in (RBP, Forgetron, BPAS, BOGD, NOGD):
+        assert model.n_support == budget
+
+
+def test_fourier_features_are_those_of_the_kernel_and_steps_are_linear():
+    model = FOGD(budget=300, gamma=0.5, eta0=0.7, seed=1)
+    w = None
+    for x, y in bananas(100):
+        row = np.array([x["a"], x["b"]])
+        got = model.decision_function_one(x)
+        frequencies = model.support_vectors.astype(float)
+        if w is not None:
+            z = np.concatenate([np.cos(frequencies @ row), np.sin(frequencies @ row)]) / np.sqrt(300)
+            assert got == pytest.approx(w @ z, abs=1e-4)
+        model.learn_one(x, y)
+        frequencies = model.support_vectors.astype(float)
+        z = np.concatenate([np.cos(frequencies @ row), np.sin(frequencies @ row)]) / np.sqrt(300)
+        w = np.zeros(600) if w is None else w
+        if (1.0 if y else -1.0) * (w @ z) < 1.0:
+            w += 0.7 * (1.0 if y else -1.0) * z
+    rng = np.random.default_rng(0)
+    model = FOGD(budget=4000, gamma=0.5, seed=2)
+    model.learn_one(dict(enumerate(rng.normal(size=5))), True)
+    X = rng.normal(size=(50, 5))
+    angles = X @ model.support_vectors.astype(float).T
+    Z = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(4000)
+    exact = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    assert np.abs(Z @ Z.T - exact).max() < 0.08
+    assert len(set(model.support_vectors.ravel().tolist())) > 19_900
+
+
+def test_cosines_and_sines():
+    values = np.linspace(-40.0, 40.0, 20_001).astype(np.float32)
+    sines, cosines = values.copy(), np.zeros_like(values)
+    kernels.cos_and_sin(sines, np.float32(1.0 / (2.0 * np.pi)), len(values), cosines)
+    np.testing.assert_allclose(cosines, np.cos(values.astype(float)), atol=5e-6)
+    np.testing.assert_allclose(sines, np.sin(values.astype(float)), atol=5e-6)
+
+
+@pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos])
+def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
+    rows = bananas(300)
+    model = kind(budget=10)
+    refused = 0
+    for x, y in rows:
+        before = pickle.dumps(model)
+        try:
+            model.learn_one(x, y)
+        except RuntimeError as error:
+            assert f"{kind.__name__} knows no budget maintenance and has 10 support vectors" in str(error)
+            assert pickle.dumps(model) == before
+            refused += 1
+    assert refused > 0
+    assert model.n_support == 10
+    X = np.array([[x["a"], x["b"]] for x, _ in rows])
+    many = kind(budget=10)
+    many.learn_many(X[:5], [y for _, y in rows[:5]])
+    before = pickle.dumps(many)
+    with pytest.raises(RuntimeError, match="Give it a larger budget"):
+        many.learn_many(X, [y for _, y in rows])
+    assert pickle.dumps(many) == before
+
+
+def test_the_inverse_of_the_projectron_stays_one_while_gamma_is_found():
+    model = Projectron(budget=60, eta=0.05)
+    X = np.array([[x["a"], x["b"]] for x, _ in bananas(1000)])
+    y = [label for _, label in bananas(1000)]
+    for stop in range(0, 1000, 50):
+        model.learn_many(X[stop : stop + 50], y[stop : stop + 50])
+    S, n = model.support_vectors.astype(float), model.n_support
+    K = np.exp(-model.effective_gamma * ((S[:, None] - S[None]) ** 2).sum(axis=2))
+    inverse = model._store.views.gram[:n, :n]
+    assert n > 10
+    assert np.abs(K @ inverse - np.eye(n)).max() < 0.02
+
+
+@pytest.mark.parametrize("rule", [*RULES, "fogd", "pegasos"])
+def test_many_is_one_after_the_other_and_pickles_go_on_alike(rule):
+    kind, options, budget = RULES.get(rule) or {"fogd": (FOGD, {"seed": 3}, 50), "pegasos": (KernelPegasos, {}, 1000)}[rule]
+    rows = bananas(200)
+    X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
+    one, many = kind(budget=budget, **options), kind(budget=budget, **options)
+    for x, label in rows[:120]:
+        one.learn_one({0: x["a"], 1: x["b"]}, label)
+    one = pickle.loads(pickle.dumps(one))
+    for x, label in rows[120:]:
+        one.learn_one({0: x["a"], 1: x["b"]}, label)
+    many.learn_many(X, y)
+    assert one._store.snapshot() == many._store.snapshot()
+    np.testing.assert_array_equal(many.predict_many(X[:20]), [one.predict_one({0: a, 1: b}) for a, b in X[:20]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "values"),
+    [
+        (BPAS, "C", [0.0, np.nan]),
+        (BOGD, "eta0", [0.0]),
+        (BOGD, "l2", [-1.0, 100.0]),
+        (Projectron, "eta", [0.0, -1.0]),
+        (NOGD, "rank", [0, 101, 1.5]),
+        (NOGD, "eta0", ["x"]),
+        (FOGD, "eta0", [0.0]),
+        (KernelOGD, "l2", [0.0]),
+        (KernelPegasos, "l2", [0.0]),
+    ],
+)
+def test_parameters_out_of_range_name_themselves(kind, parameter, values):
+    for value in values:
+        with pytest.raises(ValueError, match=parameter):
+            kind(**{parameter: value})
