@@ -162,7 +162,7 @@ class Projectron(Baseline):
 
     >>> model = preprocessing.StandardScaler() | Projectron(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 84.70%
+    Accuracy: 84.51%
     """
 
     _rule: ClassVar[ModuleType] = sys.modules[__name__]
@@ -209,7 +209,7 @@ class ProjectronPP(Projectron):
 
     >>> model = preprocessing.StandardScaler() | ProjectronPP(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 86.74%
+    Accuracy: 86.81%
     """
 
     _margin_steps = True
