@@ -20,7 +20,7 @@ from streamsvm.kernels import FOURIER, LARGEST_NORM, LINEAR, POLY, RBF
 
 __all__ = ["HEADER", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "record", "views"]
 
-#: The first bytes of a block. The fields up to ``gram`` are the layout, fixed at construction.
+#: The first bytes of a block. The fields up to ``window`` are the layout, fixed at construction.
 HEADER = np.dtype(
     [
         ("budget", "i8"),  # B: support vectors kept between two rows
@@ -28,6 +28,7 @@ HEADER = np.dtype(
         ("outputs", "i8"),  # rows of coefficients that there is room for
         ("stride", "i8"),  # slots in memory: B + 1 rounded up to an odd number of cache lines
         ("gram", "i8"),  # 1 where there is room for a Gram matrix of the support vectors, else 0
+        ("window", "i8"),  # rows that are kept to be learned again
         ("n_support", "i8"),
         ("used", "i8"),  # columns that have a feature
         ("live", "i8"),  # rows of coefficients in use: those after them hold zeros
@@ -39,7 +40,7 @@ HEADER = np.dtype(
         ("largest_norm", "f8"),  # squared norm of the longest support vector that there ever was
     ]
 )
-_LAYOUT = ("budget", "columns", "outputs", "stride", "gram")
+_LAYOUT = ("budget", "columns", "outputs", "stride", "gram", "window")
 _HEADER_SIZE = HEADER.itemsize
 #: Where in a block the learner's own numbers are: its step counter, schedule, random state, statistics.
 STATE_BEGIN, STATE_END = 128, 384
@@ -72,6 +73,10 @@ class Views(NamedTuple):
     """float64 [columns]: mean of each feature over the rows that gamma="scale" looks at."""
     gram: np.ndarray
     """float64 [stride, stride], or [0, 0]: what is made of the kernel values between support vectors."""
+    window: np.ndarray
+    """float32 [window, columns]: the last rows."""
+    window_targets: np.ndarray
+    """float64 [window]."""
     rows: np.ndarray
     """float32 [3, columns]: the row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
     kernel_rows: np.ndarray
@@ -134,6 +139,11 @@ def _views(block: np.ndarray) -> Views:
     at += 8 * columns
     gram = _array(block, at, (side, side), np.float64)
     at += 8 * side * side
+    length = h["window"]
+    window = _array(block, at, (length, columns), np.float32)
+    at += 4 * columns * length
+    window_targets = _array(block, at, (length,), np.float64)
+    at += (8 * length + _LINE - 1) // _LINE * _LINE
     rows = _array(block, at, (3, columns), np.float32)
     at += 12 * columns
     kernel_rows = _array(block, at, (4, stride), np.float32)
@@ -146,7 +156,22 @@ def _views(block: np.ndarray) -> Views:
     at += 16 * columns
     cache = _array(block, at, (8,), np.int64)
     return Views(
-        header, norms, stamps, coefficients, biases, vectors, means, gram, rows, kernel_rows, degradations, scores, active, cache
+        header,
+        norms,
+        stamps,
+        coefficients,
+        biases,
+        vectors,
+        means,
+        gram,
+        window,
+        window_targets,
+        rows,
+        kernel_rows,
+        degradations,
+        scores,
+        active,
+        cache,
     )
 
 
@@ -179,6 +204,8 @@ class SupportVectorStore:
         Rows of coefficients that share the vectors, at least 1.
     gram
         Whether to make room for a Gram matrix of the support vectors (projection solves with it).
+    window
+        Rows that are kept to be learned again, at least 0.
 
     Raises
     ------
@@ -194,15 +221,20 @@ class SupportVectorStore:
     (0, (0, 0))
     """
 
-    def __init__(self, budget: int, max_features: int, outputs: int = 1, gram: bool = False) -> None:
+    def __init__(self, budget: int, max_features: int, outputs: int = 1, gram: bool = False, window: int = 0) -> None:
         for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
             if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size < 2**31:
                 raise ValueError(f"{name} must be an integer between 1 and 2^31 - 1, not {size!r}")
         self.max_features = int(max_features)
         stride, columns = _odd_lines(int(budget) + 1), _round_up(self.max_features)
+        if isinstance(window, bool) or not isinstance(window, int | np.integer) or not 0 <= window < 2**31:
+            raise ValueError(f"window must be an integer between 0 and 2^31 - 1, not {window!r}")
         side = stride if gram else 0
         lines = (8 * int(outputs) + _LINE - 1) // _LINE * _LINE
-        self._snapshot_bytes = STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side
+        kept = 4 * columns * int(window) + (8 * int(window) + _LINE - 1) // _LINE * _LINE
+        self._snapshot_bytes = (
+            STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side + kept
+        )
         size = self._snapshot_bytes + 28 * columns + 20 * stride + lines + _LINE
         try:
             memory = np.zeros(size + _LINE, np.uint8)
@@ -216,7 +248,7 @@ class SupportVectorStore:
         self.block = memory[start : start + size]
         header = self.block[:_HEADER_SIZE].view(HEADER)
         header["budget"], header["columns"], header["outputs"] = budget, columns, outputs
-        header["stride"], header["gram"] = stride, int(gram)
+        header["stride"], header["gram"], header["window"] = stride, int(gram), window
         header["live"], header["gamma"] = outputs, 1.0
         #: The arrays inside the block.
         self.views = _views(self.block)
@@ -227,7 +259,8 @@ class SupportVectorStore:
         """Bytes of the block: constant from construction.
 
         ``448 + 32 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 rounded up to an odd multiple of
-        16, D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix.
+        16, D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a
+        window of R rows ``4 D R + 8 R``, R rounded up to a multiple of 8 in the second term.
         """
         return self.block.nbytes
 
@@ -311,9 +344,18 @@ class SupportVectorStore:
             raise ValueError("the snapshot has two support vectors of one age")
         held = inside.vectors[:used, :n]
         norms = np.square(held, dtype=np.float64).sum(axis=0)
-        numbers = (inside.coefficients[:, :n], inside.biases, inside.means, inside.gram, header["gamma"], header["coef0"])
+        numbers = (
+            inside.coefficients[:, :n],
+            inside.biases,
+            inside.means,
+            inside.gram,
+            inside.window_targets,
+            header["gamma"],
+            header["coef0"],
+        )
         if not (
             all((np.abs(part) < _LARGEST).all() for part in numbers)
+            and np.isfinite(inside.window).all()
             and (norms <= header["largest_norm"] * _ROUNDING).all()
             and (np.abs(inside.norms[:n] - norms) <= norms * (_ROUNDING - 1.0)).all()
             and header["gamma"] > 0.0
@@ -335,7 +377,7 @@ class SupportVectorStore:
     def __getstate__(self) -> dict[str, object]:
         h = self._header[0]
         return {
-            "sizes": (int(h["budget"]), self.max_features, int(h["outputs"]), bool(h["gram"])),
+            "sizes": (int(h["budget"]), self.max_features, int(h["outputs"]), bool(h["gram"]), int(h["window"])),
             "snapshot": self.snapshot(),
         }
 

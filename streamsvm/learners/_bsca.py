@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import kernel_row_of
+from streamsvm.budget.maintenance import kernel_row_of, scan_row
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._online import (
     FULL,
@@ -29,7 +29,7 @@ from streamsvm.store import record, views
 
 __all__ = ["STATE", "learn_many", "learn_one"]
 
-STATE = np.dtype([("reprocess", "i8"), ("C", "f8"), ("relaxation", "f8"), ("tol", "f8")])
+STATE = np.dtype([("reprocess", "i8"), ("replay_steps", "i8"), ("C", "f8"), ("relaxation", "f8"), ("tol", "f8")])
 
 # A support vector that was merged stands for several rows, each of which may have a coefficient of C.
 _LARGEST_SHARE = 8.0
@@ -37,15 +37,39 @@ _LARGEST_SHARE = 8.0
 
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> int:
-    """A step along the coordinate of the row at hand (Qaadan et al. 2019, algorithm 2, with the y_i that it leaves out)."""
+    """A step along the coordinate of the row at hand, and along those of some of the last rows."""
     n_active, norm = begin(block)
     if n_active < 0:
         return REFUSED
     v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
+    status = _ascend(block, tables, target, weight, n_active, norm, True)
+    length = h["window"]
+    if length > 0:
+        place = (c["t"] - 1) % length
+        for j in range(h["used"]):
+            v.window[place, j] = v.rows[0, j]
+        v.window_targets[place] = target
+        for _ in range(s["replay_steps"]):
+            place = np.int64(draw(block) % np.uint64(min(c["t"], length)))
+            for j in range(h["used"]):
+                v.rows[0, j] = v.window[place, j]
+            n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
+            if n_active >= 0:
+                status = max(status, _ascend(block, tables, v.window_targets[place], 1.0, n_active, norm, False))
+    end(block)
+    return status
+
+
+@njit(cache=True, error_model="numpy")
+def _ascend(block: np.ndarray, tables: np.ndarray, target: float, weight: float, n_active: int, norm: float, new: bool) -> int:
+    # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
+    v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
+    h = v.header[0]
     margins(block, n_active, norm)
     rising, falling, missing = violation(block, target)
-    watch(block, target)
+    if new:
+        watch(block, target)
     curvature = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     limit = s["C"] * weight
     if falling >= 0:  # two outputs move: the margin changes twice as fast
@@ -57,7 +81,6 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
                 _reprocess(block)
-    end(block)
     return LEARNED
 
 

@@ -40,6 +40,8 @@ class BudgetedEstimator(base.Estimator):
         Decision values that a row has, at most; a model begins with one.
     gram
         Whether the rule needs room for a Gram matrix.
+    window
+        Rows that the rule keeps to learn them again.
 
     The others are those of the learners.
     """
@@ -62,6 +64,7 @@ class BudgetedEstimator(base.Estimator):
         seed: int | None = None,
         outputs: int = 1,
         gram: bool = False,
+        window: int = 0,
     ) -> None:
         self.budget = budget
         self.kernel = kernel
@@ -79,7 +82,9 @@ class BudgetedEstimator(base.Estimator):
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
         check_number("coef0", coef0, -1e6, high=1e6)
         check_one_of("overflow", overflow, OVERFLOW)
-        self._store = SupportVectorStore(budget, max_features, outputs=2 * outputs, gram=gram or isinstance(strategy, Projection))
+        self._store = SupportVectorStore(
+            budget, max_features, outputs=2 * outputs, gram=gram or isinstance(strategy, Projection), window=window
+        )
         self._n_features, self._outputs = 0, 1
         self._capped = isinstance(strategy, Refusal)
         self._store.live = 2  # rows of coefficients: of the last iterate and of the average

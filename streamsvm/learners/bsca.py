@@ -46,6 +46,12 @@ class BSCAClassifier(BudgetedClassifier):
     tol
         By how much a row may miss the margin without being stepped: fewer rows become support vectors, and fewer are merged. The
         paper's algorithm has nothing of the kind: it is ``relaxation=1.0, reprocess=0, tol=0.0, averaging=0``.
+    replay
+        The last rows that are kept, to be learned again: more accurate where there is time, not on a stream that drifts. Each
+        costs 4 bytes a feature that there is room for, and 8.
+    replay_steps
+        Rows of those, at random, that are learned again after each new one, as if they were new (to step from the coefficients
+        that they had is less accurate, as most have been merged since).
     degree, coef0
         Of the polynomial kernel.
     max_classes
@@ -104,6 +110,8 @@ class BSCAClassifier(BudgetedClassifier):
         relaxation: float = 1.5,
         reprocess: int = 1,
         tol: float = 0.3,
+        replay: int = 0,
+        replay_steps: int = 1,
         degree: int = 3,
         coef0: float = 0.0,
         max_classes: int = 10,
@@ -117,12 +125,16 @@ class BSCAClassifier(BudgetedClassifier):
         self.relaxation = relaxation
         self.reprocess = reprocess
         self.tol = tol
+        self.replay = replay
+        self.replay_steps = replay_steps
         self.max_classes = max_classes
         self.seed = seed
         check_number("C", C, 0.0, high=1e15)
         check_number("relaxation", relaxation, 0.0, high=2.0)
         check_number("reprocess", reprocess, 0, inclusive=True, high=1000, integer=True)
         check_number("tol", tol, 0.0, inclusive=True, high=1e15)
+        check_number("replay", replay, 0, inclusive=True, high=2**31 - 1, integer=True)
+        check_number("replay_steps", replay_steps, 1, inclusive=True, high=1000, integer=True)
         super().__init__(
             budget,
             kernel,
@@ -135,15 +147,18 @@ class BSCAClassifier(BudgetedClassifier):
             averaging=averaging,
             seed=seed,
             max_classes=max_classes,
+            window=replay,
         )
         own = self._own
         own["C"], own["relaxation"], own["reprocess"], own["tol"] = C, relaxation, reprocess, tol
+        own["replay_steps"] = replay_steps
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"budget": 20}
         yield {"budget": 20, "kernel": "linear", "reprocess": 0}
         yield {"budget": 20, "maintenance": Removal("random"), "relaxation": 1.0}
+        yield {"budget": 20, "replay": 50, "replay_steps": 2}
 
 
 class BSCARegressor(BudgetedRegressor):

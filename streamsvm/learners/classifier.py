@@ -73,6 +73,11 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
             elif outputs == 1:
                 rows[:2] = 2.0 * rows[2 * positive : 2 * positive + 2]
                 rows[2:4] = 0.0
+        views = store.views
+        if self._outputs == 1:
+            views.window_targets[:] = np.where(views.window_targets > 0.0, positive, negative)
+        elif outputs == 1:
+            views.window_targets[:] = np.where(views.window_targets == positive, 1.0, -1.0)
         super()._resize(outputs)
 
     def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> Any:
@@ -202,3 +207,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         self._labels.restore(state["labels"])
         if self._labels.outputs != self._outputs or self._store.live % 2:
             raise ValueError(f"the model has {len(self.labels)} labels for {self._outputs} outputs")
+        targets = self._store.views.window_targets
+        possible = range(self._outputs) if self._outputs > 1 else (-1.0, 0.0, 1.0)
+        if not np.isin(targets, list(possible)).all():
+            raise ValueError("the model was kept with rows of labels that it does not know")

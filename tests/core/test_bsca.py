@@ -1,5 +1,7 @@
 """BSCAClassifier against its twin, and its extra steps against their definition."""
 
+import pickle
+
 import numpy as np
 import pytest
 from numba import config
@@ -87,6 +89,48 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
         assert margin == pytest.approx(1.0, abs=1e-4) or share == pytest.approx(cap)
         stepped += 1
     assert stepped > 5
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_window_holds_the_last_rows(classes):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)).astype(np.float32), rng.integers(classes, size=60)
+    model = BSCAClassifier(budget=10, gamma=1.0, replay=7, replay_steps=2, reprocess=0, averaging=0, seed=9)
+    again = BSCAClassifier(budget=10, gamma=1.0, reprocess=0, averaging=0, seed=9)
+    for number in range(60):
+        model.learn_many(X[number : number + 1], y[number : number + 1])
+        again.learn_many(X[number : number + 1], y[number : number + 1])
+        window = model._store.views.window[: min(number + 1, 7), :2]
+        first = max(0, number + 1 - 7)
+        held = {tuple(row) for row in X[first : number + 1].tolist()}
+        assert {tuple(row) for row in window.tolist()} == held
+    assert model.n_merges > again.n_merges
+    assert model.nbytes > again.nbytes
+
+
+def test_replay_of_the_one_row_there_is_equals_learning_it_again():
+    options = {"budget": 10, "gamma": 1.0, "C": 0.2, "relaxation": 1.0, "tol": 0.0, "reprocess": 0, "averaging": 0}
+    model = BSCAClassifier(**options, replay=5, replay_steps=3)
+    plain = BSCAClassifier(**options)
+    model.learn_one({"a": 1.0}, True)
+    for _ in range(4):
+        plain.learn_one({"a": 1.0}, True)
+    np.testing.assert_allclose(np.sort(model.coefficients), np.sort(plain.coefficients))
+    np.testing.assert_allclose(model.coefficients.sum(), 0.8)
+    before = pickle.dumps(model._store.snapshot())
+    with pytest.raises(ValueError, match="is nan"):
+        model.learn_one({"a": float("nan")}, True)
+    assert pickle.dumps(model._store.snapshot()) == before
+
+
+@pytest.mark.parametrize("value", [0.5, 7.0, -3.0, np.nan])
+def test_pickles_with_targets_that_are_none_are_refused(value):
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
+    model = BSCAClassifier(budget=5, replay=4)
+    model.learn_many(X, y)
+    model._store.views.window_targets[2] = value
+    with pytest.raises(ValueError, match="labels that it does not know|no learning leads to"):
+        pickle.loads(pickle.dumps(model))
 
 
 def test_the_tolerance_and_the_weights_bound_what_is_learned():

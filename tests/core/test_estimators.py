@@ -6,6 +6,7 @@ import pkgutil
 
 import numpy as np
 import pytest
+from numba import config
 from river import base, checks, datasets
 
 import streamsvm
@@ -32,6 +33,8 @@ class Transactions:
 
 
 MODELS = [kind(**parameters) for kind in estimators() for parameters in kind._unit_test_params()]
+if config.DISABLE_JIT:  # one model of each kind: what is shared need not be checked for all of them so slowly
+    MODELS = list({type(model): model for model in MODELS}.values())
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(datasets, "CreditCard", Transactions)
     CASES = [(model, check) for model in MODELS for check in checks.yield_checks(model)]
