@@ -77,6 +77,8 @@ class Views(NamedTuple):
     """float32 [window, columns]: the last rows."""
     window_targets: np.ndarray
     """float64 [window]."""
+    window_stamps: np.ndarray
+    """int64 [window]: of the support vector that a row has become; -1 where it has become none. It may have been merged since."""
     rows: np.ndarray
     """float32 [3, columns]: the row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
     kernel_rows: np.ndarray
@@ -142,8 +144,11 @@ def _views(block: np.ndarray) -> Views:
     length = h["window"]
     window = _array(block, at, (length, columns), np.float32)
     at += 4 * columns * length
+    room = (8 * length + _LINE - 1) // _LINE * _LINE
     window_targets = _array(block, at, (length,), np.float64)
-    at += (8 * length + _LINE - 1) // _LINE * _LINE
+    at += room
+    window_stamps = _array(block, at, (length,), np.int64)
+    at += room
     rows = _array(block, at, (3, columns), np.float32)
     at += 12 * columns
     kernel_rows = _array(block, at, (4, stride), np.float32)
@@ -166,6 +171,7 @@ def _views(block: np.ndarray) -> Views:
         gram,
         window,
         window_targets,
+        window_stamps,
         rows,
         kernel_rows,
         degradations,
@@ -231,7 +237,7 @@ class SupportVectorStore:
             raise ValueError(f"window must be an integer between 0 and 2^31 - 1, not {window!r}")
         side = stride if gram else 0
         lines = (8 * int(outputs) + _LINE - 1) // _LINE * _LINE
-        kept = 4 * columns * int(window) + (8 * int(window) + _LINE - 1) // _LINE * _LINE
+        kept = 4 * columns * int(window) + 2 * ((8 * int(window) + _LINE - 1) // _LINE * _LINE)
         self._snapshot_bytes = (
             STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side + kept
         )
@@ -260,7 +266,7 @@ class SupportVectorStore:
 
         ``448 + 32 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 rounded up to an odd multiple of
         16, D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a
-        window of R rows ``4 D R + 8 R``, R rounded up to a multiple of 8 in the second term.
+        window of R rows ``4 D R + 16 R``, R rounded up to a multiple of 8 in the second term.
         """
         return self.block.nbytes
 

@@ -43,45 +43,64 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
         return REFUSED
     v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
-    status = _ascend(block, tables, target, weight, n_active, norm, True)
-    length = h["window"]
-    if length > 0:
-        place = (c["t"] - 1) % length
-        for j in range(h["used"]):
-            v.window[place, j] = v.rows[0, j]
-        v.window_targets[place] = target
-        for _ in range(s["replay_steps"]):
-            place = np.int64(draw(block) % np.uint64(min(c["t"], length)))
-            for j in range(h["used"]):
-                v.rows[0, j] = v.window[place, j]
-            n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
-            if n_active >= 0:
-                status = max(status, _ascend(block, tables, v.window_targets[place], 1.0, n_active, norm, False))
-    end(block)
-    return status
-
-
-@njit(cache=True, error_model="numpy")
-def _ascend(block: np.ndarray, tables: np.ndarray, target: float, weight: float, n_active: int, norm: float, new: bool) -> int:
-    # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
-    v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
-    h = v.header[0]
     margins(block, n_active, norm)
     rising, falling, missing = violation(block, target)
-    if new:
-        watch(block, target)
-    curvature = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
-    limit = s["C"] * weight
-    if falling >= 0:  # two outputs move: the margin changes twice as fast
-        curvature, limit = 2.0 * curvature, 0.5 * limit
-    if abs(missing) > s["tol"] and curvature > 0.0:
-        step = min(max(s["relaxation"] * missing / curvature, -limit), limit)
+    watch(block, target)
+    step = _step(block, norm, missing, falling, weight)
+    stamp = h["next_stamp"] if step != 0.0 else np.int64(-1)
+    if step != 0.0:
         if add_support_vector(block, tables, norm, rising, falling, step) == FULL:
             return FULL
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
                 _reprocess(block)
+    length = h["window"]
+    if length > 0:
+        place = (c["t"] - 1) % length
+        for j in range(h["used"]):
+            v.window[place, j] = v.rows[0, j]
+        v.window_targets[place], v.window_stamps[place] = target, stamp
+        for _ in range(s["replay_steps"]):
+            _replay(block, tables, np.int64(draw(block) % np.uint64(min(c["t"], length))))
+    end(block)
     return LEARNED
+
+
+@njit(cache=True, error_model="numpy")
+def _step(block: np.ndarray, norm: float, missing: float, falling: int, weight: float) -> float:
+    # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
+    v, s = views(block), record(block, OWN_BEGIN, STATE)
+    h = v.header[0]
+    curvature = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    limit = s["C"] * weight
+    if falling >= 0:  # two outputs move: the margin changes twice as fast
+        curvature, limit = 2.0 * curvature, 0.5 * limit
+    if abs(missing) <= s["tol"] or curvature <= 0.0:
+        return 0.0
+    return min(max(s["relaxation"] * missing / curvature, -limit), limit)
+
+
+@njit(cache=True, error_model="numpy")
+def _replay(block: np.ndarray, tables: np.ndarray, place: int) -> None:
+    # A row of the window again. While it is a support vector of its own, that is stepped; else it comes as another.
+    v = views(block)
+    h = v.header[0]
+    for j in range(h["used"]):
+        v.rows[0, j] = v.window[place, j]
+    n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
+    if n_active < 0:
+        return
+    margins(block, n_active, norm)
+    rising, falling, missing = violation(block, v.window_targets[place])
+    step = _step(block, norm, missing, falling, 1.0)
+    if step == 0.0:
+        return
+    for slot in range(h["n_support"]):
+        if v.stamps[slot] == v.window_stamps[place]:
+            raise_coefficient(block, slot, rising, falling, step)
+            return
+    v.window_stamps[place] = h["next_stamp"]
+    add_support_vector(block, tables, norm, rising, falling, step)
 
 
 @njit(cache=True, error_model="numpy")

@@ -48,7 +48,7 @@ class BSCAClassifier(BudgetedClassifier):
         paper's algorithm has nothing of the kind: it is ``relaxation=1.0, reprocess=0, tol=0.0, averaging=0``.
     replay
         The last rows that are kept, to be learned again: more accurate where there is time, not on a stream that drifts. Each
-        costs 4 bytes a feature that there is room for, and 8.
+        costs 4 bytes a feature that there is room for, and 16.
     replay_steps
         Rows of those, at random, that are learned again after each new one, as if they were new (to step from the coefficients
         that they had is less accurate, as most have been merged since).
