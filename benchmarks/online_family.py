@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import PAPER, Split, accuracies, argument_parser, load, progress, show, summary, write
+from river import datasets, linear_model, multiclass, preprocessing, tree
 
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.learners import (
@@ -31,7 +32,7 @@ from streamsvm.learners import (
 )
 
 BUDGET = 500
-PARTS = ("table", "bsca")
+PARTS = ("table", "bsca", "classes", "inverse")
 MARGIN = 0.5  # points by which a method may fall short of the paper's figure
 FREQUENCIES = {"a9a": 4000, "ijcnn1": 1000}  # of FOGD, the paper's D
 
@@ -228,6 +229,104 @@ def _with_replay(name: str, found: dict[str, float]) -> str:
     return f"{found['mean']:.2f} ± {found['std']:.2f}{verdict}"
 
 
+def measure_classes(args: argparse.Namespace) -> dict[str, Any]:
+    """Three and more classes: prequential accuracy, beside one model a class and river's peers; and what ten classes cost."""
+    streams = {"river's ImageSegments": list(datasets.ImageSegments()), "scikit-learn's digits": list(_digits())}
+    learners = {
+        "BSGDClassifier": lambda: BSGDClassifier(BUDGET, seed=0),
+        "BSCAClassifier": lambda: BSCAClassifier(BUDGET, seed=0),
+        "one BSCAClassifier a class": lambda: multiclass.OneVsRestClassifier(BSCAClassifier(BUDGET, max_classes=2, seed=0)),
+        "river SoftmaxRegression": linear_model.SoftmaxRegression,
+        "river HoeffdingTreeClassifier": tree.HoeffdingTreeClassifier,
+    }
+    results: dict[str, Any] = {}
+    for name, rows in streams.items():
+        for label, make in learners.items():
+            model = preprocessing.StandardScaler() | make()
+            for x, y in rows[:1000]:  # compiled before any time is taken
+                model.predict_one(x)
+                model.learn_one(x, y)
+            model, right = preprocessing.StandardScaler() | make(), 0
+            start = time.perf_counter()
+            for x, y in rows:
+                right += model.predict_one(x) == y
+                model.learn_one(x, y)
+            us = 1e6 * (time.perf_counter() - start) / len(rows)
+            results.setdefault(name, {})[label] = {"accuracy": 100.0 * right / len(rows), "us": us}
+            progress(f"classes: {name}, {label} {100.0 * right / len(rows):.2f} %")
+    rng = np.random.default_rng(0)
+    place = rng.integers(40, size=30_000)  # 40 clouds of rows with 22 features, 20 of each of two classes or 4 of each of ten
+    X = (rng.normal(size=(40, 22))[place] * 1.2 + rng.normal(size=(30_000, 22))).astype(np.float32)
+    costs: dict[str, Any] = {}
+    for classes in (2, 10):
+        seconds = []
+        for _ in range(args.seeds):
+            model = BSGDClassifier(BUDGET, gamma=0.03, l2=1e-5, max_features=22, seed=0)
+            model.learn_many(X[:10_000], place[:10_000] % classes)
+            start = time.perf_counter()
+            model.learn_many(X[10_000:], place[10_000:] % classes)
+            seconds.append(1e6 * (time.perf_counter() - start) / 20_000)
+        small = BSGDClassifier(BUDGET, max_features=22, max_classes=classes)
+        costs[str(classes)] = {"us": summary(seconds), "bytes": model.nbytes, "bytes with room for no more": small.nbytes}
+    return {"streams": results, "costs": costs}
+
+
+def _digits() -> Iterator[tuple[dict[str, float], int]]:
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra
+
+    X, y = load_digits(return_X_y=True)
+    for i in np.random.default_rng(0).permutation(len(y)):
+        yield {f"pixel {j}": value for j, value in enumerate(X[i].tolist())}, int(y[i])
+
+
+def show_classes(results: dict[str, Any]) -> None:
+    rows = [
+        (name, label, f"{found['accuracy']:.2f}", f"{found['us']:.1f}")
+        for name, learners in results["streams"].items()
+        for label, found in learners.items()
+    ]
+    show("Several classes, prequential, B = 500", ("stream", "model", "accuracy %", "us a row"), rows)
+    costs = results["costs"]
+    two, ten = costs["2"], costs["10"]
+    show(
+        "Ten classes over two, B = 500, 22 features",
+        ("", "two", "ten", "ratio"),
+        [
+            ("us a row of learn_many", *(f"{c['us']['median']:.2f}" for c in (two, ten)), _ratio(ten, two, "us", "median")),
+            ("bytes, default max_classes=10", two["bytes"], ten["bytes"], _ratio(ten, two, "bytes")),
+            (
+                "bytes, max_classes=2 and 10",
+                *(c["bytes with room for no more"] for c in (two, ten)),
+                _ratio(ten, two, "bytes with room for no more"),
+            ),
+        ],
+    )
+
+
+def _ratio(a: Any, b: Any, *path: str) -> str:
+    for key in path:
+        a, b = a[key], b[key]
+    return f"{a / b:.2f}"
+
+
+def measure_inverse(_: argparse.Namespace) -> dict[str, float]:
+    """The largest entry of K K^-1 - I in a Projectron, along a million rows."""
+    rng = np.random.default_rng(0)
+    model = Projectron(BUDGET, gamma=0.5, eta=0.05, max_features=8)
+    found: dict[str, float] = {}
+    for block in range(1, 101):
+        X = rng.normal(size=(10_000, 8)).astype(np.float32)
+        y = np.sin(2.0 * X[:, 0]) * X[:, 1] + 0.3 * X[:, 2] + 0.3 * rng.normal(size=10_000) > 0.0
+        model.learn_many(X, y)
+        if block in (1, 10, 100):
+            S = model.support_vectors.astype(float)
+            K = np.exp(-0.5 * ((S[:, None] - S[None]) ** 2).sum(axis=2))
+            inverse = model._store.views.gram[: len(S), : len(S)]
+            found[f"{block * 10_000:,}"] = float(np.abs(K @ inverse - np.eye(len(S))).max())
+            progress(f"inverse: {block * 10_000:,} rows {found[f'{block * 10_000:,}']:.1e}")
+    return found
+
+
 def main() -> None:
     parser = argument_parser(__doc__, "online_family")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
@@ -242,6 +341,12 @@ def main() -> None:
     if "bsca" in args.parts:
         results["bsca"] = measure_bsca(args)
         show_bsca(results["bsca"])
+    if "classes" in args.parts:
+        results["classes"] = measure_classes(args)
+        show_classes(results["classes"])
+    if "inverse" in args.parts:
+        results["inverse"] = measure_inverse(args)
+        show("Projectron: residual of its inverse", ("rows", "largest |K K^-1 - I|"), list(results["inverse"].items()))
     write(args.out, results)
 
 

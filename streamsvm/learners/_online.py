@@ -239,15 +239,21 @@ def watch(block: np.ndarray, target: float) -> None:
             _fit_slope(c, layer, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
         else:
             error = 1.0 if largest(v.scores, layer, live, -1) != int(target) else 0.0
-            own, factor = 2 * int(target) + layer, math.exp(c["slope"][layer])
-            mean = square = total = 0.0
-            for k in range(layer, live, 2):
-                z = min(max(factor * (v.scores[k] - v.scores[own]), -10.0), 10.0)
-                p = math.exp(z)
-                total, mean, square = total + p, mean + p * z, square + p * z * z
-            mean, square = mean / total, square / total
-            _fit_slope(c, layer, rate, -mean, square - mean * mean)
+            if (c["t"] + layer) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
+                _fit_softmax(c, v.scores, 2 * int(target) + layer, layer, live, rate)
         c["error"][layer] += rate * (error - c["error"][layer])
+
+
+@njit(cache=True, error_model="numpy")
+def _fit_softmax(c: np.ndarray, scores: np.ndarray, own: int, layer: int, live: int, rate: float) -> None:
+    factor = math.exp(c["slope"][layer])
+    mean = square = total = 0.0
+    for k in range(layer, live, 2):
+        z = min(max(factor * (scores[k] - scores[own]), -10.0), 10.0)
+        p = math.exp(z)
+        total, mean, square = total + p, mean + p * z, square + p * z * z
+    mean, square = mean / total, square / total
+    _fit_slope(c, layer, rate, -mean, square - mean * mean)
 
 
 @njit(cache=True, error_model="numpy")
