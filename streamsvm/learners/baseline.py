@@ -1,4 +1,4 @@
-"""What the baselines share: binary, one iterate, no average."""
+"""What the baselines share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["Baseline"]
 
 
 class Baseline(BudgetedClassifier):
-    """One of the methods that budgeted SVMs are compared with: binary, its predictions are those of the last iterate.
+    """One of the methods that budgeted SVMs are compared with: binary, and without averaging but for those that never remove a
+    support vector.
 
     Each has, besides its own, the parameters budget, kernel, gamma, degree, coef0, max_features and overflow of `BSGDClassifier`.
     """
@@ -28,6 +29,7 @@ class Baseline(BudgetedClassifier):
         overflow: str,
         *,
         strategy: Maintenance | None = None,
+        averaging: int = 0,
         seed: int | None = 0,
         gram: bool = False,
     ) -> None:
@@ -41,6 +43,7 @@ class Baseline(BudgetedClassifier):
             max_features,
             overflow,
             strategy=strategy or Removal(),
+            averaging=averaging,
             seed=seed,
             max_classes=2,
             gram=gram,

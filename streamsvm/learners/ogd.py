@@ -24,6 +24,9 @@ class KernelOGD(Descent, Baseline):
         The step.
     l2
         Regularisation.
+    averaging
+        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
+        last iterate where that has made fewer errors over the last 1,000 rows.
     kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 
@@ -47,6 +50,7 @@ class KernelOGD(Descent, Baseline):
         budget: int = 10_000,
         kernel: str = "rbf",
         gamma: float | str = "scale",
+        averaging: int = 0,
         eta0: float = 0.1,
         l2: float = 0.01,
         degree: int = 3,
@@ -55,7 +59,8 @@ class KernelOGD(Descent, Baseline):
         overflow: str = "raise",
     ) -> None:
         self._check_descent(l2, "constant", eta0, fit_intercept=False)
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal())
+        self.averaging = averaging
+        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal(), averaging=averaging)
         self._set_descent()
 
     @classmethod

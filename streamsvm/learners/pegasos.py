@@ -21,6 +21,9 @@ class KernelPegasos(Descent, Baseline):
         The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
     l2
         The papers' lambda, 1 / (n C) for n rows and the C of other SVMs.
+    averaging
+        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
+        last iterate where that has made fewer errors over the last 1,000 rows.
     kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 
@@ -44,6 +47,7 @@ class KernelPegasos(Descent, Baseline):
         budget: int = 10_000,
         kernel: str = "rbf",
         gamma: float | str = "scale",
+        averaging: int = 0,
         l2: float = 1e-4,
         degree: int = 3,
         coef0: float = 0.0,
@@ -51,7 +55,8 @@ class KernelPegasos(Descent, Baseline):
         overflow: str = "raise",
     ) -> None:
         self._check_descent(l2, "pegasos", 1.0, fit_intercept=False)
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal())
+        self.averaging = averaging
+        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal(), averaging=averaging)
         self._set_descent()
 
     @classmethod

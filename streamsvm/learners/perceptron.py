@@ -68,6 +68,9 @@ class KernelPerceptron(Baseline):
     ----------
     budget
         The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
+    averaging
+        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
+        last iterate where that has made fewer errors over the last 1,000 rows.
     kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 
@@ -95,12 +98,14 @@ class KernelPerceptron(Baseline):
         budget: int = 10_000,
         kernel: str = "rbf",
         gamma: float | str = "scale",
+        averaging: int = 0,
         degree: int = 3,
         coef0: float = 0.0,
         max_features: int = 256,
         overflow: str = "raise",
     ) -> None:
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal())
+        self.averaging = averaging
+        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal(), averaging=averaging)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -147,6 +147,9 @@ class Projectron(Baseline):
         Support vectors that are kept.
     eta
         Distance (not squared) in feature space up to which a mistake is projected. At most 1 for the Gaussian kernel.
+    averaging
+        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
+        last iterate where that has made fewer errors over the last 1,000 rows.
     kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 
@@ -174,6 +177,7 @@ class Projectron(Baseline):
         budget: int = 100,
         kernel: str = "rbf",
         gamma: float | str = "scale",
+        averaging: int = 0,
         eta: float = 0.1,
         degree: int = 3,
         coef0: float = 0.0,
@@ -182,7 +186,8 @@ class Projectron(Baseline):
     ) -> None:
         self.eta = eta
         check_number("eta", eta, 0.0, high=1e15)
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, gram=True)
+        self.averaging = averaging
+        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, averaging=averaging, gram=True)
         self._own["eta"], self._own["margin_steps"], self._own["gamma"] = eta, self._margin_steps, self.effective_gamma
 
 
@@ -195,6 +200,9 @@ class ProjectronPP(Projectron):
         Support vectors that are kept.
     eta
         Distance (not squared) in feature space up to which a mistake is projected.
+    averaging
+        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
+        last iterate where that has made fewer errors over the last 1,000 rows.
     kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 

@@ -61,6 +61,20 @@ def test_decisions_are_those_of_the_twin(rule):
         assert model.n_support == budget
 
 
+@pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos, Projectron, ProjectronPP])
+def test_the_average_is_that_of_the_iterates(kind):
+    rows = bananas(150)
+    model = kind(budget=30 if issubclass(kind, Projectron) else 1000, gamma=0.8, averaging=40)
+    probes = [x for x, _ in rows[:5]]
+    expected = np.zeros(5)
+    for t, (x, y) in enumerate(rows, 1):
+        model.learn_one(x, y)
+        last = np.array([model.decision_function_one(p, "last") for p in probes])
+        expected += min(max(16.0 / (t + 15.0), 1.0 / 40.0), 1.0) * (last - expected)
+        average = [model.decision_function_one(p, "average") for p in probes]
+        np.testing.assert_allclose(average, expected, atol=1e-6 * (1.0 + np.abs(model.coefficients).sum()))
+
+
 def test_fourier_features_are_those_of_the_kernel_and_steps_are_linear():
     model = FOGD(budget=300, gamma=0.5, eta0=0.7, seed=1)
     w = None
