@@ -19,6 +19,7 @@ from numba import njit
 
 from streamsvm.budget.maintenance import REFUSAL, append, fill_kernel_row, maintain, next_random, scan_row
 from streamsvm.kernels import FAST, FOURIER, LARGEST_NORM
+from streamsvm.learners._calibration import fit_slope, fit_softmax, probabilities, probability
 from streamsvm.store import STATE_BEGIN, record, views
 
 __all__ = [
@@ -87,7 +88,6 @@ OWN_BEGIN = STATE_BEGIN + COMMON.itemsize
 
 _LARGEST_GAMMA = 1e15
 _POWER = 15.0  # of the polynomial decay (Shamir and Zhang 2013) with which the average starts
-_ABOVE_HALF = 0.5 + 2.0**-52
 _WINDOW = 1000.0  # rows over which the errors of the last iterate and of the average are compared
 _TINY = 1e-5  # below it a lazy scale factor is multiplied in, at O(B)
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -205,24 +205,6 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def _probability(slope: float, f: float) -> float:
-    p = 1.0 / (1.0 + math.exp(-min(max(math.exp(slope) * f, -30.0), 30.0)))
-    return max(p, _ABOVE_HALF) if f > 0.0 else p  # never at odds with the label, however small f is
-
-
-@njit(cache=True, error_model="numpy")
-def _probabilities(slope: float, scores: np.ndarray, layer: int, live: int) -> None:
-    # In place: softmax of the layer's scores times the factor.
-    factor, best = math.exp(slope), scores[2 * largest(scores, layer, live, -1) + layer]
-    total = 0.0
-    for k in range(layer, live, 2):
-        scores[k] = math.exp(max(factor * (scores[k] - best), -30.0))
-        total += scores[k]
-    for k in range(layer, live, 2):
-        scores[k] /= total
-
-
-@njit(cache=True, error_model="numpy")
 def watch(block: np.ndarray, target: float) -> None:
     """Compare the target with the scores of both layers: what predictions and probabilities follow."""
     v, c = views(block), common(block)
@@ -235,34 +217,13 @@ def watch(block: np.ndarray, target: float) -> None:
             f = v.scores[layer]
             error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
             z = min(max(math.exp(c["slope"][layer]) * f, -10.0), 10.0)
-            p = _probability(c["slope"][layer], f)
-            _fit_slope(c, layer, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
+            p = probability(c["slope"][layer], f)
+            fit_slope(c, layer, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
         else:
             error = 1.0 if largest(v.scores, layer, live, -1) != int(target) else 0.0
             if (c["t"] + layer) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
-                _fit_softmax(c, v.scores, 2 * int(target) + layer, layer, live, rate)
+                fit_softmax(c, v.scores, 2 * int(target) + layer, layer, live, rate)
         c["error"][layer] += rate * (error - c["error"][layer])
-
-
-@njit(cache=True, error_model="numpy")
-def _fit_softmax(c: np.ndarray, scores: np.ndarray, own: int, layer: int, live: int, rate: float) -> None:
-    factor = math.exp(c["slope"][layer])
-    mean = square = total = 0.0
-    for k in range(layer, live, 2):
-        z = min(max(factor * (scores[k] - scores[own]), -10.0), 10.0)
-        p = math.exp(z)
-        total, mean, square = total + p, mean + p * z, square + p * z * z
-    mean, square = mean / total, square / total
-    _fit_slope(c, layer, rate, -mean, square - mean * mean)
-
-
-@njit(cache=True, error_model="numpy")
-def _fit_slope(c: np.ndarray, layer: int, rate: float, gradient: float, curvature: float) -> None:
-    # One step of Newton's method on the log-likelihood, with the curvature averaged.
-    rate = max(rate, 0.01)
-    c["curvature"][layer] += rate * (curvature - c["curvature"][layer])
-    step = rate * gradient / (c["curvature"][layer] + 0.01)
-    c["slope"][layer] = min(max(c["slope"][layer] + min(max(step, -0.2), 0.2), -50.0), 50.0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -411,10 +372,10 @@ def decide(block: np.ndarray, what: int) -> float:
     live = v.header[0]["live"]
     if live == 2:
         f = v.scores[layer]
-        return _probability(c["slope"][layer], f) if what == PROBABILITY else f
+        return probability(c["slope"][layer], f) if what == PROBABILITY else f
     best = largest(v.scores, layer, live, -1)
     if what == PROBABILITY:
-        _probabilities(c["slope"][layer], v.scores, layer, live)
+        probabilities(c["slope"][layer], v.scores, layer, live)
     for k in range(live // 2):
         v.scores[k] = v.scores[2 * k + layer]
     return float(best)
