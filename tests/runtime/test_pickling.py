@@ -34,7 +34,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.runtime import CheckpointError, CheckpointFolder, load
 from streamsvm.runtime.checkpoint import MAGIC
 from streamsvm.runtime.pickling import dumps
-from streamsvm.store import SupportVectorStore
+from streamsvm.store import HEADER, SupportVectorStore
 
 
 def learned(rows=200):
@@ -256,7 +256,8 @@ def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path):
 def test_a_model_whose_numbers_were_changed_is_refused(folder, tmp_path, monkeypatch):
     model = learned()[-1]
     snapshot = bytearray(model._store.snapshot())
-    snapshot[5 * 8 : 6 * 8] = (10**6).to_bytes(8, "little")  # a number of support vectors that the store has no room for
+    place = HEADER.fields["n_support"][1]
+    snapshot[place : place + 8] = (10**6).to_bytes(8, "little")  # more support vectors than the store has room for
     with monkeypatch.context() as patch:
         patch.setattr(SupportVectorStore, "snapshot", lambda _: bytes(snapshot))
         with pytest.raises(CheckpointError, match="not written: it could not be resumed: .*1000000 support vectors"):
