@@ -80,7 +80,8 @@ class BudgetedEstimator(base.Estimator):
             check_number("gamma", gamma, 0.0, high=1e15)
         check_number("averaging", averaging, 0, inclusive=True, high=2**53, integer=True)
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
-        check_number("coef0", coef0, -1e6, high=1e6)
+        # Below 0 the polynomial is no kernel: there is no space whose products it gives.
+        check_number("coef0", coef0, 0.0 if kernel == "poly" else -1e6, inclusive=True, high=1e6)
         check_one_of("overflow", overflow, OVERFLOW)
         self._store = SupportVectorStore(
             budget, max_features, outputs=2 * outputs, gram=gram or isinstance(strategy, Projection), window=window
@@ -137,7 +138,8 @@ class BudgetedEstimator(base.Estimator):
         return self._capped and self.n_support + rows > self.budget
 
     def _refuse(self, kept: bytes) -> None:
-        self._store.restore(kept)
+        self._store.restore(kept, own=True)
+        self._outputs = self._store.live // 2
         raise RuntimeError(
             f"{type(self).__name__} knows no budget maintenance and has {self.budget} support vectors, the most that it was made "
             "for. Give it a larger budget, or take a learner that keeps one"

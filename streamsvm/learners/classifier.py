@@ -73,11 +73,11 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
             elif outputs == 1:
                 rows[:2] = 2.0 * rows[2 * positive : 2 * positive + 2]
                 rows[2:4] = 0.0
-        views = store.views
+        targets = store.views.window_targets[: self.n_learned]
         if self._outputs == 1:
-            views.window_targets[:] = np.where(views.window_targets > 0.0, positive, negative)
+            targets[:] = np.where(targets > 0.0, positive, negative)
         elif outputs == 1:
-            views.window_targets[:] = np.where(views.window_targets == positive, 1.0, -1.0)
+            targets[:] = np.where(targets == positive, 1.0, -1.0)
         super()._resize(outputs)
 
     def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> Any:

@@ -13,6 +13,7 @@ import pytest
 from numba import config
 
 from streamsvm import BSGDClassifier
+from streamsvm.budget import Refusal
 from streamsvm.features import FeatureSpace
 from streamsvm.learners import _bsgd
 from streamsvm.learners.labels import Labels
@@ -449,3 +450,25 @@ def test_clone(model):
     assert model.clone({"budget": 7}).budget == 7
     with pytest.raises(ValueError, match="leave out"):
         model.clone({"budget": 7}, include_attributes=True)
+
+
+def test_rows_so_small_that_their_norms_underflow_can_be_kept():
+    model = BSGDClassifier(budget=5)
+    model.learn_one({"a": 1e-22}, True)
+    model.learn_one({"a": 1.0}, False)
+    assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
+
+
+def test_a_batch_that_was_refused_for_want_of_room_undoes_the_label_that_came_with_it():
+    model = BSGDClassifier(budget=3, gamma=1.0, maintenance=Refusal(), averaging=0)
+    model.learn_many(np.array([[0.0], [5.0]]), ["a", "b"])
+    before, decision = snapshot(model), model.decision_function_one({0: 5.0})
+    with pytest.raises(RuntimeError, match="no budget maintenance"):
+        model.learn_many(np.array([[10.0], [20.0], [30.0], [40.0]]), ["c", "a", "b", "c"])
+    assert snapshot(model) == before
+    assert model.decision_function_one({0: 5.0}) == decision != 0.0
+
+
+def test_a_polynomial_that_is_no_kernel_is_refused():
+    with pytest.raises(ValueError, match="coef0 must be a finite number at least 0"):
+        BSGDClassifier(kernel="poly", coef0=-0.1)

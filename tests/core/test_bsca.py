@@ -123,6 +123,18 @@ def test_replay_of_the_one_row_there_is_equals_learning_it_again():
     assert pickle.dumps(model._store.snapshot()) == before
 
 
+def test_a_label_that_was_refused_leaves_the_window_as_it_was():
+    model = BSCAClassifier(budget=5, replay=4, gamma=1.0, seed=0)
+    model.learn_one({"a": 1.0}, "x")
+    model.learn_one({"a": 2.0}, "y")
+    before = model._store.snapshot()
+    with pytest.raises(ValueError, match="is nan"):
+        model.learn_one({"a": float("nan")}, "z")
+    assert model._store.snapshot() == before
+    model.learn_one({"a": 3.0}, "z")
+    assert model._store.views.window_targets[:3].tolist() == [0.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize("value", [0.5, 7.0, -3.0, np.nan])
 def test_pickles_with_targets_that_are_none_are_refused(value):
     X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
