@@ -31,8 +31,9 @@ class BSCAClassifier(BudgetedClassifier):
         Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows,
         updated with each of those rows and fixed from then on.
     C
-        The largest coefficient that a new row is given, as in scikit-learn's SVC; the row's weight multiplies it. What ``reprocess``
-        and ``replay`` add later does not know the weight: reprocessing goes up to 8 C, as a merged vector stands for several rows.
+        The largest coefficient that a new row is given, as in scikit-learn's SVC; the row's weight multiplies it. What
+        ``reprocess`` and ``replay`` add later does not know the weight: reprocessing goes up to 8 C, as a merged vector stands
+        for several rows.
     maintenance
         What keeps the model within its budget: `Merge`, `Removal` or `Projection`. None: ``Merge("lookup-wd")`` for the Gaussian
         kernel, ``Projection()`` for the others, which cannot merge.
