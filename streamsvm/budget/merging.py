@@ -40,9 +40,9 @@ def oldest_least(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
     oldest = np.int64(2**62)
     for k in range(n):
         oldest = min(oldest, stamps[k] if bits[k] == least else np.int64(2**62))
-    place = 0
-    while place < n - 1 and stamps[place] != oldest:
-        place += 1
+    place = n - 1
+    for k in range(n):
+        place = min(place, k if stamps[k] == oldest else n - 1)
     return place
 
 
@@ -151,7 +151,17 @@ def _farthest(ratios: np.ndarray, cost: float) -> np.float32:
 
 
 @njit(cache=True, error_model="numpy")
-def _lookup_degradations(
+def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
+    # What is over the limit becomes infinite, in SIMD; how many are not.
+    within = 0
+    for k in range(n):
+        within += values[k] <= limit
+        values[k] = values[k] if values[k] <= limit else np.float32(np.inf)
+    return within
+
+
+@njit(cache=True, error_model="numpy")
+def _look_up(
     places: np.ndarray,
     ratios: np.ndarray,
     coefficients: np.ndarray,
@@ -161,30 +171,31 @@ def _lookup_degradations(
     gamma: float,
     n: int,
     out: np.ndarray,
-) -> None:
+) -> int:
     # The nearest candidate beats most others whatever their coefficients are: only the rest is looked up.
     smallest = abs(coefficients[first])
     sign = 1.0 if coefficients[first] > 0.0 else -1.0
     nearest = _squared_positions(coefficients, first, sign, distances, np.float32(gamma), n, out)
+    if out[nearest] == np.float32(np.inf):
+        return -1
     larger = max(abs(coefficients[nearest]), smallest)
     limit = _farthest(ratios, out[nearest] * _interpolate(ratios, larger / (larger + smallest), gamma * distances[nearest]))
+    if _drop_beyond(out, limit, n) == 1:
+        return nearest
     for k in range(n):
-        if out[k] <= limit:
+        if out[k] < np.float32(np.inf):
             larger = max(abs(coefficients[k]), smallest)  # float32 decides who is smallest: rounding may leave one below it
-            ratio = _interpolate(ratios, larger / (larger + smallest), gamma * distances[k])
-            out[k] *= np.float32(ratio)
-        else:
-            out[k] = np.float32(np.inf)
+            out[k] *= np.float32(_interpolate(ratios, larger / (larger + smallest), gamma * distances[k]))
     # What the interpolation cannot tell apart is computed: on data with few distances, many candidates are that close.
-    close = out[oldest_least(out, stamps, n)] * (np.float32(1.0) + _TABLE_ERROR)
-    n_close = 0
+    best = oldest_least(out, stamps, n)
+    if _drop_beyond(out, out[best] * (np.float32(1.0) + _TABLE_ERROR), n) == 1:
+        return best
     for k in range(n):
-        n_close += out[k] <= close
-    for k in range(n if n_close > 1 else 0):
-        if out[k] <= close and out[k] < np.float32(np.inf):
+        if out[k] < np.float32(np.inf):
             m, rest = _shares(coefficients[k], smallest)
             q = gamma * distances[k]
             out[k] = np.float32(degradation(m, rest, q, _interpolate(places, m, q)))
+    return oldest_least(out, stamps, n)
 
 
 @njit(cache=True, error_model="numpy")
@@ -214,22 +225,21 @@ def find_partner(
     first, n
         The slot that is to be merged, and how many slots are taken.
     out
-        float32 [n]: receives the squared weight degradations over the square of the first's coefficient.
+        float32 [n]: scratch, of the squared weight degradations over the square of the first's coefficient.
 
     Returns
     -------
     The partner's slot; -1 where no other support vector has a coefficient of the same sign.
     """
     if search == LOOKUP_WD:
-        _lookup_degradations(tables[0], tables[1], coefficients, stamps, first, distances, gamma, n, out)
-    else:
-        smallest = coefficients[first]
-        for k in range(n):
-            out[k] = np.float32(np.inf)
-            if k != first and coefficients[k] * smallest > 0.0:
-                m, rest = _shares(coefficients[k], smallest)
-                q = gamma * distances[k]
-                cost = degradation(m, rest, q, best_position(search, tables, m, q))
-                out[k] = np.float32(min(cost, _WORST))
+        return _look_up(tables[0], tables[1], coefficients, stamps, first, distances, gamma, n, out)
+    smallest = coefficients[first]
+    for k in range(n):
+        out[k] = np.float32(np.inf)
+        if k != first and coefficients[k] * smallest > 0.0:
+            m, rest = _shares(coefficients[k], smallest)
+            q = gamma * distances[k]
+            cost = degradation(m, rest, q, best_position(search, tables, m, q))
+            out[k] = np.float32(min(cost, _WORST))
     partner = oldest_least(out, stamps, n)
     return partner if out[partner] < np.float32(np.inf) else -1
