@@ -64,6 +64,8 @@ class Views(NamedTuple):
     """float32 [stride]: squared norms of the support vectors."""
     stamps: np.ndarray
     """int64 [stride]: the order in which the support vectors came, for ties and for the oldest."""
+    weights: np.ndarray
+    """float32 [stride]: total weight of the rows that each support vector stands for."""
     coefficients: np.ndarray
     """float64 [outputs, stride]."""
     biases: np.ndarray
@@ -77,6 +79,8 @@ class Views(NamedTuple):
     window: np.ndarray
     """float32 [window, columns]: the last rows."""
     window_targets: np.ndarray
+    """float64 [window]."""
+    window_weights: np.ndarray
     """float64 [window]."""
     window_stamps: np.ndarray
     """int64 [window]: of the support vector that a row has become; -1 where it has become none. It may have been merged since."""
@@ -132,6 +136,8 @@ def _views(block: np.ndarray) -> Views:
     at += 4 * stride
     stamps = _array(block, at, (stride,), np.int64)
     at += 8 * stride
+    weights = _array(block, at, (stride,), np.float32)
+    at += 4 * stride
     coefficients = _array(block, at, (outputs, stride), np.float64)
     at += 8 * outputs * stride
     biases = _array(block, at, (outputs,), np.float64)
@@ -147,6 +153,8 @@ def _views(block: np.ndarray) -> Views:
     at += 4 * columns * length
     room = (8 * length + _LINE - 1) // _LINE * _LINE
     window_targets = _array(block, at, (length,), np.float64)
+    at += room
+    window_weights = _array(block, at, (length,), np.float64)
     at += room
     window_stamps = _array(block, at, (length,), np.int64)
     at += room
@@ -165,6 +173,7 @@ def _views(block: np.ndarray) -> Views:
         header,
         norms,
         stamps,
+        weights,
         coefficients,
         biases,
         vectors,
@@ -172,6 +181,7 @@ def _views(block: np.ndarray) -> Views:
         gram,
         window,
         window_targets,
+        window_weights,
         window_stamps,
         rows,
         kernel_rows,
@@ -223,7 +233,7 @@ class SupportVectorStore:
     --------
     >>> store = SupportVectorStore(budget=100, max_features=20)
     >>> store.nbytes
-    20544
+    20992
     >>> store.n_support, store.vectors.shape
     (0, (0, 0))
     """
@@ -238,9 +248,9 @@ class SupportVectorStore:
             raise ValueError(f"window must be an integer between 0 and 2^31 - 1, not {window!r}")
         side = stride if gram else 0
         lines = (8 * int(outputs) + _LINE - 1) // _LINE * _LINE
-        kept = 4 * columns * int(window) + 2 * ((8 * int(window) + _LINE - 1) // _LINE * _LINE)
+        kept = 4 * columns * int(window) + 3 * ((8 * int(window) + _LINE - 1) // _LINE * _LINE)
         self._snapshot_bytes = (
-            STATE_END + (12 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side + kept
+            STATE_END + (16 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side + kept
         )
         size = self._snapshot_bytes + 28 * columns + 20 * stride + lines + _LINE
         try:
@@ -265,9 +275,9 @@ class SupportVectorStore:
     def nbytes(self) -> int:
         """Bytes of the block: constant from construction.
 
-        ``448 + 32 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 rounded up to an odd multiple of
+        ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 rounded up to an odd multiple of
         16, D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a
-        window of R rows ``4 D R + 16 R``, R rounded up to a multiple of 8 in the second term.
+        window of R rows ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term.
         """
         return self.block.nbytes
 
@@ -365,12 +375,15 @@ class SupportVectorStore:
             inside.means,
             inside.gram,
             inside.window_targets,
+            inside.window_weights,
             header["gamma"],
             header["coef0"],
         )
         if not (
             all((np.abs(part) < _LARGEST).all() for part in numbers)
             and np.isfinite(inside.window).all()
+            and ((inside.weights >= 0.0) & np.isfinite(inside.weights)).all()
+            and (inside.window_weights >= 0.0).all()
             and (norms <= header["largest_norm"] * _ROUNDING + _TINY).all()
             and (np.abs(inside.norms[:n] - norms) <= norms * (_ROUNDING - 1.0) + _TINY).all()
             and 0.0 < header["gamma"] <= _LARGEST_GAMMA
@@ -385,6 +398,7 @@ class SupportVectorStore:
             inside.biases[live:],
             inside.norms[n:],
             inside.stamps[n:],
+            inside.weights[n:],
         )
         if any(part.any() for part in rest):
             raise ValueError("the snapshot holds numbers where it has no support vectors or no features")

@@ -57,14 +57,15 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
 
 
 @njit(cache=True, error_model="numpy")
-def append(block: np.ndarray, row: np.ndarray, norm: float) -> int:
-    """Put ``row`` into the next slot, with zero coefficients; its slot. There must be room (B + 1 slots)."""
+def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
+    """Put ``row`` of this weight into the next slot, with zero coefficients; its slot. There must be room (B + 1 slots)."""
     v = views(block)
     h = v.header[0]
     slot = h["n_support"]
     for j in range(h["used"]):
         v.vectors[j, slot] = row[j]
     _stamp(block, slot, norm)
+    v.weights[slot] = np.float32(weight)
     for k in range(h["live"]):
         v.coefficients[k, slot] = 0.0
     h["n_support"] = slot + 1
@@ -94,8 +95,8 @@ def remove(block: np.ndarray, slot: int) -> None:
     for k in range(h["live"]):
         v.coefficients[k, slot] = v.coefficients[k, last]
         v.coefficients[k, last] = 0.0
-    v.norms[slot], v.stamps[slot] = v.norms[last], v.stamps[last]
-    v.norms[last], v.stamps[last] = np.float32(0.0), 0
+    v.norms[slot], v.stamps[slot], v.weights[slot] = v.norms[last], v.stamps[last], v.weights[last]
+    v.norms[last], v.stamps[last], v.weights[last] = np.float32(0.0), 0, np.float32(0.0)
     h["n_support"] = last
     v.cache[0] = 0
 
@@ -204,6 +205,7 @@ def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
         norm += np.float64(z) * np.float64(z)
     for k in range(h["live"]):
         v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
+    v.weights[partner] += v.weights[first]
     _stamp(block, partner, norm)
     remove(block, first)
     return 1
@@ -222,6 +224,7 @@ def _project_onto_nearest(block: np.ndarray, slot: int) -> None:
         ):
             nearest = k
     if nearest >= 0:
+        v.weights[nearest] += v.weights[slot]
         for k in range(h["live"]):
             v.coefficients[k, nearest] += kernels[nearest] * v.coefficients[k, slot]
 
@@ -238,6 +241,7 @@ def _project(block: np.ndarray, slot: int) -> None:
         v.vectors[j, slot], v.vectors[j, last] = v.vectors[j, last], v.vectors[j, slot]
     v.norms[slot], v.norms[last] = v.norms[last], v.norms[slot]
     v.stamps[slot], v.stamps[last] = v.stamps[last], v.stamps[slot]
+    v.weights[slot], v.weights[last] = v.weights[last], v.weights[slot]
     gram = v.gram
     for i in range(last + 1):
         kernel_row_of(block, i)

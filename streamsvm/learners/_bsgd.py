@@ -12,13 +12,11 @@ from streamsvm.learners._online import (
     OWN_BEGIN,
     REFUSED,
     add_support_vector,
-    begin,
     common,
     end,
     fill,
-    margins,
+    observe,
     violation,
-    watch,
 )
 from streamsvm.store import record, views
 
@@ -32,14 +30,12 @@ STATE = np.dtype([("schedule", "i8"), ("intercept", "i8"), ("l2", "f8"), ("eta0"
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> int:
     """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, target)
+    if norm < 0.0:
         return REFUSED
     v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
     live = v.header[0]["live"]
-    margins(block, n_active, norm)
     rising, falling, missing = violation(block, target)
-    watch(block, target)
     eta = 1.0 / (s["l2"] * c["t"])
     if s["schedule"] == CONSTANT:
         eta = s["eta0"]
@@ -59,7 +55,7 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
         step = eta * weight if missing > 0.0 else -eta * weight
         if falling >= 0:  # two outputs move, so that for two classes each moves by half
             step *= 0.5
-        if add_support_vector(block, tables, norm, rising, falling, step) == FULL:
+        if own > 0.0 and add_support_vector(block, tables, norm, weight, rising, falling, step) == FULL:
             return FULL
         if s["intercept"]:
             v.biases[2 * rising] += step

@@ -11,7 +11,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from river.utils import dataframe
 
-from streamsvm.budget import Maintenance, Merge, Projection
+from streamsvm.budget import Maintenance, Merge, Projection, Removal
 
 __all__ = [
     "as_list",
@@ -87,7 +87,7 @@ def random_state(seed: int | None) -> int:
 
 def strategy_for(kernel: str, maintenance: Maintenance | None) -> Maintenance:
     """The strategy given, or what suits the kernel where that is None."""
-    if not isinstance(maintenance, Maintenance | None):
+    if not isinstance(maintenance, Merge | Removal | Projection | None):
         raise ValueError(f"maintenance must be a Merge, Removal or Projection (of streamsvm) or None, not {maintenance!r}")
     if isinstance(maintenance, Merge) and kernel != "rbf":
         raise ValueError(f"Merge needs kernel='rbf'; with kernel={kernel!r} use Projection() or Removal()")

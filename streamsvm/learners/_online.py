@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.maintenance import REFUSAL, append, fill_kernel_row, maintain, next_random, scan_row
-from streamsvm.kernels import FAST, FOURIER, LARGEST_NORM
+from streamsvm.kernels import FAST, FOURIER, LARGEST_NORM, self_kernel
 from streamsvm.learners._calibration import fit_slope, fit_softmax, probabilities, probability
 from streamsvm.store import STATE_BEGIN, record, views
 
@@ -41,6 +41,7 @@ __all__ = [
     "common",
     "decide",
     "decide_many",
+    "dots",
     "draw",
     "end",
     "fill",
@@ -48,6 +49,7 @@ __all__ = [
     "follows_average",
     "largest",
     "margins",
+    "observe",
     "raise_coefficient",
     "violation",
     "watch",
@@ -131,7 +133,8 @@ def _watch_gamma(block: np.ndarray) -> None:
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _dots(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
+def dots(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
+    """Sums of kernels * u and of kernels * v, over the first n of each."""
     a = b = 0.0
     for i in range(n):
         k = np.float64(kernels[i])
@@ -163,11 +166,11 @@ def margins(block: np.ndarray, n_active: int, norm: float) -> None:
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1
     if h["kernel"] == FOURIER:  # its two rows of coefficients are of the cosines and of the sines
-        a = _dots(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
-        v.scores[0] = v.scores[1] = a + _dots(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
+        a = dots(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
+        v.scores[0] = v.scores[1] = a + dots(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
         return
     for k in range(0, h["live"], 2):
-        a, b = _dots(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
+        a, b = dots(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
         v.scores[k] = c["scale"] * a + v.biases[k]
         v.scores[k + 1] = c["average_v"] * b + c["average_u"] * a + v.biases[k + 1]
 
@@ -180,6 +183,24 @@ def largest(scores: np.ndarray, start: int, live: int, but: int) -> int:
         if k // 2 != but and (best < 0 or scores[k] > scores[2 * best + start]):
             best = k // 2
     return best
+
+
+@njit(cache=True, error_model="numpy")
+def observe(block: np.ndarray, target: float) -> tuple[float, float]:
+    """Begin a step: decision values of the row at hand into ``scores``, and what they tell of recent errors.
+
+    Returns
+    -------
+    The row's squared norm and its kernel value with itself; -1 and 0 where it is not finite or too large. A row whose kernel
+    value with itself is 0 adds nothing to any decision, and should not become a support vector.
+    """
+    n_active, norm = begin(block)
+    if n_active < 0:
+        return -1.0, 0.0
+    margins(block, n_active, norm)
+    watch(block, target)
+    h = views(block).header[0]
+    return norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
 
 
 @njit(cache=True, error_model="numpy")
@@ -227,15 +248,17 @@ def watch(block: np.ndarray, target: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def add_support_vector(block: np.ndarray, tables: np.ndarray, norm: float, rising: int, falling: int, coefficient: float) -> int:
-    """Make the row at hand a support vector, with this coefficient for the output that rises and its negative for the one that
-    falls (-1: none), and bring the store back to its budget. `LEARNED`, or `FULL` where that is refused. O(B d).
+def add_support_vector(
+    block: np.ndarray, tables: np.ndarray, norm: float, weight: float, rising: int, falling: int, coefficient: float
+) -> int:
+    """Make the row at hand, of this weight, a support vector, with this coefficient for the output that rises and its negative
+    for the one that falls (-1: none), and bring the store back to its budget. `LEARNED`, or `FULL` where that is refused. O(B d).
     """
     v, c = views(block), common(block)
     h = v.header[0]
     if h["n_support"] == h["budget"] and c["maintenance"] == REFUSAL:
         return FULL
-    raise_coefficient(block, append(block, v.rows[0], norm), rising, falling, coefficient)
+    raise_coefficient(block, append(block, v.rows[0], norm, weight), rising, falling, coefficient)
     if h["n_support"] > h["budget"]:
         c["n_merges"] += maintain(block, c["maintenance"], tables, draw(block))
     return LEARNED

@@ -98,7 +98,8 @@ class BudgetedEstimator(base.Estimator):
         state = self._block[STATE_BEGIN:STATE_END]
         at = _online.OWN_BEGIN - STATE_BEGIN
         self._common = state[:at].view(_online.COMMON)
-        self._own = state[at : at + self._rule.STATE.itemsize].view(self._rule.STATE)
+        own = self._rule.STATE
+        self._own = state[at : at + own.itemsize].view(own) if own.names else np.zeros(1, own)
         header, common = self._store.views.header, self._common
         header["kernel"], header["degree"], header["coef0"] = KERNELS[kernel], degree, coef0
         header["gamma"] = 1.0 if gamma == "scale" else gamma

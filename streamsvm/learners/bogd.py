@@ -12,18 +12,15 @@ from numba import njit
 from streamsvm.budget.maintenance import remove
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
-    FULL,
     LEARNED,
     OWN_BEGIN,
     REFUSED,
     add_support_vector,
-    begin,
     common,
     draw,
     end,
     fill,
-    margins,
-    watch,
+    observe,
 )
 from streamsvm.learners.baseline import Baseline
 from streamsvm.store import record, views
@@ -38,22 +35,20 @@ _LARGEST = 1e30  # a support vector may, though it hardly will, be kept for ever
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
     """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, y)
+    if norm < 0.0:
         return REFUSED
     v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
-    margins(block, n_active, norm)
     f = v.scores[0]
-    watch(block, y)
     c["scale"] *= 1.0 - s["eta0"] * s["l2"]
-    if y * f < 1.0:
+    if own > 0.0 and y * f < 1.0:
         n = h["budget"]
         if h["n_support"] == n:
             remove(block, np.int64(draw(block) % np.uint64(n)))
             for i in range(n - 1):
                 v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -_LARGEST), _LARGEST)
-        add_support_vector(block, tables, norm, 0, -1, s["eta0"] * weight * y)
+        add_support_vector(block, tables, norm, weight, 0, -1, s["eta0"] * weight * y)
     end(block)
     return LEARNED
 
@@ -65,8 +60,7 @@ def learn_many(
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
-            return i
+        learn_one(block, tables, targets[i], weights[i])
     return X.shape[0]
 
 

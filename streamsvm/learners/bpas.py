@@ -13,17 +13,14 @@ from streamsvm.budget.maintenance import remove
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
-    FULL,
     LEARNED,
     OWN_BEGIN,
     REFUSED,
     add_support_vector,
-    begin,
     common,
     end,
     fill,
-    margins,
-    watch,
+    observe,
 )
 from streamsvm.learners.baseline import Baseline
 from streamsvm.store import record, views
@@ -36,20 +33,17 @@ STATE = np.dtype([("C", "f8")])
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
     """A passive-aggressive step; where the store is full, the support vector goes that the new one replaces at the least loss."""
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, y)
+    if norm < 0.0:
         return REFUSED
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
-    margins(block, n_active, norm)
     loss = 1.0 - y * v.scores[0]
-    watch(block, y)
-    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     if loss > 0.0 and own > 0.0:
         coefficient = y * min(s["C"] * weight, loss / own)
         if h["n_support"] == h["budget"]:
             coefficient += _replace(block, own)
-        add_support_vector(block, tables, norm, 0, -1, coefficient)
+        add_support_vector(block, tables, norm, weight, 0, -1, coefficient)
     end(block)
     return LEARNED
 
@@ -76,8 +70,7 @@ def learn_many(
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
-            return i
+        learn_one(block, tables, targets[i], weights[i])
     return X.shape[0]
 
 

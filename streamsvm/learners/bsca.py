@@ -31,9 +31,8 @@ class BSCAClassifier(BudgetedClassifier):
         Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows,
         updated with each of those rows and fixed from then on.
     C
-        The largest coefficient that a new row is given, as in scikit-learn's SVC; the row's weight multiplies it. What
-        ``reprocess`` and ``replay`` add later does not know the weight: reprocessing goes up to 8 C, as a merged vector stands
-        for several rows.
+        The largest coefficient of a row, as in scikit-learn's SVC; the row's weight multiplies it. A merged support vector
+        stands for several rows, and may have the sum of what they may have.
     maintenance
         What keeps the model within its budget: `Merge`, `Removal` or `Projection`. None: ``Merge("lookup-wd")`` for the Gaussian
         kernel, ``Projection()`` for the others, which cannot merge.
@@ -50,7 +49,7 @@ class BSCAClassifier(BudgetedClassifier):
         paper's algorithm has nothing of the kind: it is ``relaxation=1.0, reprocess=0, tol=0.0, averaging=0``.
     replay
         The last rows that are kept, to be learned again: more accurate where there is time, not on a stream that drifts. Each
-        costs 4 bytes a feature that there is room for, and 16.
+        costs 4 bytes a feature that there is room for, and 24.
     replay_steps
         Rows of those, at random, that are learned again after each new one, as if they were new (to step from the coefficients
         that they had is less accurate, as most have been merged since).
@@ -96,7 +95,7 @@ class BSCAClassifier(BudgetedClassifier):
 
     >>> model = preprocessing.StandardScaler() | BSCAClassifier(budget=100, seed=0)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 88.68%
+    Accuracy: 88.85%
     """
 
     _rule: ClassVar[ModuleType] = _bsca

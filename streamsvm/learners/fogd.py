@@ -13,7 +13,7 @@ from numba import njit
 from streamsvm.budget.maintenance import next_random
 from streamsvm.kernels import FOURIER
 from streamsvm.learners._inputs import check_number, random_state
-from streamsvm.learners._online import FULL, LEARNED, OWN_BEGIN, REFUSED, begin, fill, margins, watch
+from streamsvm.learners._online import LEARNED, OWN_BEGIN, REFUSED, begin, fill, margins, watch
 from streamsvm.learners.baseline import Baseline
 from streamsvm.store import record, views
 
@@ -71,8 +71,7 @@ def learn_many(
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
-            return i
+        learn_one(block, tables, targets[i], weights[i])
     return X.shape[0]
 
 

@@ -11,17 +11,14 @@ from numba import njit
 
 from streamsvm.budget.maintenance import append, kernel_row_of, remove
 from streamsvm.learners._online import (
-    FULL,
     LEARNED,
     OWN_BEGIN,
     REFUSED,
-    begin,
     common,
     end,
     fill,
-    margins,
+    observe,
     raise_coefficient,
-    watch,
 )
 from streamsvm.learners.baseline import Baseline
 from streamsvm.store import record, views
@@ -36,16 +33,14 @@ _TOLERANCE = 15.0 / 32.0  # of the damage, a mistake
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
     """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, y)
+    if norm < 0.0:
         return REFUSED
     v, s = views(block), record(block, OWN_BEGIN, STATE)
-    margins(block, n_active, norm)
     f = v.scores[0]
-    watch(block, y)
-    if y * f <= 0.0:
+    if own > 0.0 and y * f <= 0.0:
         s["mistakes"] += 1
-        raise_coefficient(block, append(block, v.rows[0], norm), 0, -1, y * weight)
+        raise_coefficient(block, append(block, v.rows[0], norm, weight), 0, -1, y * weight)
         if v.header[0]["n_support"] > v.header[0]["budget"]:
             _forget_oldest(block)
     end(block)
@@ -89,8 +84,7 @@ def learn_many(
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
-            return i
+        learn_one(block, tables, targets[i], weights[i])
     return X.shape[0]
 
 

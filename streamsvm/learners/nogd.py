@@ -13,16 +13,13 @@ from streamsvm.budget.maintenance import append, kernel_row_of
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
-    FULL,
     LEARNED,
     OWN_BEGIN,
     REFUSED,
-    begin,
     end,
     fill,
-    margins,
+    observe,
     raise_coefficient,
-    watch,
 )
 from streamsvm.learners.baseline import Baseline
 from streamsvm.store import record, views
@@ -41,18 +38,17 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
     With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
     a += eta y G k(x) for the coefficients a = M'w of the landmarks.
     """
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, y)
+    if norm < 0.0:
         return REFUSED
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
-    margins(block, n_active, norm)
     f = v.scores[0]
-    watch(block, y)
     step = s["eta0"] * weight * y if y * f < 1.0 else 0.0
     n = h["n_support"]
     if n < h["budget"]:
-        raise_coefficient(block, append(block, v.rows[0], norm), 0, -1, step)
+        if own > 0.0:
+            raise_coefficient(block, append(block, v.rows[0], norm, weight), 0, -1, step)
     elif step != 0.0:
         if s["ready"] == 0:
             _invert(block)
@@ -94,8 +90,7 @@ def learn_many(
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
-            return i
+        learn_one(block, tables, targets[i], weights[i])
     return X.shape[0]
 
 

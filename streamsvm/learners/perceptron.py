@@ -14,37 +14,30 @@ from streamsvm.budget import Refusal
 from streamsvm.learners._online import (
     FULL,
     LEARNED,
-    OWN_BEGIN,
     REFUSED,
     add_support_vector,
-    begin,
     end,
     fill,
-    margins,
-    watch,
+    observe,
 )
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import record, views
+from streamsvm.store import views
 
 __all__ = ["KernelPerceptron"]
 
-STATE = np.dtype([("mistakes", "i8")])
+STATE = np.dtype([])  # nothing of its own
 
 
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
     """Each mistake becomes a support vector, with its label as coefficient."""
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, y)
+    if norm < 0.0:
         return REFUSED
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
-    margins(block, n_active, norm)
-    f = v.scores[0]
-    watch(block, y)
-    if y * f <= 0.0:
-        s["mistakes"] += 1
-        if add_support_vector(block, tables, norm, 0, -1, y * weight) == FULL:
-            return FULL
+    v = views(block)
+    mistake = own > 0.0 and y * v.scores[0] <= 0.0
+    if mistake and add_support_vector(block, tables, norm, weight, 0, -1, y * weight) == FULL:
+        return FULL
     end(block)
     return LEARNED
 
@@ -88,8 +81,6 @@ class KernelPerceptron(Baseline):
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
     Accuracy: 84.62%
     """
-
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"mistakes": (0, 2**62)}
 
     _rule: ClassVar[ModuleType] = sys.modules[__name__]
 

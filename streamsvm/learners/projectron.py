@@ -14,23 +14,20 @@ from streamsvm.budget.maintenance import append, kernel_row_of
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
-    FULL,
     LEARNED,
     OWN_BEGIN,
     REFUSED,
-    begin,
     end,
     fill,
-    margins,
+    observe,
     raise_coefficient,
-    watch,
 )
 from streamsvm.learners.baseline import Baseline
 from streamsvm.store import record, views
 
 __all__ = ["Projectron", "ProjectronPP"]
 
-STATE = np.dtype([("mistakes", "i8"), ("margin_steps", "i8"), ("eta", "f8"), ("gamma", "f8")])
+STATE = np.dtype([("margin_steps", "i8"), ("eta", "f8"), ("gamma", "f8")])
 
 # A row nearer than this (squared, over its own squared norm) to the span of the support vectors is projected whatever eta is:
 # with it, the inverse of their Gram matrix would be of no use.
@@ -41,17 +38,14 @@ _RIDGE = 1e-7  # of the size of float32's rounding
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
     """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, y)
+    if norm < 0.0:
         return REFUSED
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
-    margins(block, n_active, norm)
     f = v.scores[0]
-    watch(block, y)
     n = h["n_support"]
     mistake = y * f <= 0.0
-    own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
     if own > 0.0 and (mistake or (s["margin_steps"] and y * f < 1.0)):
         if s["gamma"] != h["gamma"]:  # which "scale" is still finding
             _invert(block)
@@ -60,11 +54,10 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
             squared += np.float64(v.kernel_rows[0, i]) * along[i]
         distance = math.sqrt(max(own - squared, 0.0))
         if mistake:
-            s["mistakes"] += 1
             step = weight * y
             if n < h["budget"] and distance > s["eta"] and distance * distance > _LEAST_DISTANCE * own:
                 _grow(block, along, distance * distance)
-                raise_coefficient(block, append(block, v.rows[0], norm), 0, -1, step)
+                raise_coefficient(block, append(block, v.rows[0], norm, weight), 0, -1, step)
                 end(block)
                 return LEARNED
         else:
@@ -131,8 +124,7 @@ def learn_many(
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
-            return i
+        learn_one(block, tables, targets[i], weights[i])
     return X.shape[0]
 
 
@@ -169,7 +161,7 @@ class Projectron(Baseline):
     """
 
     _rule: ClassVar[ModuleType] = sys.modules[__name__]
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"mistakes": (0, 2**62), "gamma": (0.0, 1e15)}
+    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, 1e15)}
     _margin_steps = False
 
     def __init__(

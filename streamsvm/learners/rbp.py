@@ -11,42 +11,34 @@ from numba import njit
 
 from streamsvm.budget.maintenance import remove
 from streamsvm.learners._online import (
-    FULL,
     LEARNED,
-    OWN_BEGIN,
     REFUSED,
     add_support_vector,
-    begin,
     draw,
     end,
     fill,
-    margins,
-    watch,
+    observe,
 )
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import record, views
+from streamsvm.store import views
 
 __all__ = ["RBP"]
 
-STATE = np.dtype([("mistakes", "i8")])
+STATE = np.dtype([])  # nothing of its own
 
 
 @njit(cache=True, error_model="numpy")
 def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
     """A mistake becomes a support vector, in the place of a random one where the store is full."""
-    n_active, norm = begin(block)
-    if n_active < 0:
+    norm, own = observe(block, y)
+    if norm < 0.0:
         return REFUSED
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
-    margins(block, n_active, norm)
-    f = v.scores[0]
-    watch(block, y)
-    if y * f <= 0.0:
-        s["mistakes"] += 1
+    v = views(block)
+    if own > 0.0 and y * v.scores[0] <= 0.0:
         h = v.header[0]
         if h["n_support"] == h["budget"]:
             remove(block, np.int64(draw(block) % np.uint64(h["budget"])))
-        add_support_vector(block, tables, norm, 0, -1, y * weight)
+        add_support_vector(block, tables, norm, weight, 0, -1, y * weight)
     end(block)
     return LEARNED
 
@@ -58,8 +50,7 @@ def learn_many(
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
-            return i
+        learn_one(block, tables, targets[i], weights[i])
     return X.shape[0]
 
 
@@ -89,8 +80,6 @@ class RBP(Baseline):
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
     Accuracy: 76.53%
     """
-
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"mistakes": (0, 2**62)}
 
     _rule: ClassVar[ModuleType] = sys.modules[__name__]
 

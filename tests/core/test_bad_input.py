@@ -297,10 +297,16 @@ def filled():
 
 
 def test_store_size_is_what_its_formula_says():
-    for budget, features, outputs, gram in ((1, 1, 1, False), (100, 20, 1, False), (15, 16, 3, True), (500, 300, 2, False)):
+    for budget, features, outputs, gram, window in (
+        (1, 1, 1, False, 0),
+        (100, 20, 1, False, 9),
+        (15, 16, 3, True, 0),
+        (500, 300, 2, False, 1000),
+    ):
         S, D = -(-(budget + 1) // 16) // 2 * 32 + 16, -(-features // 16) * 16
-        expected = 448 + 128 * ((outputs + 7) // 8) + 32 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
-        assert SupportVectorStore(budget, features, outputs, gram).nbytes == expected
+        expected = 448 + 128 * ((outputs + 7) // 8) + 36 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
+        expected += 4 * D * window + 24 * (-(-window // 8) * 8)
+        assert SupportVectorStore(budget, features, outputs, gram, window).nbytes == expected
 
 
 def test_snapshots():

@@ -77,7 +77,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
             continue
         slot = int(changed[0])
         scores, coefficients = scores_of(model, slot)
-        cap = 8.0 * 0.3
+        cap = 0.3 * model._store.views.weights[slot]
         if classes == 2:
             margin, share = np.sign(coefficients[0]) * scores[0], abs(coefficients[0])
         else:
@@ -89,6 +89,28 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
         assert margin == pytest.approx(1.0, abs=1e-4) or share == pytest.approx(cap)
         stepped += 1
     assert stepped > 5
+
+
+def test_a_support_vector_stands_for_the_weight_of_its_rows():
+    X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2
+    model = BSCAClassifier(budget=200, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, seed=3)
+    w = np.random.default_rng(1).uniform(0.1, 2.0, size=200)
+    model.learn_many(X, y, w)
+    weights = model._store.views.weights[: model.n_support].astype(float)
+    assert set(weights.tolist()) <= set(w.astype(np.float32).astype(float).tolist())
+    last = np.abs(model._store.coefficients[0]) * model._common["scale"][0]
+    assert (last <= 0.3 * weights * (1.0 + 1e-6)).all()
+    assert (last >= 0.3 * weights * (1.0 - 1e-6)).any()
+    budgeted = BSCAClassifier(budget=20, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=0, seed=3)
+    total, merges = 0.0, 0
+    for row, label, weight in zip(X, y, w, strict=True):
+        before = budgeted._store.views.header[0]["next_stamp"]
+        merges = budgeted.n_merges
+        budgeted.learn_one(dict(enumerate(row)), label, weight)
+        if budgeted._store.views.header[0]["next_stamp"] - before > budgeted.n_merges - merges:  # a merge has a stamp of its own
+            total += weight
+    assert budgeted.n_merges > 50
+    assert budgeted._store.views.weights.sum() == pytest.approx(total, rel=1e-5)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -117,6 +139,9 @@ def test_replay_of_the_one_row_there_is_equals_learning_it_again():
         plain.learn_one({"a": 1.0}, True)
     np.testing.assert_allclose(model.coefficients, [[0.8]])  # on the row's own support vector
     np.testing.assert_allclose(plain.coefficients, [[0.2, 0.2, 0.2, 0.2]])
+    light = BSCAClassifier(**options, replay=5, replay_steps=3)
+    light.learn_one({"a": 1.0}, True, 0.5)
+    np.testing.assert_allclose(light.coefficients, [[0.4]])  # the window keeps the weight
     before = pickle.dumps(model._store.snapshot())
     with pytest.raises(ValueError, match="is nan"):
         model.learn_one({"a": float("nan")}, True)
