@@ -17,6 +17,7 @@ __all__ = [
     "FAST",
     "FOURIER",
     "KERNELS",
+    "LARGEST_GAMMA",
     "LARGEST_NORM",
     "LINEAR",
     "POLY",
@@ -35,6 +36,8 @@ KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
 
 #: Squared norms of rows stay below this, so that squared distances are finite in float32.
 LARGEST_NORM = 1e36
+#: The largest gamma of a kernel.
+LARGEST_GAMMA = 1e15
 _LARGEST_VALUE = 1e30  # of a polynomial kernel
 
 _LOG2E = np.float32(1.44269504088896341)

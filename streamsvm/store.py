@@ -16,7 +16,7 @@ from numba import carray, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from streamsvm.kernels import FOURIER, LARGEST_NORM, LINEAR, POLY, RBF
+from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
 
 __all__ = ["HEADER", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "record", "views"]
 
@@ -51,7 +51,6 @@ _FLOATS = _LINE // 4  # float32 numbers a cache line
 _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
 _LARGEST = 1e100  # of any number that learning leads to
-_LARGEST_GAMMA = 1e15
 _ROUNDING, _TINY = 1.0 + 1e-3, 1e-37  # float32 norms underflow below the second
 
 
@@ -197,6 +196,14 @@ def _views(block: np.ndarray) -> Views:
 views = njit(cache=True, forceinline=True)(_views)
 
 
+def _named(budget: int, max_features: int, outputs: int, gram: bool, window: int) -> str:
+    # The sizes of a store, by what learners call them.
+    named = [f"budget={budget}" + (" (squared: projection keeps a matrix)" if gram else ""), f"max_features={max_features}"]
+    named += [f"outputs={outputs} (two a class)"] if outputs > 2 else []
+    named += [f"replay={window}"] if window else []
+    return ", ".join(named)
+
+
 def _round_up(n: int) -> int:
     return (n + _FLOATS - 1) // _FLOATS * _FLOATS
 
@@ -257,7 +264,7 @@ class SupportVectorStore:
             memory = np.zeros(size + _LINE, np.uint8)
         except (MemoryError, ValueError) as error:
             raise ValueError(
-                f"budget={budget} and max_features={max_features} need {size:,} bytes, more than this machine has: "
+                f"{_named(budget, max_features, outputs, gram, window)} need {size:,} bytes, more than this machine has: "
                 "lower one of them"
             ) from error
         start = -memory.ctypes.data % _LINE
@@ -386,7 +393,7 @@ class SupportVectorStore:
             and (inside.window_weights >= 0.0).all()
             and (norms <= header["largest_norm"] * _ROUNDING + _TINY).all()
             and (np.abs(inside.norms[:n] - norms) <= norms * (_ROUNDING - 1.0) + _TINY).all()
-            and 0.0 < header["gamma"] <= _LARGEST_GAMMA
+            and 0.0 < header["gamma"] <= LARGEST_GAMMA
             and 0.0 <= header["largest_norm"] < LARGEST_NORM * _ROUNDING
         ):
             raise ValueError("the snapshot holds numbers that are not finite, or that no learning leads to")

@@ -250,6 +250,55 @@ class NaiveBSCARegression(NaiveBSCA):
         return float(np.sign(y - f)) * max(abs(y - f) - self.epsilon, 0.0)
 
 
+class NaiveEpochs(NaiveBSCA):
+    """Passes with a coefficient a row: signed, alpha y of labels and alpha - alpha* of numbers."""
+
+    def __init__(self, budget, gamma, C, relaxation=1.0, tol=0.0, averaging=0, epsilon=None):
+        super().__init__(budget, gamma, C, relaxation, tol, averaging)
+        self.epsilon, self.become = epsilon, {}
+
+    def _error(self, f, y):
+        return abs(f - y) if self.epsilon is not None else super()._error(f, y)
+
+    def best(self, f, y, a, w):
+        """Where the dual objective along a row's coordinate is largest, without and with the bounds, on a dense grid."""
+        low, high = (-self.C * w, self.C * w) if self.epsilon is not None else sorted((0.0, y * self.C * w))
+        free = np.linspace(a - 20.0, a + 20.0, 400_001)
+        step = free - a
+        gain = y * free - (np.abs(free) * self.epsilon if self.epsilon is not None else 0.0)
+        return float(free[(gain - f * step - 0.5 * step**2).argmax()]), low, high
+
+    def visit(self, i, x, y, w, coefficients):
+        f = self.decisions(x)
+        self.t += 1
+        rate = max(1.0 / self.t, 1.0 / WINDOW)
+        for k, value in enumerate(f):
+            self.errors[k] += rate * (self._error(value, y) - self.errors[k])
+        a = coefficients[i]
+        best, low, high = self.best(f[0], y, a, w)
+        new = float(np.clip(a + self.relaxation * (best - a), low, high))
+        if abs(best - a) > self.tol + 1e-4 and abs(new - a) > 1e-9:
+            coefficients[i] = new
+            if self.become.get(i) in self.stamps:
+                self.last[self.stamps.index(self.become[i])] += new - a
+            else:
+                self.become[i] = self.stamp
+                self._append(x, new - a, 0.0)
+                if len(self.vectors) > self.budget:
+                    self._maintain()
+        if self.averaging:
+            rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
+            self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]
+
+
+def split_mix(state):
+    """The next of the library's random numbers, from the state before it."""
+    z = (state + 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
+
+
 class NaiveBaseline:
     """The baselines with lists, by name; kernel values and inverses anew for every row. Random choices as the library's."""
 
@@ -266,11 +315,9 @@ class NaiveBaseline:
         return float(self.kernels(x) @ self.a) if self.a else 0.0
 
     def draw(self, n):
+        number = split_mix(self.random)
         self.random = (self.random + 0x9E3779B97F4A7C15) % 2**64
-        z = self.random
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-        return (z ^ (z >> 31)) % n
+        return number % n
 
     def remove(self, i):
         for values in (self.vectors, self.a):

@@ -27,13 +27,10 @@ import functools
 
 import numpy as np
 
-__all__ = ["GRID", "LARGEST_RATIO", "LEAST_RATIO", "golden_section", "merge_tables", "weight_degradation"]
+__all__ = ["GRID", "golden_section", "merge_tables", "weight_degradation"]
 
 #: Points along each axis of the grid, as in the paper.
 GRID = 400
-
-#: Between these lies the tabulated ratio: 2 m^2 at q = 0 is least for m = 1/2; the largest value is that of the edge m = 1.
-LEAST_RATIO, LARGEST_RATIO = 0.499, 2.41
 
 _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 

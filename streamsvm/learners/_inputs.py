@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Hashable
-from typing import Any, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -14,13 +14,13 @@ from river.utils import dataframe
 from streamsvm.budget import Maintenance, Merge, Projection, Removal
 
 __all__ = [
-    "as_list",
+    "Batch",
+    "as_batch",
     "as_matrix",
     "check_number",
     "check_one_of",
     "checked_target",
     "checked_weight",
-    "checked_weights",
     "random_state",
     "strategy_for",
 ]
@@ -65,8 +65,7 @@ def checked_target(y: float) -> float:
     return float(number)
 
 
-def checked_weights(w: Any, n: int) -> np.ndarray:
-    """The weights of ``n`` rows, float64 [n], from one for all or from n of them. Refused as in `checked_weight`."""
+def _checked_weights(w: Any, n: int) -> np.ndarray:
     given = np.asarray(w)
     if given.dtype.kind not in "fiub":
         raise ValueError(f"w must be numbers, not {w!r}")
@@ -117,8 +116,39 @@ def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
         return np.require(values, np.float32, ["C", "W"]), names, frame
 
 
-def as_list(y: Any, n: int) -> list[Any]:
-    """The labels or targets ``y`` of ``n`` rows as a list."""
+class Batch(NamedTuple):
+    """Rows to learn together. Those of weight 0 are left out: nothing of them is looked at."""
+
+    matrix: np.ndarray
+    """float32 [n, features]."""
+    names: list[Hashable]
+    """Of the features."""
+    y: list[Any]
+    """Labels or targets of the n rows."""
+    weights: np.ndarray
+    """float64 [n], above 0."""
+    numbers: np.ndarray
+    """int64 [n]: which rows of what was given they are."""
+    n_given: int
+    """Rows that were given."""
+
+    def complain(self, row: int, error: ValueError) -> NoReturn:
+        """Raise the error with the number that the row had in what was given."""
+        raise ValueError(f"row {self.numbers[row]}: {error}") from None
+
+
+def as_batch(X: Any, y: Any, w: Any) -> Batch:
+    """What ``learn_many`` was given, checked but for the labels or targets themselves."""
+    matrix, names, _ = as_matrix(X)
+    y = _as_list(y, len(matrix))
+    weights = _checked_weights(w, len(matrix))
+    numbers, given = np.flatnonzero(weights), len(matrix)
+    if len(numbers) < given:
+        matrix, weights, y = matrix[numbers], weights[numbers], [y[i] for i in numbers.tolist()]
+    return Batch(matrix, names, y, weights, numbers, given)
+
+
+def _as_list(y: Any, n: int) -> list[Any]:
     if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
         raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.maintenance import REFUSAL, append, fill_kernel_row, maintain, next_random, scan_row
-from streamsvm.kernels import FAST, FOURIER, LARGEST_NORM, self_kernel
+from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, LARGEST_NORM, self_kernel
 from streamsvm.learners._calibration import fit_slope, fit_softmax, probabilities, probability
 from streamsvm.store import STATE_BEGIN, record, views
 
@@ -88,7 +88,6 @@ COMMON = np.dtype(
 #: Where in a block the rule's own state begins.
 OWN_BEGIN = STATE_BEGIN + COMMON.itemsize
 
-_LARGEST_GAMMA = 1e15
 _POWER = 15.0  # of the polynomial decay (Shamir and Zhang 2013) with which the average starts
 _WINDOW = 1000.0  # rows over which the errors of the last iterate and of the average are compared
 _TINY = 1e-5  # below it a lazy scale factor is multiplied in, at O(B)
@@ -128,7 +127,7 @@ def _watch_gamma(block: np.ndarray) -> None:
         before = x - v.means[j]
         v.means[j] += before / n
         c["deviation"] += before * (x - v.means[j])
-    h["gamma"] = min(n / c["deviation"], _LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
+    h["gamma"] = min(n / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
     v.cache[0] = 0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, ClassVar, Self
@@ -16,12 +17,15 @@ from river import base
 from streamsvm.budget import Maintenance, Projection, Refusal
 from streamsvm.budget.table import merge_tables
 from streamsvm.features import OVERFLOW, FeatureSpace
-from streamsvm.kernels import KERNELS
+from streamsvm.kernels import KERNELS, LARGEST_GAMMA
 from streamsvm.learners import _online
-from streamsvm.learners._inputs import as_matrix, check_number, check_one_of, random_state
+from streamsvm.learners._inputs import Batch, as_matrix, check_number, check_one_of, random_state
 from streamsvm.store import STATE_BEGIN, STATE_END, SupportVectorStore
 
-__all__ = ["BudgetedEstimator"]
+__all__ = ["OUTPUTS", "BudgetedEstimator"]
+
+#: What decision values are asked of, by name.
+OUTPUTS = {"auto": _online.CHOSEN, "last": _online.LAST, "average": _online.AVERAGE}
 
 
 class BudgetedEstimator(base.Estimator):
@@ -77,7 +81,7 @@ class BudgetedEstimator(base.Estimator):
         if gamma != "scale":
             if isinstance(gamma, str):
                 raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
-            check_number("gamma", gamma, 0.0, high=1e15)
+            check_number("gamma", gamma, 0.0, high=LARGEST_GAMMA)
         check_number("averaging", averaging, 0, inclusive=True, high=2**53, integer=True)
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
         # Below 0 the polynomial is no kernel: there is no space whose products it gives.
@@ -140,7 +144,6 @@ class BudgetedEstimator(base.Estimator):
 
     def _refuse(self, kept: bytes) -> None:
         self._store.restore(kept, own=True)
-        self._outputs = self._store.live // 2
         raise RuntimeError(
             f"{type(self).__name__} knows no budget maintenance and has {self.budget} support vectors, the most that it was made "
             "for. Give it a larger budget, or take a learner that keeps one"
@@ -167,33 +170,44 @@ class BudgetedEstimator(base.Estimator):
 
     # Many rows --------------------------------------------------------------------------------------------------------------
 
-    def _learn_rows(
-        self,
-        matrix: np.ndarray,
-        names: list[Hashable],
-        targets: np.ndarray,
-        weights: np.ndarray,
-        outputs: np.ndarray | None = None,
-    ) -> None:
-        # Rows of weight 0 were left out by the caller, so that their labels are not looked at either.
-        features, n_features, n_outputs = self._features, self._n_features, self._outputs
-        try:
-            columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
-            self._store.used = len(features)
-            apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
-            self._complain_of(_online.first_refused(self._block, matrix, columns, bool(apart)), matrix, names)
-            kept = self._store.snapshot() if self._may_fill(len(matrix)) else None
-            for rows, n in [(slice(None), n_outputs)] if outputs is None else _runs(outputs):
+    def _learn_batch(self, batch: Batch) -> None:
+        with self._undoing():
+            targets, outputs = self._targets(batch)
+            columns = self._admit(batch)
+            kept = self._store.snapshot() if self._may_fill(len(targets)) else None
+            for rows, n in _runs(outputs):
                 if n != self._outputs:
                     self._resize(n)
-                learn_many = self._rule.learn_many
-                learned = learn_many(self._block, self._tables, matrix[rows], columns, targets[rows], weights[rows])
-                if kept is not None and learned < len(matrix[rows]):
+                X, y, w = batch.matrix[rows], targets[rows], batch.weights[rows]
+                learned = self._rule.learn_many(self._block, self._tables, X, columns, y, w)
+                if kept is not None and learned < len(X):
                     self._refuse(kept)
+            self._n_features = len(self._features)
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Forget what a batch had brought, new names first of all, where it is refused."""
+        n_features, n_outputs = self._n_features, self._outputs
+        try:
+            yield
         except Exception:
             self._forget(n_features, n_outputs)
             raise
-        self._n_features = len(features)
+
+    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """What compiled code takes for the labels or targets, float64 [n], and the outputs that each row needs, int64 [n]."""
+        raise NotImplementedError
+
+    def _admit(self, batch: Batch) -> np.ndarray:
+        """The columns of a batch's features, int64 [features], once all of its rows can be learned."""
+        features, matrix, names = self._features, batch.matrix, batch.names
+        columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
+        self._store.used = len(features)
+        apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
+        row = _online.first_refused(self._block, matrix, columns, bool(apart))
+        if row >= 0:
+            self._complain_of(matrix[row], names, int(batch.numbers[row]))
+        return columns
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
         """What `_online.decide_many` gives, and the frame that answers are made like (None for an array)."""
@@ -201,15 +215,15 @@ class BudgetedEstimator(base.Estimator):
         decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
         _online.decide_many(self._block, matrix, self._features.columns_of(names, False), what, decisions)
         refused = np.flatnonzero(np.isnan(decisions[:, 0]))
-        self._complain_of(int(refused[0]) if len(refused) else -1, matrix, names)
+        if len(refused):
+            self._complain_of(matrix[refused[0]], names, int(refused[0]))
         return decisions, like
 
-    def _complain_of(self, row: int, matrix: np.ndarray, names: list[Hashable]) -> None:
-        if row >= 0:
-            try:
-                self._features.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
-            except ValueError as error:
-                raise ValueError(f"row {row}: {error}") from None
+    def _complain_of(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
+        try:
+            self._features.complain_not_finite(dict(zip(names, row.tolist(), strict=True)))
+        except ValueError as error:
+            raise ValueError(f"row {number}: {error}") from None
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
@@ -308,6 +322,8 @@ class BudgetedEstimator(base.Estimator):
         self._features.restore(state["features"])
         self._store.restore(state["store"])
         self._n_features, self._outputs = len(self._features), self._store.live // 2
+        if self._outputs < 1 or self._store.live % 2:
+            raise ValueError(f"the model was kept with {self._store.live} rows of coefficients, two an output are needed")
         if len(self._features) != self._store.used:
             raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
         if self._kernel() != kernel:

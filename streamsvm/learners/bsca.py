@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from streamsvm.budget import Maintenance, Removal
-from streamsvm.learners import _bsca
 from streamsvm.learners._inputs import check_number, strategy_for
 from streamsvm.learners.classifier import BudgetedClassifier
+from streamsvm.learners.epochs import DualAscent
 from streamsvm.learners.regressor import BudgetedRegressor
 
 __all__ = ["BSCAClassifier", "BSCARegressor"]
 
 
-class BSCAClassifier(BudgetedClassifier):
+class BSCAClassifier(DualAscent, BudgetedClassifier):
     """A kernel support vector machine that learns row by row in the dual, within a budget of support vectors.
 
     Each row inside the margin becomes a support vector, with the coefficient that puts it onto the margin, C at most: there is no
@@ -98,8 +97,6 @@ class BSCAClassifier(BudgetedClassifier):
     Accuracy: 88.85%
     """
 
-    _rule: ClassVar[ModuleType] = _bsca
-
     def __init__(
         self,
         budget: int = 100,
@@ -162,7 +159,7 @@ class BSCAClassifier(BudgetedClassifier):
         yield {"budget": 20, "replay": 50, "replay_steps": 2}
 
 
-class BSCARegressor(BudgetedRegressor):
+class BSCARegressor(DualAscent, BudgetedRegressor):
     """A kernel support vector regression that learns row by row in the dual, within a budget of support vectors.
 
     Each row whose prediction is off by more than epsilon becomes a support vector, with the coefficient that brings it back, C at
@@ -202,8 +199,6 @@ class BSCARegressor(BudgetedRegressor):
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
     MAE: 0.399178
     """
-
-    _rule: ClassVar[ModuleType] = _bsca
 
     def __init__(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,11 @@ from river import base
 from river.utils import dataframe
 
 from streamsvm.learners import _online
-from streamsvm.learners._inputs import as_list, as_matrix, check_number, check_one_of, checked_weight, checked_weights
-from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.learners._inputs import Batch, as_batch, check_number, check_one_of, checked_weight
+from streamsvm.learners.base import OUTPUTS, BudgetedEstimator
 from streamsvm.learners.labels import Labels
 
 __all__ = ["BudgetedClassifier"]
-
-_OUTPUTS = {"auto": _online.CHOSEN, "last": _online.LAST, "average": _online.AVERAGE}
 
 
 class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
@@ -100,8 +99,8 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         ValueError
             A feature is not a finite number.
         """
-        check_one_of("output", output, _OUTPUTS)
-        decision = self._decide_row(x, _OUTPUTS[output])
+        check_one_of("output", output, OUTPUTS)
+        decision = self._decide_row(x, OUTPUTS[output])
         return self._of_each() if self._labels.many else decision
 
     def _of_each(self) -> dict[Any, float]:
@@ -139,31 +138,35 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         ValueError
             As `learn_one`, naming the row; or the lengths differ. The model is as it was then.
         """
-        matrix, names, _ = as_matrix(X)
-        y = as_list(y, len(matrix))
-        weights = checked_weights(w, len(matrix))
-        if not weights.all():
-            kept = weights > 0.0
-            matrix, weights = matrix[kept], weights[kept]
-            y = [label for label, keep in zip(y, kept, strict=True) if keep]
-        labels = self._labels
-        n_labels = labels.n_seen
+        self._learn_batch(as_batch(X, y, w))
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        n_labels = self._labels.n_seen
         try:
-            targets, outputs = np.empty(len(y)), np.empty(len(y), np.int64)
-            for i, label in enumerate(y):
-                targets[i] = labels.target(label)
-                outputs[i] = labels.outputs
-            self._learn_rows(matrix, names, targets, weights, outputs)
+            with super()._undoing():
+                yield
         except Exception:
-            labels.forget(n_labels)
+            self._labels.forget(n_labels)
             raise
+
+    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        labels = self._labels
+        targets, outputs = np.empty(len(batch.y)), np.empty(len(batch.y), np.int64)
+        for i, label in enumerate(batch.y):
+            try:
+                targets[i] = labels.target(label)
+            except ValueError as error:
+                batch.complain(i, error)
+            outputs[i] = labels.outputs
+        return targets, outputs
 
     def decision_function_many(self, X: Any, output: str = "auto") -> Any:
         """`decision_function_one` for each row: float64 [n], a series where X is a frame; from the third label on float64
         [n, labels], a frame with a column for each label where X is one.
         """
-        check_one_of("output", output, _OUTPUTS)
-        decisions, like = self._decide_rows(X, _OUTPUTS[output])
+        check_one_of("output", output, OUTPUTS)
+        decisions, like = self._decide_rows(X, OUTPUTS[output])
         if self._labels.many:
             return self._columns(decisions, like)
         values = decisions[:, 0]
@@ -205,7 +208,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._labels.restore(state["labels"])
-        if self._labels.outputs != self._outputs or self._store.live % 2:
+        if self._labels.outputs != self._outputs:
             raise ValueError(f"the model has {len(self.labels)} labels for {self._outputs} outputs")
         targets = self._store.views.window_targets
         possible = range(self._outputs) if self._outputs > 1 else (-1.0, 0.0, 1.0)

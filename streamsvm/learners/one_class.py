@@ -12,7 +12,7 @@ from river.utils import dataframe
 
 from streamsvm.budget import Maintenance, Removal
 from streamsvm.learners import _bsgd, _online
-from streamsvm.learners._inputs import as_matrix, check_number, strategy_for
+from streamsvm.learners._inputs import Batch, as_matrix, check_number, strategy_for
 from streamsvm.learners.base import BudgetedEstimator
 
 __all__ = ["OneClassBSGD"]
@@ -138,7 +138,11 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame or a 2-D numpy array, one after the other: exactly what `learn_one` does with each."""
         matrix, names, _ = as_matrix(X)
-        self._learn_rows(matrix, names, np.zeros(len(matrix)), np.ones(len(matrix)))
+        n = len(matrix)
+        self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
+
+    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(len(batch.matrix)), np.ones(len(batch.matrix), np.int64)
 
     def score_many(self, X: Any) -> Any:
         """`score_one` for each row: float64 [n], a series where X is a frame."""

@@ -10,7 +10,7 @@ from river import base
 from river.utils import dataframe
 
 from streamsvm.learners import _online
-from streamsvm.learners._inputs import as_list, as_matrix, check_number, checked_target, checked_weight, checked_weights
+from streamsvm.learners._inputs import Batch, as_batch, check_number, checked_target, checked_weight
 from streamsvm.learners.base import BudgetedEstimator
 
 __all__ = ["BudgetedRegressor"]
@@ -69,19 +69,16 @@ class BudgetedRegressor(BudgetedEstimator, base.MiniBatchRegressor):
         ValueError
             As `learn_one`, naming the row; or the lengths differ. The model is as it was then.
         """
-        matrix, names, _ = as_matrix(X)
-        y = as_list(y, len(matrix))
-        weights = checked_weights(w, len(matrix))
-        kept = weights > 0.0
-        targets = np.zeros(len(matrix))
-        for i in np.flatnonzero(kept):
+        self._learn_batch(as_batch(X, y, w))
+
+    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        targets = np.empty(len(batch.y))
+        for i, y in enumerate(batch.y):
             try:
-                targets[i] = checked_target(y[i])
+                targets[i] = checked_target(y)
             except ValueError as error:
-                raise ValueError(f"row {i}: {error}") from None
-        if not kept.all():
-            matrix, weights, targets = matrix[kept], weights[kept], targets[kept]
-        self._learn_rows(matrix, names, targets, weights)
+                batch.complain(i, error)
+        return targets, np.ones(len(targets), np.int64)
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: float64 [n], a series where X is a frame."""

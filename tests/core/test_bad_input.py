@@ -1,6 +1,5 @@
 """Input that is refused: by name, and without a trace in the model."""
 
-import copy
 import os
 import pickle
 import subprocess
@@ -12,12 +11,9 @@ import pandas as pd
 import pytest
 from numba import config
 
-from streamsvm import BSGDClassifier
-from streamsvm.budget import Refusal
+from streamsvm import BSCAClassifier, BSGDClassifier, learners
 from streamsvm.features import FeatureSpace
 from streamsvm.learners import _bsgd
-from streamsvm.learners.labels import Labels
-from streamsvm.store import HEADER, SupportVectorStore
 
 
 def snapshot(model):
@@ -190,27 +186,6 @@ def test_rows_that_invent_values_are_read_as_they_are():
     assert set(row) == {"a", "c", "d"}
 
 
-@pytest.mark.parametrize(
-    ("labels", "of"), [(["a", 5], ["a", 5]), ([("a", 1), ("b", 2, 3)], [("a", 1), ("b", 2, 3)]), ([2, 1], [2, 1])]
-)
-def test_labels_of_many_rows_are_those_of_one(labels, of):
-    model = BSGDClassifier(budget=5, gamma=1.0)
-    model.learn_many(np.array([[0.0], [5.0]]), labels)
-    assert list(model.predict_many(np.array([[0.0], [5.0]]))) == of == [model.predict_one({0: x}) for x in (0.0, 5.0)]
-
-
-def test_probabilities_agree_with_labels_however_small_the_decision():
-    model = BSGDClassifier(budget=5, gamma=1.0)
-    model.learn_one({"a": 0.0}, True)
-    model.learn_one({"a": 5.0}, False)
-    for a in np.linspace(-9.0, 14.0, 47):
-        probabilities = model.predict_proba_one({"a": a})
-        assert max(probabilities, key=probabilities.get) == model.predict_one({"a": a})
-    fresh = BSGDClassifier(budget=5)
-    fresh.learn_one({0: 1.0}, "x")
-    assert fresh.predict_proba_many(np.ones((2, 1))).tolist() == [[1.0], [1.0]]
-
-
 def test_too_many_names():
     names = [f"n{i}" for i in range(6)]
     refusing = BSGDClassifier(budget=5, max_features=3)
@@ -257,119 +232,6 @@ def test_quick_and_general_way_of_filling_agree():
     np.testing.assert_array_equal(a, [0, 4, 0, 0, 0])
 
 
-@pytest.mark.parametrize(
-    ("labels", "signs", "negative", "positive"),
-    [
-        ([True, False], [1, -1], False, True),
-        ([np.bool_(False), np.bool_(True)], [-1, 1], False, True),
-        ([1, 0], [1, -1], 0, 1),
-        ([-1, 1], [-1, 1], -1, 1),
-        ([1.0, -1.0], [1, -1], -1, 1),
-        (["ham", "spam"], [-1, 1], "ham", "spam"),
-        ([1, 2], [1, -1], 2, 1),
-        ([2, 1], [-1, 1], 2, 1),
-        ([7, 5], [-1, 1], 7, 5),
-        ([("a", 1), None], [-1], ("a", 1), ("a", 1)),
-    ],
-)
-def test_sides_of_labels(labels, signs, negative, positive):
-    found = Labels(2)
-    assert [found.target(y) for y in labels if y is not None] == signs
-    assert (found.of(-1.0), found.of(1.0)) == (negative, positive)
-    assert abs(sum(found.probabilities(0.25).values()) - 1.0) < 1e-12
-
-
-def test_labels_before_any_and_after_refusal():
-    labels = Labels(2)
-    assert (labels.of(0.0), labels.probabilities(0.5)) == (False, {False: 0.5, True: 0.5})
-    model = BSGDClassifier(budget=5)
-    with pytest.raises(ValueError, match="feature"):
-        model.learn_one({"a": "x"}, "spam")
-    assert model.labels == []
-    assert model.predict_one({"a": 1.0}) is False
-
-
-def filled():
-    model = BSGDClassifier(budget=5, max_features=3, max_classes=2, seed=1)
-    for i in range(20):
-        model.learn_one({"a": float(i % 7), "b": -1.0}, i % 2 == 0)
-    return model._store
-
-
-def test_store_size_is_what_its_formula_says():
-    for budget, features, outputs, gram, window in (
-        (1, 1, 1, False, 0),
-        (100, 20, 1, False, 9),
-        (15, 16, 3, True, 0),
-        (500, 300, 2, False, 1000),
-    ):
-        S, D = -(-(budget + 1) // 16) // 2 * 32 + 16, -(-features // 16) * 16
-        expected = 448 + 128 * ((outputs + 7) // 8) + 36 * S + 8 * outputs * S + 4 * D * S + 36 * D + (8 * S * S if gram else 0)
-        expected += 4 * D * window + 24 * (-(-window // 8) * 8)
-        assert SupportVectorStore(budget, features, outputs, gram, window).nbytes == expected
-
-
-def test_snapshots():
-    store, other = filled(), SupportVectorStore(5, 3, 2)
-    other.restore(store.snapshot())
-    assert other.snapshot() == store.snapshot()
-    np.testing.assert_array_equal(other.vectors, store.vectors)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "match"),
-    [
-        ("budget", b"\x07", "budget"),
-        ("n_support", b"\xff" * 8, "support vectors"),
-        ("n_support", b"\x06", "support vectors"),
-        ("used", b"\x09", "features"),
-        ("live", b"\x03", "outputs"),
-        ("live", b"\xff" * 8, "outputs"),
-        ("next_stamp", b"\x00", "older or newer"),
-        ("next_stamp", b"\xff" * 7 + b"\x7f", "older or newer"),
-        ("next_stamp", b"\xff" * 7 + b"\x3f", "older or newer"),
-        ("gamma", np.float64(-1.0).tobytes(), "no learning leads to"),
-        ("gamma", np.float64(0.0).tobytes(), "no learning leads to"),
-        ("largest_norm", np.float64(0.0).tobytes(), "no learning leads to"),
-        ("kernel", b"\x05", "kernel"),
-        ("gamma", b"\xff" * 8, "not finite"),
-        (-1000, None, "snapshot of"),
-        (0, None, "snapshot of 0 bytes"),
-    ],
-)
-def test_snapshots_that_no_store_wrote_are_refused(place, value, match):
-    store = filled()
-    before = store.snapshot()
-    snapshot = bytearray(before)
-    place = HEADER.fields[place][1] if isinstance(place, str) else place
-    snapshot = snapshot[:place] if value is None else snapshot[:place] + value + snapshot[place + len(value) :]
-    with pytest.raises(ValueError, match=match):
-        store.restore(bytes(snapshot))
-    assert store.snapshot() == before
-
-
-@pytest.mark.parametrize(
-    ("array", "place", "value", "match"),
-    [
-        ("vectors", (0, 0), 3e38, "no learning leads to"),
-        ("norms", 0, -3e38, "no learning leads to"),
-        ("coefficients", (0, 0), np.inf, "not finite"),
-        ("stamps", 1, None, "one age"),
-        ("vectors", (0, 7), 1.0, "where it has no support vectors"),
-        ("vectors", (2, 0), 1.0, "or no features"),
-        ("coefficients", (1, 8), 1.0, "where it has no support vectors"),
-        ("biases", 0, np.nan, "not finite"),
-    ],
-)
-def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place, value, match):
-    store, other = filled(), SupportVectorStore(5, 3, 2)
-    numbers = getattr(store.views, array)
-    numbers[place] = numbers[0] if value is None else value
-    with pytest.raises(ValueError, match=match):
-        other.restore(store.snapshot())
-    assert other.snapshot() == SupportVectorStore(5, 3, 2).snapshot()
-
-
 def test_a_row_that_is_huge_leaves_a_model_that_answers():
     for gamma in (1.0, "scale"):
         model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=gamma, l2=1e-2)
@@ -392,89 +254,27 @@ def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
     assert np.isfinite(model.decision_function_one({"a": 0.0}))
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("maintenance", 6),
-        ("l2", 2.0),
-        ("scale", np.nan),
-        ("scale", 0.0),
-        ("scale", 1e-310),
-        ("average_v", 0.0),
-        ("t", -1),
-        ("t", 2**63 - 1),
-        ("slope", 1e300),
-        ("gamma_rows", -1),
-        ("gamma_rows", 10**6),
-        ("error", -1.0),
-    ],
-)
-def test_pickles_whose_state_compiled_code_could_not_trust_are_refused(model, field, value):
-    state = model._common if field in model._common.dtype.names else model._own
-    state[field] = value
-    with pytest.raises(ValueError, match=f"kept with {field}"):
-        pickle.loads(pickle.dumps(model))
-
-
-def test_pickles_with_other_parameters_or_names_are_refused(model):
-    model.learn_one({"a": 1.0, "b": 1.0}, True)
-    state = model.__getstate__()
-    for name, value, match in (("budget", 400, "snapshot"), ("gamma", 3.0, "gamma"), ("kernel", "linear", "kernel|snapshot")):
-        with pytest.raises(ValueError, match=match):
-            BSGDClassifier.__new__(BSGDClassifier).__setstate__({**state, "parameters": {**state["parameters"], name: value}})
-    for key, value, match in (
-        ("features", ["a"], "1 feature names for 2 columns"),
-        ("features", ["a", "a"], "one of them twice"),
-        ("features", list("abcd"), "4 feature names"),
-        ("labels", [True, False, 7], "3 labels for 1 outputs"),
-        ("attributes", {"_learn_row": bool}, "'_learn_row'"),
-        ("attributes", {"_rule": bool}, "'_rule'"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            BSGDClassifier.__new__(BSGDClassifier).__setstate__({**state, key: value})
-
-
-def test_parameters_of_a_model_are_fixed(model):
-    for name in ("budget", "l2", "kernel"):
-        with pytest.raises(AttributeError, match=rf"{name} is fixed when a model is made: model.clone\("):
-            setattr(model, name, 3)
-    assert model.budget == 5
-
-
-def test_what_a_user_added_is_kept():
-    class Named(BSGDClassifier):
-        pass
-
-    model = Named(budget=5)
-    model.name = "mine"
-    assert copy.deepcopy(model).name == "mine"
-
-
-def test_clone(model):
-    model.learn_one({"a": 1.0}, True)
-    assert snapshot(model.clone(include_attributes=True)) == snapshot(model)
-    assert model.clone({"budget": 7}).budget == 7
-    with pytest.raises(ValueError, match="leave out"):
-        model.clone({"budget": 7}, include_attributes=True)
-
-
-def test_rows_so_small_that_their_norms_underflow_can_be_kept():
-    model = BSGDClassifier(budget=5)
-    model.learn_one({"a": 1e-22}, True)
-    model.learn_one({"a": 1.0}, False)
-    assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
-
-
-def test_a_batch_that_was_refused_for_want_of_room_undoes_the_label_that_came_with_it():
-    model = BSGDClassifier(budget=3, gamma=1.0, maintenance=Refusal(), averaging=0)
-    model.learn_many(np.array([[0.0], [5.0]]), ["a", "b"])
-    before, decision = snapshot(model), model.decision_function_one({0: 5.0})
-    with pytest.raises(RuntimeError, match="no budget maintenance"):
-        model.learn_many(np.array([[10.0], [20.0], [30.0], [40.0]]), ["c", "a", "b", "c"])
-    assert snapshot(model) == before
-    assert model.decision_function_one({0: 5.0}) == decision != 0.0
-
-
 def test_a_polynomial_that_is_no_kernel_is_refused():
     with pytest.raises(ValueError, match="coef0 must be a finite number at least 0"):
         BSGDClassifier(kernel="poly", coef0=-0.1)
+
+
+def test_rows_are_named_by_their_place_in_what_was_given():
+    model = BSCAClassifier(budget=5, max_classes=2)
+    X = np.array([[1.0], [2.0], [3.0], [4.0]])
+    with pytest.raises(ValueError, match="row 3: label 'c' is one too many"):
+        model.learn_many(X, ["x", "a", "b", "c"], [0.0, 1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="row 2: feature 0 is nan"):
+        model.learn_many(np.array([[1.0], [2.0], [np.nan]]), [True, False, True], [0.0, 1.0, 1.0])
+    assert model.labels == []
+
+
+@pytest.mark.parametrize("rule", ["KernelPerceptron", "Stoptron", "RBP", "Forgetron", "BOGD", "NOGD", "BPAS", "Projectron"])
+def test_rows_of_zeros_take_no_room_under_the_linear_kernel(rule):
+    model = getattr(learners, rule)(budget=4, kernel="linear")
+    for _ in range(10):
+        model.learn_one({"a": 0.0}, True)
+        model.learn_one({"a": 0.0}, False)
+    assert model.n_support == 0
+    model.learn_one({"a": 1.0}, True)
+    assert model.n_support == 1

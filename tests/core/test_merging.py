@@ -6,7 +6,7 @@ from numba import config
 
 import naive
 from streamsvm.budget import merging
-from streamsvm.budget.table import GRID, LARGEST_RATIO, LEAST_RATIO, golden_section, merge_tables, weight_degradation
+from streamsvm.budget.table import GRID, golden_section, merge_tables, weight_degradation
 
 SEARCHES = {"gss": merging.GSS, "gss-precise": merging.GSS_PRECISE, "lookup-h": merging.LOOKUP_H, "lookup-wd": merging.LOOKUP_WD}
 
@@ -21,8 +21,8 @@ def test_table_stays_between_its_bounds():
     tables = merge_tables()
     assert tables.shape == (2, GRID, GRID)
     assert tables.dtype == np.float32
-    assert tables[1].min() >= LEAST_RATIO
-    assert tables[1].max() <= LARGEST_RATIO
+    assert tables[1].min() == pytest.approx(0.5, abs=1e-3)  # 2 m^2 at q = 0, for m = 1/2
+    assert tables[1].max() < 2.41  # at the edge m = 1
     u = np.linspace(0.0, 1.0, GRID)
     np.testing.assert_array_equal(tables[1].min(axis=0), tables[1][0])  # what the search skips candidates by
     assert (np.diff(u**2 * tables[1][0]) > -1e-6).all()

@@ -1,0 +1,60 @@
+"""Labels to targets and back."""
+
+import numpy as np
+import pytest
+
+from streamsvm import BSGDClassifier
+from streamsvm.learners.labels import Labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "of"), [(["a", 5], ["a", 5]), ([("a", 1), ("b", 2, 3)], [("a", 1), ("b", 2, 3)]), ([2, 1], [2, 1])]
+)
+def test_labels_of_many_rows_are_those_of_one(labels, of):
+    model = BSGDClassifier(budget=5, gamma=1.0)
+    model.learn_many(np.array([[0.0], [5.0]]), labels)
+    assert list(model.predict_many(np.array([[0.0], [5.0]]))) == of == [model.predict_one({0: x}) for x in (0.0, 5.0)]
+
+
+def test_probabilities_agree_with_labels_however_small_the_decision():
+    model = BSGDClassifier(budget=5, gamma=1.0)
+    model.learn_one({"a": 0.0}, True)
+    model.learn_one({"a": 5.0}, False)
+    for a in np.linspace(-9.0, 14.0, 47):
+        probabilities = model.predict_proba_one({"a": a})
+        assert max(probabilities, key=probabilities.get) == model.predict_one({"a": a})
+    fresh = BSGDClassifier(budget=5)
+    fresh.learn_one({0: 1.0}, "x")
+    assert fresh.predict_proba_many(np.ones((2, 1))).tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "signs", "negative", "positive"),
+    [
+        ([True, False], [1, -1], False, True),
+        ([np.bool_(False), np.bool_(True)], [-1, 1], False, True),
+        ([1, 0], [1, -1], 0, 1),
+        ([-1, 1], [-1, 1], -1, 1),
+        ([1.0, -1.0], [1, -1], -1, 1),
+        (["ham", "spam"], [-1, 1], "ham", "spam"),
+        ([1, 2], [1, -1], 2, 1),
+        ([2, 1], [-1, 1], 2, 1),
+        ([7, 5], [-1, 1], 7, 5),
+        ([("a", 1), None], [-1], ("a", 1), ("a", 1)),
+    ],
+)
+def test_sides_of_labels(labels, signs, negative, positive):
+    found = Labels(2)
+    assert [found.target(y) for y in labels if y is not None] == signs
+    assert (found.of(-1.0), found.of(1.0)) == (negative, positive)
+    assert abs(sum(found.probabilities(0.25).values()) - 1.0) < 1e-12
+
+
+def test_labels_before_any_and_after_refusal():
+    labels = Labels(2)
+    assert (labels.of(0.0), labels.probabilities(0.5)) == (False, {False: 0.5, True: 0.5})
+    model = BSGDClassifier(budget=5)
+    with pytest.raises(ValueError, match="feature"):
+        model.learn_one({"a": "x"}, "spam")
+    assert model.labels == []
+    assert model.predict_one({"a": 1.0}) is False
