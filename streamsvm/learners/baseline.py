@@ -8,7 +8,10 @@ from typing import Any
 from streamsvm.budget import Maintenance, Removal
 from streamsvm.learners.classifier import BudgetedClassifier
 
-__all__ = ["Baseline"]
+__all__ = ["LARGEST", "Baseline"]
+
+#: Of a coefficient, either way: rules that move more than the newest one could make it grow for ever.
+LARGEST = 1e30
 
 
 class Baseline(BudgetedClassifier):

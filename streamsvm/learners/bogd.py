@@ -22,14 +22,12 @@ from streamsvm.learners._online import (
     fill,
     observe,
 )
-from streamsvm.learners.baseline import Baseline
+from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.store import record, views
 
 __all__ = ["BOGD"]
 
 STATE = np.dtype([("l2", "f8"), ("eta0", "f8")])
-
-_LARGEST = 1e30  # a support vector may, though it hardly will, be kept for ever, and grows each time
 
 
 @njit(cache=True, error_model="numpy")
@@ -46,8 +44,9 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
         n = h["budget"]
         if h["n_support"] == n:
             remove(block, np.int64(draw(block) % np.uint64(n)))
+            limit = LARGEST / c["scale"]  # a support vector may, though it hardly will, be kept for ever, and grows each time
             for i in range(n - 1):
-                v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -_LARGEST), _LARGEST)
+                v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
         add_support_vector(block, tables, norm, weight, 0, -1, s["eta0"] * weight * y)
     end(block)
     return LEARNED

@@ -181,3 +181,12 @@ def test_parameters_out_of_range_name_themselves(kind, parameter, values):
     for value in values:
         with pytest.raises(ValueError, match=parameter):
             kind(**{parameter: value})
+
+
+def test_coefficients_that_grow_are_bounded_as_they_are_in_the_model():
+    model = BOGD(budget=3, gamma=1.0, eta0=0.5, l2=1e-3, seed=0)
+    model.learn_many(np.array([[0.0], [10.0], [20.0]]), [True, False, True])
+    model._common["scale"] = 1e-4
+    model._store.views.coefficients[0, :3] = [0.9e34, -0.9e34, 0.9e34]
+    model.learn_one({0: 30.0}, True)
+    np.testing.assert_allclose(np.abs(model.coefficients[0]), [1e30, 1e30, 0.5], rtol=1e-3)
