@@ -13,6 +13,8 @@ from streamsvm.kernels import FAST, LARGEST_NORM, kernel_row, self_kernel
 from streamsvm.store import views
 
 __all__ = [
+    "LARGEST_COEFFICIENT",
+    "LEAST_OWN",
     "MERGE_LAST",
     "PROJECTION",
     "REFUSAL",
@@ -32,6 +34,12 @@ MERGE_LAST, REMOVAL_SMALLEST, REMOVAL_RANDOM, PROJECTION, REFUSAL = 3, 4, 5, 6, 
 
 # The Gram matrix of support vectors that nearly coincide is singular to rounding; its diagonal is raised by this share.
 _RIDGE = 1e-6
+_LARGEST_SHARE = 1e3  # 1 / sqrt(_RIDGE): no more of a unit vector's projection falls to one of those it is projected onto
+
+#: Kernel rows are float32: a vector whose kernel value with itself is below this has none that can be divided by.
+LEAST_OWN = 2.0**-126
+#: Of a coefficient as it is stored, either way: projected from short vectors to long ones and back, it could grow for ever.
+LARGEST_COEFFICIENT = 1e40
 
 
 @njit(cache=True, error_model="numpy")
@@ -242,30 +250,37 @@ def _project(block: np.ndarray, slot: int) -> None:
     v.norms[slot], v.norms[last] = v.norms[last], v.norms[slot]
     v.stamps[slot], v.stamps[last] = v.stamps[last], v.stamps[slot]
     v.weights[slot], v.weights[last] = v.weights[last], v.weights[slot]
-    gram = v.gram
+    gram, lengths = v.gram, v.degradations
+    for i in range(last + 1):
+        own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        lengths[i] = np.float32(math.sqrt(own)) if own >= LEAST_OWN else np.float32(0.0)
+    # Cholesky of the leading block of cosines, and forward substitution of the last row with it. A polynomial kernel is bounded,
+    # and then none: what is left of a vector of length 1 outside the span of those before it may come out below 0. Such a vector
+    # has a pivot of 0 and takes no share.
     for i in range(last + 1):
         kernel_row_of(block, i)
-        for k in range(i + 1):
-            gram[i, k] = v.kernel_rows[2, k]
-        gram[i, i] = abs(self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], v.norms[i]))
-    for i in range(last + 1):  # Cholesky of the leading block, and forward substitution of the last row with it
-        own = gram[i, i]
-        for k in range(i + 1):
-            total = gram[i, k]
-            for c in range(k):
-                total -= gram[i, c] * gram[k, c]
-            if i == k:
-                gram[i, i] = math.sqrt(max(total + _RIDGE * own, _RIDGE * own)) if own > 0.0 else 1.0
-            else:
-                gram[i, k] = total / gram[k, k]
+        left = 1.0 if lengths[i] > 0.0 else 0.0
+        for k in range(i):
+            along = 0.0
+            if left > 0.0 and gram[k, k] > 0.0:
+                total = min(max(v.kernel_rows[2, k] / (np.float64(lengths[i]) * lengths[k]), -1.0), 1.0)
+                for c in range(k):
+                    total -= gram[i, c] * gram[k, c]
+                along = min(max(total / gram[k, k], -math.sqrt(left)), math.sqrt(left))
+            gram[i, k] = along
+            left -= along * along
+        gram[i, i] = math.sqrt(left + _RIDGE) if left > 0.0 else 0.0
     for i in range(last - 1, -1, -1):
         total = gram[last, i]
         for c in range(i + 1, last):
             total -= gram[c, i] * gram[c, last]
-        gram[i, last] = total / gram[i, i]  # above the diagonal, which nothing else uses
-    for k in range(h["live"]):
-        for i in range(last):
-            v.coefficients[k, i] += gram[i, last] * v.coefficients[k, last]
+        share = total / gram[i, i] if gram[i, i] > 0.0 else 0.0
+        gram[i, last] = min(max(share, -_LARGEST_SHARE), _LARGEST_SHARE)  # above the diagonal, which nothing else uses
+    for i in range(last):
+        factor = gram[i, last] * lengths[last] / lengths[i] if gram[i, i] > 0.0 else 0.0
+        for k in range(h["live"]):
+            a = v.coefficients[k, i] + factor * v.coefficients[k, last]
+            v.coefficients[k, i] = min(max(a, -LARGEST_COEFFICIENT), LARGEST_COEFFICIENT)
     remove(block, last)
 
 
