@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from types import ModuleType
 from typing import ClassVar
@@ -9,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import remove
+from streamsvm.budget.maintenance import LEAST_OWN, remove
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
@@ -22,7 +23,7 @@ from streamsvm.learners._online import (
     fill,
     observe,
 )
-from streamsvm.learners.baseline import Baseline
+from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.store import record, views
 
 __all__ = ["BPAS"]
@@ -39,10 +40,10 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
     loss = 1.0 - y * v.scores[0]
-    if loss > 0.0 and own > 0.0:
+    if loss > 0.0 and own >= LEAST_OWN:
         coefficient = y * min(s["C"] * weight, loss / own)
         if h["n_support"] == h["budget"]:
-            coefficient += _replace(block, own)
+            coefficient = min(max(coefficient + _replace(block, own), -LARGEST), LARGEST)
         add_support_vector(block, tables, norm, weight, 0, -1, coefficient)
     end(block)
     return LEARNED
@@ -50,15 +51,18 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
 
 @njit(cache=True, error_model="numpy")
 def _replace(block: np.ndarray, own: float) -> float:
-    # Take out the support vector whose part of the model is nearest to a multiple of the row at hand; that multiple.
+    # Take out the support vector whose part of the model is nearest to a multiple of the row at hand; that multiple, which is no
+    # longer than the part. It would be where a polynomial kernel is bounded, and then no kernel.
     v, c = views(block), common(block)
     h = v.header[0]
     best, least, multiple = 0, np.inf, 0.0
     for i in range(h["n_support"]):
         a, k = c["scale"] * v.coefficients[0, i], np.float64(v.kernel_rows[0, i])
-        loss = a * a * (self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i])) - k * k / own)
+        square = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
+        loss = a * a * max(square - k * k / own, 0.0)
         if loss < least:
-            best, least, multiple = i, loss, a * k / own
+            bound = math.sqrt(square / own)
+            best, least, multiple = i, loss, a * min(max(k / own, -bound), bound)
     remove(block, best)
     return multiple
 

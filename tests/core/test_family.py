@@ -183,6 +183,21 @@ def test_parameters_out_of_range_name_themselves(kind, parameter, values):
             kind(**{parameter: value})
 
 
+def test_a_replacement_is_no_longer_than_what_it_replaces():
+    # (s.x)^3 = 1e42 is taken for 1e30: beyond what the product of two vectors whose own are 1e30 and 1e-18 may be.
+    small, huge = {0: 1e-3}, {0: 1e17}
+    model = BPAS(budget=1, kernel="poly", gamma=1.0)
+    model.learn_one(huge, False)
+    model.learn_one(small, True)
+    assert model.coefficients[0, 0] == pytest.approx(1.0, rel=1e-5)  # before it, -1e-30: no more than 1e24 times that
+    # And no loss that is below 0: what the row at hand can replace without any is replaced.
+    model = BPAS(budget=2, kernel="poly", gamma=1.0)
+    for x, y in ((small, True), (huge, False), (small, True)):
+        model.learn_one(x, y)
+    np.testing.assert_allclose(model.support_vectors[:, 0], [1e17, 1e-3], rtol=1e-6)
+    np.testing.assert_allclose(model.coefficients[0], [-1.0, 2.0], rtol=1e-6)
+
+
 def test_coefficients_that_grow_are_bounded_as_they_are_in_the_model():
     model = BOGD(budget=3, gamma=1.0, eta0=0.5, l2=1e-3, seed=0)
     model.learn_many(np.array([[0.0], [10.0], [20.0]]), [True, False, True])
