@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streamsvm.budget import Maintenance, Removal
-from streamsvm.learners.classifier import BudgetedClassifier
+import numpy as np
+from numba import njit
 
-__all__ = ["LARGEST", "Baseline"]
+from streamsvm.budget import Maintenance, Removal
+from streamsvm.learners._online import common, raise_coefficient
+from streamsvm.learners.classifier import BudgetedClassifier
+from streamsvm.store import views
+
+__all__ = ["LARGEST", "Baseline", "raise_within"]
 
 #: Of a coefficient, either way: rules that move more than the newest one could make it grow for ever.
 LARGEST = 1e30
+
+
+@njit(cache=True, error_model="numpy")
+def raise_within(block: np.ndarray, slot: int, step: float) -> None:
+    """Add ``step`` to a support vector's coefficient, or what of it does not lead out of the range of `LARGEST`."""
+    v, c = views(block), common(block)
+    a = c["scale"] * v.coefficients[0, slot]
+    raise_coefficient(block, slot, 0, -1, min(max(a + step, -LARGEST), LARGEST) - a)
 
 
 class Baseline(BudgetedClassifier):

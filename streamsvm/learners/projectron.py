@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import append, kernel_row_of
-from streamsvm.kernels import self_kernel
+from streamsvm.budget.maintenance import LARGEST_COEFFICIENT, LEAST_OWN, append, kernel_row_of, remove, scan_row
+from streamsvm.kernels import FAST, LARGEST_GAMMA, self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
     LEARNED,
@@ -19,10 +19,10 @@ from streamsvm.learners._online import (
     REFUSED,
     end,
     fill,
+    margins,
     observe,
-    raise_coefficient,
 )
-from streamsvm.learners.baseline import Baseline
+from streamsvm.learners.baseline import Baseline, raise_within
 from streamsvm.store import record, views
 
 __all__ = ["Projectron", "ProjectronPP"]
@@ -32,7 +32,7 @@ STATE = np.dtype([("margin_steps", "i8"), ("eta", "f8"), ("gamma", "f8")])
 # A row nearer than this (squared, over its own squared norm) to the span of the support vectors is projected whatever eta is:
 # with it, the inverse of their Gram matrix would be of no use.
 _LEAST_DISTANCE = 1e-5
-_RIDGE = 1e-7  # of the size of float32's rounding
+_LARGEST_INVERSE = 1e7  # of the diagonal: 1 over the squared distance of a support vector to the span of the others
 
 
 @njit(cache=True, error_model="numpy")
@@ -44,76 +44,92 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
     f = v.scores[0]
-    n = h["n_support"]
     mistake = y * f <= 0.0
-    if own > 0.0 and (mistake or (s["margin_steps"] and y * f < 1.0)):
+    if own >= LEAST_OWN and (mistake or (s["margin_steps"] and y * f < 1.0)):
         if s["gamma"] != h["gamma"]:  # which "scale" is still finding
             _invert(block)
-        along, squared = _project(block), 0.0
-        for i in range(n):
-            squared += np.float64(v.kernel_rows[0, i]) * along[i]
-        distance = math.sqrt(max(own - squared, 0.0))
+            margins(block, *scan_row(v.rows[0], h["used"], v.active[0]))
+        n = h["n_support"]
+        along = v.gram[v.gram.shape[0] - 1]
+        share = _project(block, v.kernel_rows[0], own, n)
+        squared, distance = own * share, math.sqrt(own * max(1.0 - share, 0.0))
+        step = 0.0
         if mistake:
             step = weight * y
-            if n < h["budget"] and distance > s["eta"] and distance * distance > _LEAST_DISTANCE * own:
-                _grow(block, along, distance * distance)
-                raise_coefficient(block, append(block, v.rows[0], norm, weight), 0, -1, step)
-                end(block)
-                return LEARNED
-        else:
+            if n < h["budget"] and distance > s["eta"] and _grow(block, share, own, n):
+                raise_within(block, append(block, v.rows[0], norm, weight), step)
+                step = 0.0
+        elif squared > 0.0:
             loss = 1.0 - y * f
-            step = 0.0
-            if loss * s["eta"] >= distance and squared > 0.0:
-                step = weight * y * min(loss / squared, 2.0 * (loss - distance / s["eta"]) / squared, 1.0)
+            step = weight * y * min(max(2.0 * (loss - distance / s["eta"]), 0.0) / squared, loss / squared, 1.0)
         if step != 0.0:
             for i in range(n):
-                raise_coefficient(block, i, 0, -1, step * along[i])
+                raise_within(block, i, step * along[i] * math.sqrt(own) * v.gram[i, -1])
     end(block)
     return LEARNED
 
 
-@njit(cache=True, error_model="numpy")
-def _project(block: np.ndarray) -> np.ndarray:
-    # Coefficients of the row's projection onto the support vectors, K^-1 k: in the last row of gram, which K^-1 does not reach.
-    v = views(block)
-    n = v.header[0]["n_support"]
-    along = v.gram[v.gram.shape[0] - 1]
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _project(block: np.ndarray, kernels: np.ndarray, own: float, n: int) -> float:
+    # The projection of a vector, from its kernel values, onto the first n support vectors, all of them brought to length 1; its
+    # squared length. Its coefficients K^-1 k are in the last row of gram, and in the last column 1 over the lengths that the
+    # support vectors have: K^-1 reaches neither.
+    gram = views(block).gram
+    last = gram.shape[0] - 1
+    along, cosines, unit = gram[last], np.empty(n), 1.0 / math.sqrt(own)
+    for i in range(n):
+        cosines[i] = min(max(kernels[i] * unit * gram[i, last], -1.0), 1.0)
+    share = 0.0
     for i in range(n):
         total = 0.0
         for j in range(n):
-            total += v.gram[i, j] * np.float64(v.kernel_rows[0, j])
+            total += gram[i, j] * cosines[j]
         along[i] = total
-    return along
+        share += total * cosines[i]
+    return share
 
 
 @njit(cache=True, error_model="numpy")
-def _grow(block: np.ndarray, along: np.ndarray, squared: float) -> None:
-    # The inverse with the row at hand as one more row and column, by the block inverse.
-    v = views(block)
-    n = v.header[0]["n_support"]
+def _grow(block: np.ndarray, share: float, own: float, n: int) -> bool:
+    # K^-1 with the vector that has just been projected as one more row and column, by the block inverse; False, and nothing
+    # changes, where the vectors would depend on each other too closely.
+    gram = views(block).gram
+    last = gram.shape[0] - 1
+    along, squared = gram[last], 1.0 - share
+    if squared <= _LEAST_DISTANCE:
+        return False
+    for i in range(n):
+        if gram[i, i] + along[i] * along[i] / squared > _LARGEST_INVERSE:
+            return False
     for i in range(n):
         for j in range(n):
-            v.gram[i, j] += along[i] * along[j] / squared
+            gram[i, j] += along[i] * along[j] / squared
     for i in range(n):
-        v.gram[i, n] = v.gram[n, i] = -along[i] / squared
-    v.gram[n, n] = 1.0 / squared
+        gram[i, n] = gram[n, i] = -along[i] / squared
+    gram[n, n], gram[n, last] = 1.0 / squared, 1.0 / math.sqrt(own)
+    return True
 
 
 @njit(cache=True, error_model="numpy")
 def _invert(block: np.ndarray) -> None:
-    # K^-1 from the start: while gamma="scale" is finding gamma, the kernel is another one at each row.
+    # K^-1 from the start: while gamma="scale" is finding gamma, the kernel is another one at each row. Support vectors that have
+    # come to lie in the span of those before them are projected onto these.
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
-    n = h["n_support"]
-    if n > 0:
-        K = np.empty((n, n))
-        for i in range(n):
-            kernel_row_of(block, i)
-            for j in range(n):
-                K[i, j] = v.kernel_rows[2, j]
-            K[i, i] = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
-            K[i, i] *= 1.0 + _RIDGE
-        v.gram[:n, :n] = np.linalg.inv(K)
+    along, n = v.gram[v.gram.shape[0] - 1], 0
+    while n < h["n_support"]:
+        kernel_row_of(block, n)
+        own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
+        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_OWN else 0.0
+        if own >= LEAST_OWN and _grow(block, share, own, n):
+            n += 1
+            continue
+        for i in range(n if own >= LEAST_OWN else 0):
+            factor = along[i] * math.sqrt(own) * v.gram[i, -1]
+            for k in range(h["live"]):
+                a = v.coefficients[k, i] + factor * v.coefficients[k, n]
+                v.coefficients[k, i] = min(max(a, -LARGEST_COEFFICIENT), LARGEST_COEFFICIENT)
+        remove(block, n)
     s["gamma"] = h["gamma"]
 
 
@@ -132,6 +148,7 @@ class Projectron(Baseline):
     """A kernel perceptron whose mistakes are projected onto its support vectors.
 
     A mistake becomes a support vector only where it is farther than ``eta`` from the span of those there are, and there is room.
+    Support vectors that come to lie in the span of older ones while ``gamma="scale"`` is being found are projected onto these.
 
     Parameters
     ----------
@@ -161,7 +178,7 @@ class Projectron(Baseline):
     """
 
     _rule: ClassVar[ModuleType] = sys.modules[__name__]
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, 1e15)}
+    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, LARGEST_GAMMA)}
     _margin_steps = False
 
     def __init__(

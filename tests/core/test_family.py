@@ -183,6 +183,35 @@ def test_parameters_out_of_range_name_themselves(kind, parameter, values):
             kind(**{parameter: value})
 
 
+@pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
+def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
+    rng = np.random.default_rng(0)
+    model = kind(budget=30, eta=0.01)
+    for row in rng.normal(size=(20, 2)):
+        model.learn_one(dict(enumerate(row)), bool(rng.random() < 0.7))
+    total = model.coefficients.sum()
+    assert model.n_support > 5
+    model.learn_one({0: 1e5, 1: 0.0}, total < 0.0)  # far from all: its own decision is 0, a mistake
+    assert model.n_support == 2
+    np.testing.assert_allclose(sorted(model.coefficients[0]), sorted([total, -np.sign(total)]), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("coef0", "outlier"), [(1.0, 30.0), (0.0, 30.0), (1.0, 1e9), (0.0, 1e9)])
+@pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
+def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coef0, outlier):
+    rng = np.random.default_rng(1)
+    model = kind(budget=30, kernel="poly", degree=10, coef0=coef0)
+    for i, row in enumerate(rng.normal(size=(120, 3))):
+        model.learn_one(dict(enumerate(row * (outlier if i == 60 else 1.0))), bool(rng.random() < 0.5))
+    n, gram = model.n_support, model._store.views.gram
+    S = model.support_vectors.astype(float)
+    K = (model.effective_gamma * S @ S.T + coef0) ** 10
+    K /= np.sqrt(np.outer(np.diag(K), np.diag(K)))
+    assert 0 < n <= 30
+    assert np.abs(K @ gram[:n, :n] - np.eye(n)).max() < 0.1
+    assert pickle.loads(pickle.dumps(model))._store.snapshot() == model._store.snapshot()
+
+
 def test_a_replacement_is_no_longer_than_what_it_replaces():
     # (s.x)^3 = 1e42 is taken for 1e30: beyond what the product of two vectors whose own are 1e30 and 1e-18 may be.
     small, huge = {0: 1e-3}, {0: 1e17}
