@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import append, kernel_row_of
-from streamsvm.kernels import self_kernel
+from streamsvm.budget.maintenance import LEAST_OWN, append, kernel_row_of
+from streamsvm.kernels import LARGEST_GAMMA, self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
     LEARNED,
@@ -19,14 +19,13 @@ from streamsvm.learners._online import (
     end,
     fill,
     observe,
-    raise_coefficient,
 )
-from streamsvm.learners.baseline import Baseline
+from streamsvm.learners.baseline import Baseline, raise_within
 from streamsvm.store import record, views
 
 __all__ = ["NOGD"]
 
-STATE = np.dtype([("rank", "i8"), ("ready", "i8"), ("eta0", "f8")])
+STATE = np.dtype([("rank", "i8"), ("eta0", "f8"), ("gamma", "f8")])
 
 _LEAST_EIGENVALUE = 1e-6  # over the largest
 
@@ -47,23 +46,23 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
     step = s["eta0"] * weight * y if y * f < 1.0 else 0.0
     n = h["n_support"]
     if n < h["budget"]:
-        if own > 0.0:
-            raise_coefficient(block, append(block, v.rows[0], norm, weight), 0, -1, step)
+        if own >= LEAST_OWN:
+            raise_within(block, append(block, v.rows[0], norm, weight), step)
     elif step != 0.0:
-        if s["ready"] == 0:
+        if s["gamma"] != h["gamma"]:
             _invert(block)
-            s["ready"] = 1
         for i in range(n):
             total = 0.0
             for j in range(n):
                 total += v.gram[i, j] * np.float64(v.kernel_rows[0, j])
-            raise_coefficient(block, i, 0, -1, step * total)
+            raise_within(block, i, step * total)
     end(block)
     return LEARNED
 
 
 @njit(cache=True, error_model="numpy")
 def _invert(block: np.ndarray) -> None:
+    # Once the landmarks are there, and again while gamma="scale" is finding gamma.
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
     n = h["n_support"]
@@ -76,11 +75,12 @@ def _invert(block: np.ndarray) -> None:
     values, vectors = np.linalg.eigh(0.5 * (K + K.T))
     G = np.zeros((n, n))
     for k in range(n - min(s["rank"], n), n):
-        if values[k] > _LEAST_EIGENVALUE * values[n - 1] and values[k] > 0.0:
+        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_OWN):
             for i in range(n):
                 for j in range(n):
                     G[i, j] += vectors[i, k] * vectors[j, k] / values[k]
     v.gram[:n, :n] = G
+    s["gamma"] = h["gamma"]
 
 
 @njit(cache=True, error_model="numpy")
@@ -106,8 +106,8 @@ class NOGD(Baseline):
     rank
         Dimensions of the features, at most ``budget``. None: a fifth of it.
     kernel, gamma, degree, coef0, max_features, overflow
-        As in `BSGDClassifier`. ``gamma="scale"`` should be found before the landmarks are full: give a budget of 500 or more, or
-        a number.
+        As in `BSGDClassifier`. Where ``gamma="scale"`` changes after the landmarks are full, each row inside the margin makes the
+        features anew, in O(B^3); the coefficients of the landmarks stay, and are taken with the kernel as it is then.
 
     References
     ----------
@@ -125,7 +125,7 @@ class NOGD(Baseline):
     """
 
     _rule: ClassVar[ModuleType] = sys.modules[__name__]
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"ready": (0, 1)}
+    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, LARGEST_GAMMA)}
 
     def __init__(
         self,

@@ -183,6 +183,28 @@ def test_parameters_out_of_range_name_themselves(kind, parameter, values):
             kind(**{parameter: value})
 
 
+def decisions(model, X):
+    """By the kernel expansion, for a Gaussian kernel."""
+    squares = ((X[:, None] - model.support_vectors.astype(float)[None]) ** 2).sum(axis=2)
+    return np.exp(-model.effective_gamma * squares) @ model.coefficients[0]
+
+
+def test_landmarks_follow_gamma_while_it_is_found():
+    rows = bananas(600)
+    X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
+    model = NOGD(budget=20, rank=8)
+    model.learn_many(X[:100], y[:100])
+    early = model.effective_gamma
+    model.learn_many(X[100:], y[100:])
+    assert abs(model.effective_gamma / early - 1.0) > 0.01
+    S = model.support_vectors.astype(float)
+    K = np.exp(-model.effective_gamma * ((S[:, None] - S[None]) ** 2).sum(axis=2))
+    values, vectors = np.linalg.eigh(K)
+    expected = vectors[:, -8:] / values[-8:] @ vectors[:, -8:].T
+    np.testing.assert_allclose(model._store.views.gram[:20, :20], expected, atol=2e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(model.decision_function_many(X), decisions(model, X), atol=1e-4 * np.abs(model.coefficients).sum())
+
+
 @pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
 def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
     rng = np.random.default_rng(0)
