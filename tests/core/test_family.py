@@ -1,14 +1,16 @@
 """The baselines against their twins, and what each promises."""
 
+import inspect
 import pickle
+import zlib
 
 import numpy as np
 import pytest
 from numba import config
-from river import datasets
+from river import base, datasets
 
 import naive
-from streamsvm import kernels
+from streamsvm import kernels, learners
 from streamsvm.learners import (
     BOGD,
     BPAS,
@@ -256,3 +258,52 @@ def test_coefficients_that_grow_are_bounded_as_they_are_in_the_model():
     model._store.views.coefficients[0, :3] = [0.9e34, -0.9e34, 0.9e34]
     model.learn_one({0: 30.0}, True)
     np.testing.assert_allclose(np.abs(model.coefficients[0]), [1e30, 1e30, 0.5], rtol=1e-3)
+
+
+def wild_rows(rng, n):
+    """Rows of scales from 1e-18 to 1e17, zeros and rows that were there before."""
+    rows = np.zeros((n, 3), np.float32)
+    for i in range(n):
+        kind = rng.random()
+        if kind < 0.15 and i:
+            rows[i] = rows[rng.integers(i)]
+        elif kind < 0.9:
+            rows[i] = rng.normal(size=3) * 10.0 ** rng.uniform(-18.0, 17.0)
+    return rows
+
+
+def learn(model, x, y, w):
+    try:
+        if isinstance(model, base.Classifier):
+            model.learn_one(x, bool(y), w)
+        elif isinstance(model, base.Regressor):
+            model.learn_one(x, 2.0 * y - 1.0, w)
+        else:
+            model.learn_one(x)
+    except RuntimeError:  # over its cap
+        assert model._capped
+    assert np.isfinite(model._store.views.scores).all()
+
+
+@pytest.mark.parametrize("name", learners.__all__)
+@pytest.mark.parametrize("gamma", ["scale", 1e-3, 1.0, 1e12])
+def test_rows_of_all_scales_leave_bounded_models_that_can_be_kept(name, gamma):
+    kind = getattr(learners, name)
+    rng = np.random.default_rng(zlib.crc32(f"{name} {gamma}".encode()))
+    known, wanted = (
+        inspect.signature(kind).parameters,
+        {"budget": 8, "kernel": "poly", "max_features": 3, "averaging": 20, "seed": 1},
+    )
+    for degree in (1, 10) if config.DISABLE_JIT else range(1, 11):
+        for coef0 in (0.0, 1.0):
+            parameters = {**wanted, "gamma": gamma, "degree": degree, "coef0": coef0}
+            model = kind(**{name: value for name, value in parameters.items() if name in known})
+            kept = None
+            for i, row in enumerate(wild_rows(rng, 60)):
+                kept = pickle.loads(pickle.dumps(model)) if i == 40 else kept
+                x, y, w = dict(enumerate(row.tolist())), rng.random() < 0.5, rng.choice([1.0, 1e-9, 1e9], p=[0.8, 0.1, 0.1])
+                for each in (model, kept) if kept else (model,):
+                    learn(each, x, y, w)
+            snapshot = model._store.snapshot()
+            assert kept._store.snapshot() == snapshot
+            assert pickle.loads(pickle.dumps(model))._store.snapshot() == snapshot
