@@ -50,7 +50,7 @@ METHODS: dict[str, Callable[[str, int, dict[str, Any], int], Any]] = {
     "Forgetron": lambda _, __, fixed, ___: Forgetron(BUDGET, **fixed),
     "Projectron": lambda _, __, fixed, ___: Projectron(BUDGET, averaging=2000, eta=0.05, **fixed),
     "Projectron++": lambda _, __, fixed, ___: ProjectronPP(BUDGET, averaging=2000, eta=0.05, **fixed),
-    "BPA-S": lambda _, __, fixed, ___: BPAS(BUDGET, C=0.3, **fixed),
+    "BPA-S": lambda _, __, fixed, ___: BPAS(BUDGET, C=0.5, **fixed),
     "BOGD": lambda _, __, fixed, seed: BOGD(BUDGET, eta0=0.1, l2=0.01, seed=seed, **fixed),
     "BSGD": lambda name, n, fixed, _: BSGDClassifier(BUDGET, l2=PAPER[name].l2(n), max_classes=2, **fixed),
     "FOGD": lambda name, _, fixed, seed: FOGD(FREQUENCIES[name], eta0=0.5, seed=seed, **fixed),
