@@ -18,8 +18,11 @@ from common import PAPER, accuracies, argument_parser, load, progress, show, sum
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
-from streamsvm.budget.maintenance import maintain, scan_row
+from streamsvm.budget.maintenance import merge
 from streamsvm.budget.merging import GSS_PRECISE, best_position, degradation, find_partner, oldest_least
+from streamsvm.budget.slots import scan_row
+from streamsvm.budget.table import merge_tables
+from streamsvm.budget.upkeep import upkeep_for
 from streamsvm.kernels import squared_distances
 from streamsvm.learners._bsgd import learn_one
 from streamsvm.store import views
@@ -246,6 +249,7 @@ def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tu
 @njit
 def watch(
     block: np.ndarray,
+    upkeep: np.ndarray,
     tables: np.ndarray,
     X: np.ndarray,
     y: np.ndarray,
@@ -266,7 +270,7 @@ def watch(
     for i in range(X.shape[0]):
         v.rows[0, : X.shape[1]] = X[i]
         h["budget"] = budget + 1
-        learn_one(block, tables, y[i], 1.0)
+        learn_one(block, upkeep, y[i], 1.0)
         h["budget"] = budget
         if h["n_support"] > budget:
             events += 1
@@ -275,7 +279,7 @@ def watch(
                 for search in range(4):
                     partners[at, search], losses[at, search] = decide(block, tables, first, search)
                 at += 1
-            maintain(block, run_by, tables, np.uint64(0))
+            merge(block, tables, run_by, np.uint64(0))
     return at, events
 
 
@@ -296,7 +300,8 @@ def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
                 progress(f"decisions: {name} B={budget}, {at} events so far")
                 at, more = watch(
                     model._block,
-                    model._tables,
+                    upkeep_for(Merge("lookup-wd").code, False),
+                    merge_tables(),
                     X,
                     np.where(y, 1.0, -1.0),
                     Merge("lookup-wd").code,

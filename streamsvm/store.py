@@ -18,7 +18,7 @@ from numba.extending import intrinsic, overload
 
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
 
-__all__ = ["HEADER", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "record", "views"]
+__all__ = ["HEADER", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "pointer", "record", "views"]
 
 #: The first bytes of a block. The fields up to ``window`` are the layout, fixed at construction.
 HEADER = np.dtype(
@@ -103,7 +103,9 @@ def _array(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typi
 
 
 @intrinsic
-def _pointer(typingctx: Any, address: Any) -> Any:
+def pointer(typingctx: Any, address: Any) -> Any:
+    """A pointer to an address, in compiled code."""
+
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
 
@@ -114,7 +116,7 @@ def _pointer(typingctx: Any, address: Any) -> Any:
 def _compiled_array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
     # Without a reference count, which would cost more than the work on a small model: the block outlives every call.
     def array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
-        return carray(_pointer(np.uintp(block.ctypes.data) + np.uintp(start)), shape, dtype)
+        return carray(pointer(np.uintp(block.ctypes.data) + np.uintp(start)), shape, dtype)
 
     return array
 

@@ -1,4 +1,9 @@
-"""How a store stays within its budget: the compiled event that follows the support vector which is one too many."""
+"""How a store stays within its budget: the compiled events of which one follows the support vector that is one too many.
+
+All take the block of the store, `budget.table.merge_tables` (which only the look-ups read), the code of the strategy and a random
+number (which only `REMOVAL_RANDOM` reads), and return 1 where two support vectors were merged, else 0. A model calls one of them,
+by `budget.upkeep.maintain`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,8 @@ from numba import njit
 
 from streamsvm.budget.merging import best_position, find_partner, oldest_least
 from streamsvm.budget.shared import find_shared_partner, shared_position, squared_lengths
-from streamsvm.kernels import FAST, LARGEST_NORM, kernel_row, self_kernel
+from streamsvm.budget.slots import kernel_row_of, remove, stamp
+from streamsvm.kernels import FAST, self_kernel
 from streamsvm.store import views
 
 __all__ = [
@@ -20,13 +26,10 @@ __all__ = [
     "REFUSAL",
     "REMOVAL_RANDOM",
     "REMOVAL_SMALLEST",
-    "append",
-    "fill_kernel_row",
-    "kernel_row_of",
-    "maintain",
-    "next_random",
-    "remove",
-    "scan_row",
+    "drop",
+    "merge",
+    "merge_shared",
+    "project",
 ]
 
 # 0 .. 3 are the searches of `budget.merging`.
@@ -40,118 +43,6 @@ _LARGEST_SHARE = 1e3  # 1 / sqrt(_RIDGE): no more of a unit vector's projection 
 LEAST_OWN = 2.0**-126
 #: Of a coefficient as it is stored, either way: projected from short vectors to long ones and back, it could grow for ever.
 LARGEST_COEFFICIENT = 1e40
-
-
-@njit(cache=True, error_model="numpy")
-def next_random(state: np.uint64) -> np.uint64:
-    """One step of the SplitMix64 generator (Steele et al. 2014): the state is a counter, this is its output function."""
-    z = state
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@njit(cache=True, error_model="numpy")
-def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
-    """List the non-zero features of ``row`` in ``active``; their number and the squared norm, or -1 if that is too large."""
-    n, norm = 0, 0.0
-    for j in range(used):
-        value = row[j]
-        if value != np.float32(0.0):
-            active[n] = j
-            n += 1
-            norm += np.float64(value) * np.float64(value)
-    return (n if norm < LARGEST_NORM else -1), norm
-
-
-@njit(cache=True, error_model="numpy")
-def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
-    """Put ``row`` of this weight into the next slot, with zero coefficients; its slot. There must be room (B + 1 slots)."""
-    v = views(block)
-    h = v.header[0]
-    slot = h["n_support"]
-    for j in range(h["used"]):
-        v.vectors[j, slot] = row[j]
-    _stamp(block, slot, norm)
-    v.weights[slot] = np.float32(weight)
-    for k in range(h["live"]):
-        v.coefficients[k, slot] = 0.0
-    h["n_support"] = slot + 1
-    return slot
-
-
-@njit(cache=True, error_model="numpy")
-def _stamp(block: np.ndarray, slot: int, norm: float) -> None:
-    v = views(block)
-    h = v.header[0]
-    v.norms[slot] = np.float32(norm)
-    v.stamps[slot] = h["next_stamp"]
-    h["next_stamp"] += 1
-    h["largest_norm"] = max(h["largest_norm"], norm)
-    v.cache[0] = 0
-
-
-@njit(cache=True, error_model="numpy")
-def remove(block: np.ndarray, slot: int) -> None:
-    """Take a support vector out. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes."""
-    v = views(block)
-    h = v.header[0]
-    last = h["n_support"] - 1
-    for j in range(h["used"]):
-        v.vectors[j, slot] = v.vectors[j, last]
-        v.vectors[j, last] = np.float32(0.0)
-    for k in range(h["live"]):
-        v.coefficients[k, slot] = v.coefficients[k, last]
-        v.coefficients[k, last] = 0.0
-    v.norms[slot], v.stamps[slot], v.weights[slot] = v.norms[last], v.stamps[last], v.weights[last]
-    v.norms[last], v.stamps[last], v.weights[last] = np.float32(0.0), 0, np.float32(0.0)
-    h["n_support"] = last
-    v.cache[0] = 0
-
-
-@njit(cache=True, error_model="numpy")
-def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
-    """Kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
-
-    Parameters
-    ----------
-    block
-        The store.
-    place
-        0: the row at hand, to ``kernel_rows[0]`` and ``[1]``; 1: a support vector taken out, to ``[2]`` and ``[3]``.
-    n_active, norm
-        What `scan_row` found in the row.
-    """
-    v = views(block)
-    h = v.header[0]
-    kernel_row(
-        h["kernel"],
-        h["gamma"],
-        h["coef0"],
-        h["degree"],
-        v.vectors,
-        v.norms,
-        h["largest_norm"],
-        v.rows[place],
-        norm,
-        v.active[place],
-        n_active,
-        h["used"],
-        h["n_support"],
-        v.kernel_rows[2 * place + 1],
-        v.kernel_rows[2 * place],
-    )
-
-
-@njit(cache=True, error_model="numpy")
-def kernel_row_of(block: np.ndarray, slot: int) -> None:
-    """Kernel values and squared distances of the support vector in ``slot`` to all, into ``kernel_rows[2]`` and ``[3]``."""
-    v = views(block)
-    h = v.header[0]
-    for j in range(h["used"]):
-        v.rows[1, j] = v.vectors[j, slot]
-    n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
-    fill_kernel_row(block, 1, n_active, norm)
 
 
 @njit(cache=True, error_model="numpy")
@@ -169,41 +60,48 @@ def _smallest(block: np.ndarray) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _partner(block: np.ndarray, search: int, tables: np.ndarray, first: int) -> tuple[int, float]:
-    # Whom to merge with, or -1; and where, from 0 at the first to 1 at the partner. kernel_rows[3] holds the distances.
+def merge(block: np.ndarray, tables: np.ndarray, search: int, random: np.uint64) -> int:  # noqa: ARG001
+    """Merge the support vector with the smallest coefficient and the one with which that costs least; of one output. O(B d)."""
     v = views(block)
     h = v.header[0]
     n, distances = h["n_support"], v.kernel_rows[3]
-    if h["live"] > 2:
-        lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
-        v.cache[0] = 0
-        lengths[:n] = v.degradations[:n]
-        partner = find_shared_partner(
-            v.coefficients, h["live"], v.stamps, distances, h["gamma"], first, n, lengths, products, v.degradations
-        )
-        if partner < 0:
-            return -1, 0.0
-        q = h["gamma"] * np.float64(distances[partner])
-        return partner, shared_position(lengths[first], lengths[partner], products[partner], q)
+    first = _smallest(block)
+    kernel_row_of(block, first)
     partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
     if partner < 0:
-        return -1, 0.0
+        return _merge_into_nearest(block, first)
     a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
     larger = max(a_first, a_partner)
-    return partner, best_position(search, tables, larger / (larger + a_first), h["gamma"] * distances[partner])
+    return _merge_into(
+        block, first, partner, best_position(search, tables, larger / (larger + a_first), h["gamma"] * distances[partner])
+    )
 
 
 @njit(cache=True, error_model="numpy")
-def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
+def merge_shared(block: np.ndarray, tables: np.ndarray, search: int, random: np.uint64) -> int:  # noqa: ARG001
+    """`merge`, of several outputs. O(B (d + outputs))."""
     v = views(block)
     h = v.header[0]
+    n, distances = h["n_support"], v.kernel_rows[3]
     first = _smallest(block)
     kernel_row_of(block, first)
-    partner, position = _partner(block, search, tables, first)
+    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
+    v.cache[0] = 0
+    lengths[:n] = v.degradations[:n]
+    partner = find_shared_partner(
+        v.coefficients, h["live"], v.stamps, distances, h["gamma"], first, n, lengths, products, v.degradations
+    )
     if partner < 0:
-        _project_onto_nearest(block, first)
-        remove(block, first)
-        return 0
+        return _merge_into_nearest(block, first)
+    q = h["gamma"] * np.float64(distances[partner])
+    return _merge_into(block, first, partner, shared_position(lengths[first], lengths[partner], products[partner], q))
+
+
+@njit(cache=True, error_model="numpy")
+def _merge_into(block: np.ndarray, first: int, partner: int, position: float) -> int:
+    # At a place from 0 at the first to 1 at the partner; kernel_rows[3] holds the distances.
+    v = views(block)
+    h = v.header[0]
     q = h["gamma"] * v.kernel_rows[3, partner]
     k_first, k_partner = math.exp(-(position**2) * q), math.exp(-((1.0 - position) ** 2) * q)
     norm = 0.0
@@ -214,13 +112,13 @@ def _merge(block: np.ndarray, search: int, tables: np.ndarray) -> int:
     for k in range(h["live"]):
         v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
     v.weights[partner] += v.weights[first]
-    _stamp(block, partner, norm)
+    stamp(block, partner, norm)
     remove(block, first)
     return 1
 
 
 @njit(cache=True, error_model="numpy")
-def _project_onto_nearest(block: np.ndarray, slot: int) -> None:
+def _merge_into_nearest(block: np.ndarray, slot: int) -> int:
     # No partner of the same sign: the least loss that keeps every place is a projection onto the nearest, |a|^2 (1 - kappa^2).
     v = views(block)
     h = v.header[0]
@@ -235,11 +133,16 @@ def _project_onto_nearest(block: np.ndarray, slot: int) -> None:
         v.weights[nearest] += v.weights[slot]
         for k in range(h["live"]):
             v.coefficients[k, nearest] += kernels[nearest] * v.coefficients[k, slot]
+    remove(block, slot)
+    return 0
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _project(block: np.ndarray, slot: int) -> None:
-    # The support vector in `slot` goes; its part of the model is projected onto the span of the others: K d = k, by Cholesky.
+def project(block: np.ndarray, tables: np.ndarray, strategy: int, random: np.uint64) -> int:  # noqa: ARG001
+    """Remove the support vector with the smallest coefficient; its part of the model is projected onto the span of the others:
+    K d = k, by Cholesky. O(B^3).
+    """
+    slot = _smallest(block)
     v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
@@ -282,34 +185,12 @@ def _project(block: np.ndarray, slot: int) -> None:
             a = v.coefficients[k, i] + factor * v.coefficients[k, last]
             v.coefficients[k, i] = min(max(a, -LARGEST_COEFFICIENT), LARGEST_COEFFICIENT)
     remove(block, last)
+    return 0
 
 
 @njit(cache=True, error_model="numpy")
-def maintain(block: np.ndarray, strategy: int, tables: np.ndarray, random: np.uint64) -> int:
-    """Bring a store with one support vector too many back to its budget.
-
-    Parameters
-    ----------
-    block
-        The store.
-    strategy
-        A search of `budget.merging`, `REMOVAL_SMALLEST`, `REMOVAL_RANDOM` or `PROJECTION`.
-    tables
-        `budget.table.merge_tables`; empty where nothing is looked up.
-    random
-        A random number, for `REMOVAL_RANDOM`.
-
-    Returns
-    -------
-    1 where two support vectors were merged, else 0.
-    """
-    v = views(block)
-    if strategy <= MERGE_LAST:
-        return _merge(block, strategy, tables)
-    if strategy == REMOVAL_RANDOM:
-        remove(block, np.int64(random % np.uint64(v.header[0]["n_support"])))
-    elif strategy == REMOVAL_SMALLEST:
-        remove(block, _smallest(block))
-    else:
-        _project(block, _smallest(block))
+def drop(block: np.ndarray, tables: np.ndarray, strategy: int, random: np.uint64) -> int:  # noqa: ARG001
+    """Remove the support vector with the smallest coefficient, or any. O(B + d)."""
+    n = views(block).header[0]["n_support"]
+    remove(block, np.int64(random % np.uint64(n)) if strategy == REMOVAL_RANDOM else _smallest(block))
     return 0

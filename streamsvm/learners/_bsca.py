@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import kernel_row_of, scan_row
+from streamsvm.budget.slots import kernel_row_of, scan_row
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._online import (
     HINGE,
@@ -32,7 +32,7 @@ STATE = np.dtype([("reprocess", "i8"), ("replay_steps", "i8"), ("C", "f8"), ("re
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> int:
+def learn_one(block: np.ndarray, upkeep: np.ndarray, target: float, weight: float) -> int:
     """A step along the coordinate of the row at hand, and along those of some of the last rows."""
     norm, own = observe(block, target)
     if norm < 0.0:
@@ -42,14 +42,14 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
     step = _step(block, own, missing, falling, weight)
     stamp = next_stamp(block) if step != 0.0 else np.int64(-1)
     if step != 0.0:
-        add_support_vector(block, tables, norm, weight, rising, falling, step)
+        add_support_vector(block, upkeep, norm, weight, rising, falling, step)
         if c["loss"] == HINGE:
             for _ in range(s["reprocess"]):
                 _reprocess(block)
     keep_row(block, target, weight, stamp)
     length = views(block).header[0]["window"]
     for _ in range(s["replay_steps"] if length > 0 else 0):
-        _replay(block, tables, np.int64(draw(block) % np.uint64(min(c["t"], length))))
+        _replay(block, upkeep, np.int64(draw(block) % np.uint64(min(c["t"], length))))
     end(block)
     return LEARNED
 
@@ -95,7 +95,7 @@ def find_stamp(block: np.ndarray, stamp: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _replay(block: np.ndarray, tables: np.ndarray, place: int) -> None:
+def _replay(block: np.ndarray, upkeep: np.ndarray, place: int) -> None:
     # A row of the window again. While it is a support vector of its own, that is stepped; else it comes as another.
     v = views(block)
     h = v.header[0]
@@ -117,7 +117,7 @@ def _replay(block: np.ndarray, tables: np.ndarray, place: int) -> None:
         raise_coefficient(block, slot, rising, falling, step)
     else:
         v.window_stamps[place] = h["next_stamp"]
-        add_support_vector(block, tables, norm, weight, rising, falling, step)
+        add_support_vector(block, upkeep, norm, weight, rising, falling, step)
 
 
 @njit(cache=True, error_model="numpy")
@@ -152,10 +152,10 @@ def _reprocess(block: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]

@@ -28,7 +28,7 @@ STATE = np.dtype([("schedule", "i8"), ("intercept", "i8"), ("l2", "f8"), ("eta0"
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: float) -> int:
+def learn_one(block: np.ndarray, upkeep: np.ndarray, target: float, weight: float) -> int:
     """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
     norm, own = observe(block, target)
     if norm < 0.0:
@@ -55,7 +55,7 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
         step = eta * weight if missing > 0.0 else -eta * weight
         if falling >= 0:  # two outputs move, so that for two classes each moves by half
             step *= 0.5
-        if own > 0.0 and add_support_vector(block, tables, norm, weight, rising, falling, step) == FULL:
+        if own > 0.0 and add_support_vector(block, upkeep, norm, weight, rising, falling, step) == FULL:
             return FULL
         if s["intercept"]:
             v.biases[2 * rising] += step
@@ -67,11 +67,11 @@ def learn_one(block: np.ndarray, tables: np.ndarray, target: float, weight: floa
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
+        if learn_one(block, upkeep, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]

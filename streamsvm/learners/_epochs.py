@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import append, kernel_row_of, scan_row
+from streamsvm.budget.slots import append, kernel_row_of, scan_row
 from streamsvm.learners._bsca import STATE, find_stamp, keep_row, next_stamp
 from streamsvm.learners._online import (
     EPSILON_INSENSITIVE,
@@ -28,7 +28,7 @@ _LEAST = 1e-9  # step over the largest coefficient: less is what rounding leaves
 @njit(cache=True, error_model="numpy")
 def learn_epoch(
     block: np.ndarray,
-    tables: np.ndarray,
+    upkeep: np.ndarray,
     X: np.ndarray,
     columns: np.ndarray,
     targets: np.ndarray,
@@ -59,7 +59,7 @@ def learn_epoch(
             else:
                 weight = weights[i] if stamps[i] < 0 else 0.0  # which a merged support vector has already
                 stamps[i] = next_stamp(block)
-                add_support_vector(block, tables, norm, weight, rising, falling, step)
+                add_support_vector(block, upkeep, norm, weight, rising, falling, step)
         keep_row(block, targets[i], weights[i], stamps[i])
         end(block)
     return stepped

@@ -1,8 +1,8 @@
 """Online learning, compiled: what the rules share, the parts of a step and the decisions.
 
-A rule is a module with three things: ``STATE``, the dtype of its own numbers; ``learn_one(block, tables, target, weight)``, a
+A rule is a module with three things: ``STATE``, the dtype of its own numbers; ``learn_one(block, upkeep, target, weight)``, a
 step with the row at hand, which returns `LEARNED`, `REFUSED` (the row is not finite or too large; nothing has changed) or `FULL`
-(there is no room for a support vector; what has changed is for the caller to undo); and ``learn_many(block, tables, X, columns,
+(there is no room for a support vector; what has changed is for the caller to undo); and ``learn_many(block, upkeep, X, columns,
 targets, weights)``, the loop over it, which stops where the store is full and returns how many rows it has learned.
 
 A model has one output (two classes, a number, a score) or one for each of three and more classes. Each output has two rows of
@@ -17,7 +17,9 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import REFUSAL, append, fill_kernel_row, maintain, next_random, scan_row
+from streamsvm.budget.maintenance import REFUSAL
+from streamsvm.budget.slots import append, fill_kernel_row, next_random, scan_row
+from streamsvm.budget.upkeep import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, LARGEST_NORM, self_kernel
 from streamsvm.learners._calibration import fit_slope, fit_softmax, probabilities, probability
 from streamsvm.store import STATE_BEGIN, record, views
@@ -248,7 +250,7 @@ def watch(block: np.ndarray, target: float) -> None:
 
 @njit(cache=True, error_model="numpy")
 def add_support_vector(
-    block: np.ndarray, tables: np.ndarray, norm: float, weight: float, rising: int, falling: int, coefficient: float
+    block: np.ndarray, upkeep: np.ndarray, norm: float, weight: float, rising: int, falling: int, coefficient: float
 ) -> int:
     """Make the row at hand, of this weight, a support vector, with this coefficient for the output that rises and its negative
     for the one that falls (-1: none), and bring the store back to its budget. `LEARNED`, or `FULL` where that is refused. O(B d).
@@ -259,7 +261,7 @@ def add_support_vector(
         return FULL
     raise_coefficient(block, append(block, v.rows[0], norm, weight), rising, falling, coefficient)
     if h["n_support"] > h["budget"]:
-        c["n_merges"] += maintain(block, c["maintenance"], tables, draw(block))
+        c["n_merges"] += maintain(block, upkeep, draw(block))
     return LEARNED
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from river import base
 
 from streamsvm.budget import Maintenance, Projection, Refusal
-from streamsvm.budget.table import merge_tables
+from streamsvm.budget.maintenance import REFUSAL
+from streamsvm.budget.upkeep import upkeep_for
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA
 from streamsvm.learners import _online
@@ -39,7 +40,7 @@ class BudgetedEstimator(base.Estimator):
     Parameters
     ----------
     strategy
-        What keeps the model within its budget.
+        What keeps the model within its budget; None where the rule does so itself.
     outputs
         Decision values that a row has, at most; a model begins with one.
     gram
@@ -63,7 +64,7 @@ class BudgetedEstimator(base.Estimator):
         max_features: int,
         overflow: str,
         *,
-        strategy: Maintenance,
+        strategy: Maintenance | None,
         averaging: int = 0,
         seed: int | None = None,
         outputs: int = 1,
@@ -98,7 +99,7 @@ class BudgetedEstimator(base.Estimator):
         self._block = self._store.block
         self._row = self._store.views.rows[0]
         self._scores = self._store.views.scores
-        self._tables = merge_tables()
+        self._upkeep: np.ndarray | None = None
         state = self._block[STATE_BEGIN:STATE_END]
         at = _online.OWN_BEGIN - STATE_BEGIN
         self._common = state[:at].view(_online.COMMON)
@@ -109,7 +110,8 @@ class BudgetedEstimator(base.Estimator):
         header["gamma"] = 1.0 if gamma == "scale" else gamma
         common["gamma_rows"] = 0 if gamma == "scale" else -1
         common["scale"] = common["average_v"] = 1.0
-        common["maintenance"], common["horizon"], common["random"] = strategy.code, averaging, random_state(seed)
+        common["maintenance"] = REFUSAL if strategy is None else strategy.code
+        common["horizon"], common["random"] = averaging, random_state(seed)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_own" in self.__dict__ and name in _parameters(type(self)):
@@ -127,7 +129,10 @@ class BudgetedEstimator(base.Estimator):
             if outputs != before:
                 self._resize(outputs)
             kept = self._store.snapshot() if self._capped and self._may_fill(1) else None
-            status = self._rule.learn_one(self._block, self._tables, target, weight)
+            upkeep = self._upkeep
+            if upkeep is None:
+                upkeep = self._ready()
+            status = self._rule.learn_one(self._block, upkeep, target, weight)
             if status == _online.REFUSED:
                 features.complain_not_finite(x)
             if kept is not None and status == _online.FULL:
@@ -137,6 +142,12 @@ class BudgetedEstimator(base.Estimator):
             raise
         if new:
             self._n_features = len(features)
+
+    def _ready(self) -> np.ndarray:
+        # What keeps the budget is compiled when there is something to learn.
+        if self._upkeep is None:
+            self._upkeep = upkeep_for(int(self._common["maintenance"][0]), self._outputs > 1)
+        return self._upkeep
 
     def _may_fill(self, rows: int) -> bool:
         # Whether a model without budget maintenance might be full after so many rows: only then is a copy of it needed.
@@ -158,7 +169,7 @@ class BudgetedEstimator(base.Estimator):
 
     def _resize(self, outputs: int) -> None:
         # Go on with so many outputs. A class whose models have more than one makes the decisions stay the same.
-        self._outputs = outputs
+        self._outputs, self._upkeep = outputs, None
         self._store.live = 2 * outputs
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
@@ -179,7 +190,7 @@ class BudgetedEstimator(base.Estimator):
                 if n != self._outputs:
                     self._resize(n)
                 X, y, w = batch.matrix[rows], targets[rows], batch.weights[rows]
-                learned = self._rule.learn_many(self._block, self._tables, X, columns, y, w)
+                learned = self._rule.learn_many(self._block, self._ready(), X, columns, y, w)
                 if kept is not None and learned < len(X):
                     self._refuse(kept)
             self._n_features = len(self._features)
@@ -321,7 +332,7 @@ class BudgetedEstimator(base.Estimator):
         common, own, kernel = self._common[0].copy(), self._own[0].copy(), self._kernel()
         self._features.restore(state["features"])
         self._store.restore(state["store"])
-        self._n_features, self._outputs = len(self._features), self._store.live // 2
+        self._n_features, self._outputs, self._upkeep = len(self._features), self._store.live // 2, None
         if self._outputs < 1 or self._store.live % 2:
             raise ValueError(f"the model was kept with {self._store.live} rows of coefficients, two an output are needed")
         if len(self._features) != self._store.used:
@@ -341,7 +352,7 @@ class BudgetedEstimator(base.Estimator):
 
 #: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
 _MADE_ANEW = (
-    *("_store", "_features", "_labels", "_block", "_row", "_scores", "_tables", "_common", "_own"),
+    *("_store", "_features", "_labels", "_block", "_row", "_scores", "_upkeep", "_common", "_own"),
     *("_n_features", "_outputs", "_capped"),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamsvm.budget import Maintenance, Removal
+from streamsvm.budget import Maintenance
 from streamsvm.learners._online import common, raise_coefficient
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.store import views
@@ -49,7 +49,6 @@ class Baseline(BudgetedClassifier):
         seed: int | None = 0,
         gram: bool = False,
     ) -> None:
-        # Where a rule keeps its budget itself, no strategy is ever asked.
         super().__init__(
             budget,
             kernel,
@@ -58,7 +57,7 @@ class Baseline(BudgetedClassifier):
             coef0,
             max_features,
             overflow,
-            strategy=strategy or Removal(),
+            strategy=strategy,
             averaging=averaging,
             seed=seed,
             max_classes=2,

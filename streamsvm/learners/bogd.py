@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import remove
+from streamsvm.budget.slots import remove
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
     LEARNED,
@@ -31,7 +31,7 @@ STATE = np.dtype([("l2", "f8"), ("eta0", "f8")])
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:
     """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
     norm, own = observe(block, y)
     if norm < 0.0:
@@ -47,19 +47,19 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
             limit = LARGEST / c["scale"]  # a support vector may, though it hardly will, be kept for ever, and grows each time
             for i in range(n - 1):
                 v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
-        add_support_vector(block, tables, norm, weight, 0, -1, s["eta0"] * weight * y)
+        add_support_vector(block, upkeep, norm, weight, 0, -1, s["eta0"] * weight * y)
     end(block)
     return LEARNED
 
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]
 
 

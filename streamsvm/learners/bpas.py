@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LEAST_OWN, remove
+from streamsvm.budget.maintenance import LEAST_OWN
+from streamsvm.budget.slots import remove
 from streamsvm.kernels import self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
@@ -32,7 +33,7 @@ STATE = np.dtype([("C", "f8")])
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:
     """A passive-aggressive step; where the store is full, the support vector goes that the new one replaces at the least loss."""
     norm, own = observe(block, y)
     if norm < 0.0:
@@ -44,7 +45,7 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
         coefficient = y * min(s["C"] * weight, loss / own)
         if h["n_support"] == h["budget"]:
             coefficient = min(max(coefficient + _replace(block, own), -LARGEST), LARGEST)
-        add_support_vector(block, tables, norm, weight, 0, -1, coefficient)
+        add_support_vector(block, upkeep, norm, weight, 0, -1, coefficient)
     end(block)
     return LEARNED
 
@@ -69,12 +70,12 @@ def _replace(block: np.ndarray, own: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]
 
 

@@ -138,7 +138,7 @@ class DualSolution:
         for start in range(0, len(order), _PART):
             stepped += _epochs.learn_epoch(
                 model._block,
-                model._tables,
+                model._ready(),
                 batch.matrix,
                 self._columns,
                 self._targets,

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import next_random
+from streamsvm.budget.slots import next_random
 from streamsvm.kernels import FOURIER
 from streamsvm.learners._inputs import check_number, random_state
 from streamsvm.learners._online import LEARNED, OWN_BEGIN, REFUSED, begin, fill, margins, watch
@@ -25,7 +25,7 @@ _TO_UNIT = 2.0**-53
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
     """A gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
     n_active, norm = begin(block)
     if n_active < 0:
@@ -66,12 +66,12 @@ def _draw(block: np.ndarray, column: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import append, kernel_row_of, remove
+from streamsvm.budget.slots import append, kernel_row_of, remove
 from streamsvm.learners._online import (
     LEARNED,
     OWN_BEGIN,
@@ -31,7 +31,7 @@ _TOLERANCE = 15.0 / 32.0  # of the damage, a mistake
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
     """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
     norm, own = observe(block, y)
     if norm < 0.0:
@@ -79,12 +79,12 @@ def _forget_oldest(block: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LEAST_OWN, append, kernel_row_of
+from streamsvm.budget.maintenance import LEAST_OWN
+from streamsvm.budget.slots import append, kernel_row_of
 from streamsvm.kernels import LARGEST_GAMMA, self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
@@ -31,7 +32,7 @@ _LEAST_EIGENVALUE = 1e-6  # over the largest
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
     """A landmark while there is room; then a gradient step inside the span of the landmarks.
 
     With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
@@ -85,12 +86,12 @@ def _invert(block: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]
 
 

@@ -29,14 +29,14 @@ STATE = np.dtype([])  # nothing of its own
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:
     """Each mistake becomes a support vector, with its label as coefficient."""
     norm, own = observe(block, y)
     if norm < 0.0:
         return REFUSED
     v = views(block)
     mistake = own > 0.0 and y * v.scores[0] <= 0.0
-    if mistake and add_support_vector(block, tables, norm, weight, 0, -1, y * weight) == FULL:
+    if mistake and add_support_vector(block, upkeep, norm, weight, 0, -1, y * weight) == FULL:
         return FULL
     end(block)
     return LEARNED
@@ -44,12 +44,12 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        if learn_one(block, tables, targets[i], weights[i]) == FULL:
+        if learn_one(block, upkeep, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]
 

@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LARGEST_COEFFICIENT, LEAST_OWN, append, kernel_row_of, remove, scan_row
+from streamsvm.budget.maintenance import LARGEST_COEFFICIENT, LEAST_OWN
+from streamsvm.budget.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.kernels import FAST, LARGEST_GAMMA, self_kernel
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners._online import (
@@ -36,7 +37,7 @@ _LARGEST_INVERSE = 1e7  # of the diagonal: 1 over the squared distance of a supp
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
     """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
     norm, own = observe(block, y)
     if norm < 0.0:
@@ -135,12 +136,12 @@ def _invert(block: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import remove
+from streamsvm.budget.slots import remove
 from streamsvm.learners._online import (
     LEARNED,
     REFUSED,
@@ -28,7 +28,7 @@ STATE = np.dtype([])  # nothing of its own
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) -> int:
+def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:
     """A mistake becomes a support vector, in the place of a random one where the store is full."""
     norm, own = observe(block, y)
     if norm < 0.0:
@@ -38,19 +38,19 @@ def learn_one(block: np.ndarray, tables: np.ndarray, y: float, weight: float) ->
         h = v.header[0]
         if h["n_support"] == h["budget"]:
             remove(block, np.int64(draw(block) % np.uint64(h["budget"])))
-        add_support_vector(block, tables, norm, weight, 0, -1, y * weight)
+        add_support_vector(block, upkeep, norm, weight, 0, -1, y * weight)
     end(block)
     return LEARNED
 
 
 @njit(cache=True, error_model="numpy")
 def learn_many(
-    block: np.ndarray, tables: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         fill(block, X, columns, i)
-        learn_one(block, tables, targets[i], weights[i])
+        learn_one(block, upkeep, targets[i], weights[i])
     return X.shape[0]
 
 
