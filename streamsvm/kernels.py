@@ -24,6 +24,7 @@ __all__ = [
     "RBF",
     "cos_and_sin",
     "expf",
+    "kernel_matrix",
     "kernel_row",
     "self_kernel",
 ]
@@ -223,6 +224,20 @@ def kernel_row(
 def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
     # Bounded, so that no row, however large, leaves a number in the model that is not finite.
     return min(max((gamma * product + coef0) ** degree, -_LARGEST_VALUE), _LARGEST_VALUE)
+
+
+def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
+    """Kernel values in double precision, float64 [n, m], of the rows of X float64 [n, d] and of S float64 [m, d]. O(n m d)."""
+    if kernel == RBF:
+        centre = S.mean(axis=0) if len(S) else 0.0  # distances are the same from anywhere, and most exact from the middle
+        X, S = X - centre, S - centre
+        squares = np.square(X).sum(axis=1)[:, None] + np.square(S).sum(axis=1) - 2.0 * (X @ S.T)
+        return np.exp(-gamma * np.maximum(squares, 0.0))
+    products = X @ S.T
+    if kernel == LINEAR:
+        return products
+    with np.errstate(over="ignore"):
+        return np.clip((gamma * products + coef0) ** int(degree), -_LARGEST_VALUE, _LARGEST_VALUE)
 
 
 @njit(cache=True, error_model="numpy")

@@ -18,7 +18,7 @@ from numba.extending import intrinsic, overload
 
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
 
-__all__ = ["HEADER", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "pointer", "record", "views"]
+__all__ = ["HEADER", "LARGEST_WEIGHT", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "pointer", "record", "views"]
 
 #: The first bytes of a block. The fields up to ``window`` are the layout, fixed at construction.
 HEADER = np.dtype(
@@ -47,6 +47,9 @@ STATE_BEGIN, STATE_END = 128, 384
 
 _LINE = 64  # bytes of a cache line; every array of a block starts on one
 _FLOATS = _LINE // 4  # float32 numbers a cache line
+
+#: Of a row, so that no coefficient overflows.
+LARGEST_WEIGHT = 1e9
 
 _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
@@ -384,7 +387,6 @@ class SupportVectorStore:
             inside.means,
             inside.gram,
             inside.window_targets,
-            inside.window_weights,
             header["gamma"],
             header["coef0"],
         )
@@ -392,7 +394,7 @@ class SupportVectorStore:
             all((np.abs(part) < _LARGEST).all() for part in numbers)
             and np.isfinite(inside.window).all()
             and ((inside.weights >= 0.0) & np.isfinite(inside.weights)).all()
-            and (inside.window_weights >= 0.0).all()
+            and ((inside.window_weights >= 0.0) & (inside.window_weights <= LARGEST_WEIGHT)).all()
             and (norms <= header["largest_norm"] * _ROUNDING + _TINY).all()
             and (np.abs(inside.norms[:n] - norms) <= norms * (_ROUNDING - 1.0) + _TINY).all()
             and 0.0 < header["gamma"] <= LARGEST_GAMMA

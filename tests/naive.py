@@ -55,7 +55,8 @@ class NaiveBSGD:
 
     def decisions(self, x):
         kernels = [rbf(x, s, self.gamma) for s in self.vectors]
-        return np.dot(kernels, self.last) + self.bias, np.dot(kernels, self.average) + self.average_bias
+        last = np.dot(kernels, self.last) + self.bias
+        return last, np.dot(kernels, self.average) + self.average_bias if self.averaging else last
 
     def learn(self, x, y, w=1.0):
         last, average = self.decisions(x)
@@ -289,6 +290,26 @@ class NaiveEpochs(NaiveBSCA):
         if self.averaging:
             rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
             self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]
+
+
+def multiclass_epoch(K, y, order, a, C, relaxation, tol):
+    """A pass of coordinate ascent on Crammer and Singer's dual, without a budget, over coefficients a [n, classes]: pairwise.
+
+    C [n] bounds the coefficient of a row's own class.
+    """
+    for i in order:
+        f = K[i] @ a
+        gains = np.eye(a.shape[1])[y[i]] - f
+        can_rise = [k for k in range(a.shape[1]) if (a[i, k] < C[i] if k == y[i] else a[i, k] < 0.0)]
+        if not can_rise:
+            continue
+        rising, falling = max(can_rise, key=lambda k: gains[k]), int(gains.argmin())
+        missing = gains[rising] - gains[falling]
+        if rising != falling and missing > tol:
+            room = C[i] - a[i, rising] if rising == y[i] else -a[i, rising]
+            step = min(relaxation * missing / (2.0 * K[i, i]), room)
+            a[i, rising] += step
+            a[i, falling] -= step
 
 
 def split_mix(state):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.slots import append, kernel_row_of, scan_row
+from streamsvm.budget.maintenance import MERGE_LAST
+from streamsvm.budget.slots import append, scan_row
 from streamsvm.learners._bsca import STATE, find_stamp, keep_row, next_stamp
 from streamsvm.learners._online import (
     EPSILON_INSENSITIVE,
     OWN_BEGIN,
     add_support_vector,
     common,
-    dots,
     end,
     fill,
     observe,
@@ -20,9 +20,9 @@ from streamsvm.learners._online import (
 )
 from streamsvm.store import record, views
 
-__all__ = ["expand", "learn_epoch", "squared_norm"]
+__all__ = ["expand", "learn_epoch"]
 
-_LEAST = 1e-9  # step over the largest coefficient: less is what rounding leaves to a bound
+_LEAST = 1e-12  # step over the coefficient: less is what rounding leaves to a bound
 
 
 @njit(cache=True, error_model="numpy")
@@ -43,6 +43,7 @@ def learn_epoch(
     become, -1 where they have become none: a row whose support vector has been merged since becomes one once more. Returns how
     many rows were stepped.
     """
+    c = common(block)
     stepped = 0
     for i in order:
         fill(block, X, columns, i)
@@ -57,7 +58,8 @@ def learn_epoch(
             if slot >= 0:
                 raise_coefficient(block, slot, rising, falling, step)
             else:
-                weight = weights[i] if stamps[i] < 0 else 0.0  # which a merged support vector has already
+                merged = stamps[i] >= 0 and c["maintenance"] <= MERGE_LAST  # what stands for the row has its weight already
+                weight = 0.0 if merged else weights[i]
                 stamps[i] = next_stamp(block)
                 add_support_vector(block, upkeep, norm, weight, rising, falling, step)
         keep_row(block, targets[i], weights[i], stamps[i])
@@ -83,8 +85,11 @@ def _step(block: np.ndarray, own: float, target: float, weight: float, coefficie
     else:
         best = a + target * (1.0 - target * f) / own
         low, high = min(target * limit, 0.0), max(target * limit, 0.0)
-    step = min(max(a + s["relaxation"] * (best - a), low), high) - a
-    return 0, -1, step if abs(best - a) * own > s["tol"] and abs(step) > _LEAST * limit else 0.0
+    place = a + s["relaxation"] * (best - a)
+    if c["loss"] == EPSILON_INSENSITIVE and s["relaxation"] > 1.0 and place * best <= 0.0:
+        place = 0.0  # beyond the kink it is steeper
+    step = min(max(place, low), high) - a
+    return 0, -1, step if abs(best - a) * own > s["tol"] and abs(step) > _LEAST * max(abs(a), abs(a + step)) else 0.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -95,7 +100,7 @@ def _step_between(
     # rise the one that gains most, against the one that gains most by falling (Keerthi et al. 2008).
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     rising = falling = -1
-    most, least, room = -np.inf, np.inf, 0.0
+    most, least, room, largest = -np.inf, np.inf, 0.0, 0.0
     for k in range(v.header[0]["live"] // 2):
         gain = (1.0 if k == own else 0.0) - v.scores[2 * k]
         space = limit - coefficients[k] if k == own else -coefficients[k]
@@ -103,10 +108,11 @@ def _step_between(
             rising, most, room = k, gain, space
         if gain < least:
             falling, least = k, gain
+        largest = max(largest, abs(coefficients[k]))
     if rising < 0 or rising == falling or most - least <= s["tol"]:
         return 0, -1, 0.0
     step = min(s["relaxation"] * (most - least) / curvature, room)
-    return rising, falling, step if step > _LEAST * limit else 0.0
+    return rising, falling, step if step > _LEAST * max(largest, step) else 0.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -119,21 +125,3 @@ def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.nd
         slot = append(block, v.rows[0], scan_row(v.rows[0], h["used"], v.active[0])[1], weights[i])
         for k in range(coefficients.shape[1]):
             raise_coefficient(block, slot, k, -1, coefficients[i, k])
-
-
-@njit(cache=True, error_model="numpy")
-def squared_norm(block: np.ndarray, layer: int) -> float:
-    """Squared norm in feature space of the last iterate (layer 0) or of the average (1), summed over outputs. O(n^2 d)."""
-    v, c = views(block), common(block)
-    h = v.header[0]
-    total = 0.0
-    for i in range(h["n_support"]):
-        kernel_row_of(block, i)
-        for k in range(0, h["live"], 2):
-            a, b = dots(v.kernel_rows[2], v.coefficients[k], v.coefficients[k + 1], h["n_support"])
-            if layer == 0:
-                total += c["scale"] * v.coefficients[k, i] * c["scale"] * a
-            else:
-                own = c["average_v"] * v.coefficients[k + 1, i] + c["average_u"] * v.coefficients[k, i]
-                total += own * (c["average_v"] * b + c["average_u"] * a)
-    return total

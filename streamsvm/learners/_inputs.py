@@ -12,6 +12,7 @@ import numpy as np
 from river.utils import dataframe
 
 from streamsvm.budget import Maintenance, Merge, Projection, Removal
+from streamsvm.store import LARGEST_WEIGHT
 
 __all__ = [
     "Batch",
@@ -25,7 +26,6 @@ __all__ = [
     "strategy_for",
 ]
 
-_LARGEST_WEIGHT = 1e9  # so that no coefficient overflows
 _LARGEST_TARGET = 1e30
 
 
@@ -53,7 +53,7 @@ def check_number(
 
 def checked_weight(w: float) -> float:
     """A row's weight as the float that compiled code takes; refused with a ValueError where it is not a number of at least 0."""
-    check_number("w", w, 0.0, inclusive=True, high=_LARGEST_WEIGHT)
+    check_number("w", w, 0.0, inclusive=True, high=LARGEST_WEIGHT)
     return float(w)
 
 
@@ -71,9 +71,9 @@ def _checked_weights(w: Any, n: int) -> np.ndarray:
         raise ValueError(f"w must be numbers, not {w!r}")
     given = given.astype(np.float64)
     if given.shape not in ((), (n,)):
-        raise ValueError(f"X has {n} rows, w {given.shape[0]}")
-    if not ((given >= 0.0) & (given <= _LARGEST_WEIGHT)).all():
-        raise ValueError(f"w must be finite numbers of at least 0 and at most {_LARGEST_WEIGHT:g}")
+        raise ValueError(f"w must be a number or {n} of them, as X has {n} rows; it is an array of shape {given.shape}")
+    if not ((given >= 0.0) & (given <= LARGEST_WEIGHT)).all():
+        raise ValueError(f"w must be finite numbers of at least 0 and at most {LARGEST_WEIGHT:g}")
     return np.ascontiguousarray(np.broadcast_to(given, (n,)))
 
 

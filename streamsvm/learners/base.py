@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from river import base
@@ -21,12 +21,12 @@ from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA
 from streamsvm.learners import _online
 from streamsvm.learners._inputs import Batch, as_matrix, check_number, check_one_of, random_state
+from streamsvm.learners._kept import COMMON_RANGES, check_fields
 from streamsvm.store import STATE_BEGIN, STATE_END, SupportVectorStore
 
-__all__ = ["OUTPUTS", "BudgetedEstimator"]
+__all__ = ["BudgetedEstimator"]
 
-#: What decision values are asked of, by name.
-OUTPUTS = {"auto": _online.CHOSEN, "last": _online.LAST, "average": _online.AVERAGE}
+_OUTPUTS = {"auto": _online.CHOSEN, "last": _online.LAST, "average": _online.AVERAGE}
 
 
 class BudgetedEstimator(base.Estimator):
@@ -91,7 +91,7 @@ class BudgetedEstimator(base.Estimator):
         self._store = SupportVectorStore(
             budget, max_features, outputs=2 * outputs, gram=gram or isinstance(strategy, Projection), window=window
         )
-        self._n_features, self._outputs = 0, 1
+        self._outputs = 1
         self._capped = isinstance(strategy, Refusal)
         self._store.live = 2  # rows of coefficients: of the last iterate and of the average
         self._features = FeatureSpace(max_features, overflow)
@@ -121,27 +121,28 @@ class BudgetedEstimator(base.Estimator):
     # One row --------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
-        features, before = self._features, self._outputs
+        store, before, known = self._store, self._outputs, -1
         try:
-            new = features.fill(self._row, x, True)
-            if new:
-                self._store.used = len(features)
+            if self._features.fill(self._row, x, True):
+                known = store.used
+                store.used = len(self._features)
             if outputs != before:
                 self._resize(outputs)
-            kept = self._store.snapshot() if self._capped and self._may_fill(1) else None
+            kept = store.snapshot() if self._capped and self.n_support == self.budget else None
             upkeep = self._upkeep
             if upkeep is None:
                 upkeep = self._ready()
-            status = self._rule.learn_one(self._block, upkeep, target, weight)
-            if status == _online.REFUSED:
-                features.complain_not_finite(x)
-            if kept is not None and status == _online.FULL:
-                self._refuse(kept)
-        except Exception:
-            self._forget(self._n_features, before)
+        except BaseException:  # an interrupt as well
+            self._forget(store.used if known < 0 else known, before)
             raise
-        if new:
-            self._n_features = len(features)
+        status = self._rule.learn_one(self._block, upkeep, target, weight)
+        if status != _online.LEARNED:
+            if kept is not None:
+                store.restore(kept, own=True)
+            self._forget(store.used if known < 0 else known, before)
+            if status == _online.REFUSED:
+                self._features.complain_not_finite(x)
+            self._refuse()
 
     def _ready(self) -> np.ndarray:
         # What keeps the budget is compiled when there is something to learn.
@@ -149,12 +150,7 @@ class BudgetedEstimator(base.Estimator):
             self._upkeep = upkeep_for(int(self._common["maintenance"][0]), self._outputs > 1)
         return self._upkeep
 
-    def _may_fill(self, rows: int) -> bool:
-        # Whether a model without budget maintenance might be full after so many rows: only then is a copy of it needed.
-        return self._capped and self.n_support + rows > self.budget
-
-    def _refuse(self, kept: bytes) -> None:
-        self._store.restore(kept, own=True)
+    def _refuse(self) -> NoReturn:
         raise RuntimeError(
             f"{type(self).__name__} knows no budget maintenance and has {self.budget} support vectors, the most that it was made "
             "for. Give it a larger budget, or take a learner that keeps one"
@@ -185,23 +181,38 @@ class BudgetedEstimator(base.Estimator):
         with self._undoing():
             targets, outputs = self._targets(batch)
             columns = self._admit(batch)
-            kept = self._store.snapshot() if self._may_fill(len(targets)) else None
+            upkeep = self._ready()
+            if self._capped:
+                self._learn_all_or_none(batch, columns, targets)
+                return
+        try:
             for rows, n in _runs(outputs):
                 if n != self._outputs:
                     self._resize(n)
+                    upkeep = self._ready()
                 X, y, w = batch.matrix[rows], targets[rows], batch.weights[rows]
-                learned = self._rule.learn_many(self._block, self._ready(), X, columns, y, w)
-                if kept is not None and learned < len(X):
-                    self._refuse(kept)
-            self._n_features = len(self._features)
+                self._rule.learn_many(self._block, upkeep, X, columns, y, w)
+        finally:
+            if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
+                self._resize(int(outputs[-1]))
+
+    def _learn_all_or_none(self, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
+        # Without budget maintenance; such models have one output.
+        kept = self._store.snapshot()
+        try:
+            if self._rule.learn_many(self._block, self._ready(), batch.matrix, columns, targets, batch.weights) < len(targets):
+                self._refuse()
+        except BaseException:
+            self._store.restore(kept, own=True)
+            raise
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
-        """Forget what a batch had brought, new names first of all, where it is refused."""
-        n_features, n_outputs = self._n_features, self._outputs
+        """Forget what a batch had brought, new names first of all, where it is refused or its admission interrupted."""
+        n_features, n_outputs = self._store.used, self._outputs
         try:
             yield
-        except Exception:
+        except BaseException:
             self._forget(n_features, n_outputs)
             raise
 
@@ -251,9 +262,19 @@ class BudgetedEstimator(base.Estimator):
     @property
     def coefficients(self) -> np.ndarray:
         """float64 [outputs, n_support]: of what predictions follow. Three and more classes have an output each, others one."""
-        c, rows = self._common[0], self._store.coefficients
+        return self._coefficients_of("auto")
+
+    def _output(self, name: str) -> int:
+        # What `_online.decide` is asked for by name. Without averaging, the average is the last iterate.
+        check_one_of("output", name, _OUTPUTS)
+        return _online.LAST if self._common["horizon"][0] == 0.0 else _OUTPUTS[name]
+
+    def _coefficients_of(self, output: str) -> np.ndarray:
+        c, rows, what = self._common[0], self._store.coefficients, self._output(output)
         u, v = rows[::2], rows[1::2]
-        return c["average_v"] * v + c["average_u"] * u if self.averaged else c["scale"] * u
+        if what == _online.AVERAGE or (what == _online.CHOSEN and self.averaged):
+            return c["average_v"] * v + c["average_u"] * u
+        return c["scale"] * u
 
     @property
     def averaged(self) -> bool:
@@ -332,7 +353,7 @@ class BudgetedEstimator(base.Estimator):
         common, own, kernel = self._common[0].copy(), self._own[0].copy(), self._kernel()
         self._features.restore(state["features"])
         self._store.restore(state["store"])
-        self._n_features, self._outputs, self._upkeep = len(self._features), self._store.live // 2, None
+        self._outputs, self._upkeep = self._store.live // 2, None
         if self._outputs < 1 or self._store.live % 2:
             raise ValueError(f"the model was kept with {self._store.live} rows of coefficients, two an output are needed")
         if len(self._features) != self._store.used:
@@ -342,8 +363,8 @@ class BudgetedEstimator(base.Estimator):
         if common["gamma_rows"] == -1 and self.effective_gamma != self.gamma:
             raise ValueError(f"the model was kept with gamma {self.effective_gamma}, its parameters ask for {self.gamma}")
         gamma_rows = (-1, -1) if common["gamma_rows"] == -1 else (0, _online.GAMMA_ROWS)
-        _check_fields(self._common[0], common, {**_COMMON_RANGES, "gamma_rows": gamma_rows})
-        _check_fields(self._own[0], own, self._own_ranges)
+        check_fields(self._common[0], common, {**COMMON_RANGES, "gamma_rows": gamma_rows})
+        check_fields(self._own[0], own, self._own_ranges)
 
     def _kernel(self) -> tuple[Any, ...]:
         header = self._store.views.header[0]
@@ -353,33 +374,8 @@ class BudgetedEstimator(base.Estimator):
 #: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
 _MADE_ANEW = (
     *("_store", "_features", "_labels", "_block", "_row", "_scores", "_upkeep", "_common", "_own"),
-    *("_n_features", "_outputs", "_capped"),
+    *("_outputs", "_capped"),
 )
-
-_COMMON_RANGES = {
-    "t": (0, 2**62),
-    "n_merges": (0, 2**62),
-    "random": (0, 2**64 - 1),
-    "deviation": (0.0, 1e100),
-    "scale": (1e-10, 1.0),
-    "average_v": (1e-10, 1.0),
-    "average_u": (0.0, 1.0),
-    "error": (0.0, 1e100),
-    "slope": (-50.0, 50.0),
-    "curvature": (-1e-9, 1e3),
-}
-
-
-def _check_fields(state: np.void, fresh: np.void, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Refuse a state that was read from outside where compiled code could not trust it; ``fresh`` is that of a new model."""
-    for field in state.dtype.names or ():
-        if field not in ranges:
-            if state[field] != fresh[field]:
-                raise ValueError(f"the model was kept with {field} {state[field]}, its parameters ask for {fresh[field]}")
-        else:
-            low, high = ranges[field]
-            if not np.all((state[field] >= low) & (state[field] <= high)):
-                raise ValueError(f"the model was kept with {field} {state[field]}, which no learning leads to")
 
 
 def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:

@@ -30,8 +30,8 @@ class BSCAClassifier(DualAscent, BudgetedClassifier):
         Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows,
         updated with each of those rows and fixed from then on.
     C
-        The largest coefficient of a row, as in scikit-learn's SVC; the row's weight multiplies it. A merged support vector
-        stands for several rows, and may have the sum of what they may have.
+        The largest coefficient of a row, each time that it is learned, as in scikit-learn's SVC; the row's weight multiplies it.
+        A merged support vector stands for several rows, and may have the sum of what they may have.
     maintenance
         What keeps the model within its budget: `Merge`, `Removal` or `Projection`. None: ``Merge("lookup-wd")`` for the Gaussian
         kernel, ``Projection()`` for the others, which cannot merge.

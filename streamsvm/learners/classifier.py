@@ -11,8 +11,8 @@ from river import base
 from river.utils import dataframe
 
 from streamsvm.learners import _online
-from streamsvm.learners._inputs import Batch, as_batch, check_number, check_one_of, checked_weight
-from streamsvm.learners.base import OUTPUTS, BudgetedEstimator
+from streamsvm.learners._inputs import Batch, as_batch, check_number, checked_weight
+from streamsvm.learners.base import BudgetedEstimator
 from streamsvm.learners.labels import Labels
 
 __all__ = ["BudgetedClassifier"]
@@ -56,8 +56,10 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         try:
             target = labels.target(y)
             self._learn_row(x, target, w, labels.outputs)
-        except Exception:
-            labels.forget(n_labels)
+        except BaseException as error:
+            # An interrupt may come when the row is learned: then its label has its output, and stays.
+            if isinstance(error, Exception) or labels.outputs != self._outputs:
+                labels.forget(n_labels)
             raise
 
     def _resize(self, outputs: int) -> None:
@@ -87,8 +89,8 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         x
             Feature name to number.
         output
-            ``"last"``: of the last iterate; ``"average"``: of the average of the iterates; ``"auto"``: of the one that has made
-            fewer errors recently, which is what predictions follow.
+            ``"last"``: of the last iterate; ``"average"``: of the average of the iterates, where there is one; ``"auto"``: of the
+            one that has made fewer errors recently, which is what predictions follow.
 
         Returns
         -------
@@ -99,8 +101,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         ValueError
             A feature is not a finite number.
         """
-        check_one_of("output", output, OUTPUTS)
-        decision = self._decide_row(x, OUTPUTS[output])
+        decision = self._decide_row(x, self._output(output))
         return self._of_each() if self._labels.many else decision
 
     def _of_each(self) -> dict[Any, float]:
@@ -146,7 +147,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         try:
             with super()._undoing():
                 yield
-        except Exception:
+        except BaseException:
             self._labels.forget(n_labels)
             raise
 
@@ -165,8 +166,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         """`decision_function_one` for each row: float64 [n], a series where X is a frame; from the third label on float64
         [n, labels], a frame with a column for each label where X is one.
         """
-        check_one_of("output", output, OUTPUTS)
-        decisions, like = self._decide_rows(X, OUTPUTS[output])
+        decisions, like = self._decide_rows(X, self._output(output))
         if self._labels.many:
             return self._columns(decisions, like)
         values = decisions[:, 0]

@@ -113,6 +113,18 @@ def test_a_support_vector_stands_for_the_weight_of_its_rows():
     assert budgeted._store.views.weights.sum() == pytest.approx(total, rel=1e-5)
 
 
+def test_weights_go_with_rows_that_are_projected_or_come_again():
+    model = BSCAClassifier(budget=1, gamma=1.0, relaxation=1.0, tol=0.0, reprocess=0)
+    model.learn_one({"a": 0.0}, True, 0.5)
+    model.learn_one({"a": 1.0}, False, 2.0)  # of the other sign: projected onto the nearest
+    assert model.n_merges == 0
+    assert model._store.views.weights[0] == 2.5
+    model = BSCAClassifier(budget=5, gamma=1.0, C=0.1, relaxation=1.0, tol=0.0, reprocess=0, replay=1, replay_steps=2)
+    model.learn_one({"a": 0.0}, True, 2.0)
+    assert model._store.views.weights[0] == 6.0
+    np.testing.assert_allclose(model._store.coefficients[0], [0.6])
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_window_holds_the_last_rows(classes):
     rng = np.random.default_rng(0)

@@ -191,6 +191,15 @@ def test_a_store_that_does_not_fit_names_what_makes_it_large():
             BSCAClassifier(**options)
 
 
+@pytest.mark.parametrize("weight", [-1.0, 1e10, np.nan])
+def test_window_weights_that_no_row_can_have_are_refused(weight):
+    model = BSCAClassifier(budget=5, replay=4)
+    model.learn_many(np.eye(3), [0, 1, 0])
+    model._store.views.window_weights[1] = weight
+    with pytest.raises(ValueError, match="no learning leads to"):
+        pickle.loads(pickle.dumps(model))
+
+
 @pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor, OneClassBSGD])
 def test_models_of_one_output_have_one(kind):
     model = kind(budget=5)
