@@ -347,8 +347,12 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path):
     path.write_text("[red]a[/red],[b],y\n" + csv_of(30))
     state = tmp_path / "state"
     done = call("learn", path, "--label", "y", "--checkpoint", state)
-    assert len(done.stderr.splitlines()) == 2
-    assert "last 30 rows" in done.stderr
+    first, *between, last = done.stderr.splitlines()
+    assert first.startswith("starting")
+    assert last.startswith("30 rows")
+    assert "last 30 rows" in last
+    assert last.endswith(" s")
+    assert all("rows/s" in line and line.endswith("merges") for line in between)  # on a slow machine
     shown = call("inspect", state).stdout
     assert "['[b]', '[red]a[/red]']" in shown
     assert any(line.startswith("source ") and line.endswith(str(path)) for line in shown.splitlines())
