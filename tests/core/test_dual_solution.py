@@ -109,7 +109,7 @@ def test_weights_of_support_vectors_after_passes(maintenance):
     if maintenance is None:  # each row that ever had a coefficient is in one of them
         assert weights.sum() == pytest.approx(w[solution._stamps >= 0].sum(), rel=1e-5)
     else:  # each row is its own support vector, or none
-        rows = [int(np.flatnonzero((X == s).all(axis=1))[0]) for s in model.support_vectors]
+        rows = [int(np.flatnonzero((s == X).all(axis=1))[0]) for s in model.support_vectors]
         np.testing.assert_array_equal(weights, w.astype(np.float32)[rows])
 
 
