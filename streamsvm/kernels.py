@@ -2,7 +2,7 @@
 
 The one place for the floating-point policy. `FAST` lets the compiler reorder sums, which is what makes a loop along the support
 vectors SIMD code. It never assumes that values are finite: NaN and infinity keep their meaning. `expf` is compiled without
-reordering, because its range reduction would lose its second term.
+reordering, because its range reduction would lose its second term; so is `exp64`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "POLY",
     "RBF",
     "cos_and_sin",
+    "exp64",
     "expf",
     "kernel_matrix",
     "kernel_row",
@@ -49,6 +50,13 @@ _EXP_MIN = np.float32(-87.33654)  # exp of less is subnormal: flushed to zero
 _HALF, _ONE = np.float32(0.5), np.float32(1.0)
 _P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 _P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+
+_LOG2E_64 = 1.4426950408889634
+_LN2_HIGH_64 = 0.693147180369123816490  # 32 bits, so that n * _LN2_HIGH_64 is exact
+_LN2_LOW_64 = 1.90821492927058770002e-10
+_EXP_MAX_64 = 709.0
+_EXP_MIN_64 = -708.0
+_T2, _T3, _T4, _T5, _T6, _T7, _T8, _T9, _T10, _T11, _T12 = (1.0 / math.factorial(k) for k in range(2, 13))
 
 # cos(2 pi t) and sin(2 pi t) for |t| <= 1/2, as polynomials in t^2 (the sine's times t) through Chebyshev's points.
 _COS = Chebyshev.interpolate(lambda u: np.cos(2.0 * np.pi * np.sqrt(u)), 7, domain=[0.0, 0.25])
@@ -90,6 +98,30 @@ def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> Non
         y = out[i]
         y = np.float32(np.inf) if x > _EXP_MAX else y
         out[i] = np.float32(0.0) if x < _EXP_MIN else y
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
+    """``out[:n] = exp(factor * values[:n])`` in float64, vectorised as `expf` is: the series of degree 12 after range reduction.
+
+    Relative error at most 1e-15; arguments below -708 give 0, above 709 infinity; NaN stays NaN. ``values`` and ``out`` must not
+    overlap.
+    """
+    bits = out.view(np.int64)
+    for i in range(n):
+        x = factor * values[i]
+        z = _EXP_MAX_64 if x > _EXP_MAX_64 else x
+        z = _EXP_MIN_64 if z < _EXP_MIN_64 else z
+        k = np.floor(z * _LOG2E_64 + 0.5)
+        k = k if k == k else 0.0
+        r = z - k * _LN2_HIGH_64 - k * _LN2_LOW_64
+        p = (((((_T12 * r + _T11) * r + _T10) * r + _T9) * r + _T8) * r + _T7) * r + _T6
+        p = ((((p * r + _T5) * r + _T4) * r + _T3) * r + _T2) * (r * r) + r + 1.0
+        out[i] = p
+        bits[i] += np.int64(np.int32(k)) << np.int64(52)
+        y = out[i]
+        y = np.inf if x > _EXP_MAX_64 else y
+        out[i] = 0.0 if x < _EXP_MIN_64 else y
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")

@@ -1,0 +1,337 @@
+"""Steps of conjugate SMO on the rows that are active, compiled.
+
+One problem for classification and regression, in one signed variable a row:
+
+    min 1/2 b'Kb - t'b + sum_i epsilon |b_i - kink_i|,    lower_i <= b_i <= upper_i,    sum_i b_i = 0.
+
+Regression: t the targets, kinks at 0. Classification: b_i = y_i alpha_i, t = 0, epsilon = 1 and the kink at the bound that is not
+0, so that the last term is C - alpha_i. Equal rows of both classes are one row with the kink between its bounds.
+
+``gradient`` is that of the smooth part, Kb - t. A variable that rises changes the objective by ``gradient + rise`` a unit, one that
+falls by minus ``gradient + fall``; ``rise`` is infinite at the upper bound, ``fall`` minus infinite at the lower one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from streamsvm.batch.cache import Slots, fetch
+from streamsvm.batch.columns import Kernel, Rows
+from streamsvm.kernels import FAST
+
+__all__ = ["CONVERGED", "RUNNING", "STALLED", "Active", "slopes", "steps"]
+
+RUNNING, CONVERGED, STALLED = 0, 1, 2
+
+_CHUNK = 512  # rows of which one minimum is kept, to be looked for among them alone
+_TAU = 1e-12  # the least curvature, as in LIBSVM
+_SNAP = 1.0 + 1e-12
+_SIGN_APART = np.int32(2**31 - 1)
+
+
+class Active(NamedTuple):
+    """The rows in play. All arrays [n]."""
+
+    b: np.ndarray
+    gradient: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    kink: np.ndarray
+    rise: np.ndarray  # float32: they choose pairs, and are worked out in float64 for the pair chosen
+    fall: np.ndarray
+    diagonal: np.ndarray  # float32, of the kernel matrix
+    descent: np.ndarray  # float32 scratch: gradient + fall, as the last sweep found it
+    direction: np.ndarray  # zero but for the coordinates that `support` lists
+    image: np.ndarray  # K direction, as far as it is needed; finite
+    support: np.ndarray  # int64
+    listed: np.ndarray  # bool: in `support`
+
+
+@njit(cache=True, error_model="numpy")
+def _rise(a: Active, i: int, epsilon: float) -> float:
+    if a.b[i] >= a.upper[i]:
+        return np.inf
+    return epsilon if a.b[i] >= a.kink[i] else -epsilon
+
+
+@njit(cache=True, error_model="numpy")
+def _fall(a: Active, i: int, epsilon: float) -> float:
+    if a.b[i] <= a.lower[i]:
+        return -np.inf
+    return epsilon if a.b[i] > a.kink[i] else -epsilon
+
+
+@njit(cache=True, error_model="numpy")
+def slopes(a: Active, epsilon: float) -> tuple[int, int]:
+    """Set `rise` and `fall` of all rows; the row that gains most by rising and the one that gains most by falling, -1 where none
+    may. Their violation is the gap.
+    """
+    i = j = -1
+    least, most = np.inf, -np.inf
+    for k in range(len(a.b)):
+        rise, fall = _rise(a, k, epsilon), _fall(a, k, epsilon)
+        a.rise[k], a.fall[k] = rise, fall
+        if a.gradient[k] + rise < least:
+            i, least = k, a.gradient[k] + rise
+        if a.gradient[k] + fall > most:
+            j, most = k, a.gradient[k] + fall
+    return i, j
+
+
+# Sweeps. A minimum of floats is not vectorised, one of integers is: floats are compared by their bits, which have the same order
+# once all bits but the sign are inverted for negative numbers.
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _advance(
+    column_i: np.ndarray,
+    column_j: np.ndarray,
+    step: float,
+    gradient: np.ndarray,
+    rise: np.ndarray,
+    fall: np.ndarray,
+    origin: float,
+    ascent: np.ndarray,
+    descent: np.ndarray,
+) -> None:
+    for k in range(len(gradient)):
+        g = gradient[k] + step * np.float64(column_i[k] - column_j[k])
+        gradient[k] = g
+        h = np.float32(g - origin)
+        ascent[k] = h + rise[k]
+        descent[k] = h + fall[k]
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _advance_conjugate(
+    column_i: np.ndarray,
+    column_j: np.ndarray,
+    beta: float,
+    image: np.ndarray,
+    step: float,
+    gradient: np.ndarray,
+    rise: np.ndarray,
+    fall: np.ndarray,
+    origin: float,
+    ascent: np.ndarray,
+    descent: np.ndarray,
+) -> None:
+    for k in range(len(gradient)):
+        q = np.float64(column_i[k] - column_j[k]) + beta * image[k]
+        image[k] = q
+        g = gradient[k] + step * q
+        gradient[k] = g
+        h = np.float32(g - origin)
+        ascent[k] = h + rise[k]
+        descent[k] = h + fall[k]
+
+
+@njit(cache=True, error_model="numpy")
+def _extremes(low: np.ndarray, high: np.ndarray) -> tuple[np.int32, np.int32]:
+    least, most = _SIGN_APART, -_SIGN_APART
+    for k in range(len(low)):
+        u, v = low[k], high[k]
+        least = min(least, u ^ ((u >> np.int32(31)) & _SIGN_APART))
+        most = max(most, v ^ ((v >> np.int32(31)) & _SIGN_APART))
+    return least, most
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _gains(descent: np.ndarray, column: np.ndarray, diagonal: np.ndarray, own: np.float32, least: np.float32, out: np.ndarray) -> None:
+    # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005).
+    # Curvatures that float32 cannot tell from zero are those of twins, and their gain would be noise.
+    floor = max(own * np.float32(2.0**-22), np.float32(_TAU))
+    for k in range(len(out)):
+        g = descent[k] - least
+        g = g if g > np.float32(0.0) else np.float32(0.0)
+        curvature = (own + diagonal[k]) - np.float32(2.0) * column[k]
+        curvature = curvature if curvature > floor else floor
+        out[k] = g * g / curvature
+
+
+@njit(cache=True, error_model="numpy")
+def _largest(bits: np.ndarray) -> np.int32:
+    most = np.int32(0)
+    for k in range(len(bits)):
+        most = max(most, bits[k])
+    return most
+
+
+@njit(cache=True, error_model="numpy")
+def _partner(a: Active, column: np.ndarray, i: int, least: float, gains: np.ndarray) -> int:
+    n, bits = len(a.b), gains.view(np.int32)
+    a.descent[i] = -np.inf  # until the next sweep: no row is its own partner
+    most, at = np.int32(0), 0
+    for begin in range(0, n, _CHUNK):
+        end = min(begin + _CHUNK, n)
+        m = end - begin
+        _gains(a.descent[begin:end], column[begin:end], a.diagonal[begin:end], a.diagonal[i], np.float32(least), gains[:m])
+        found = _largest(bits[:m])
+        if found > most:
+            most, at = found, begin
+    if most == 0:
+        return -1
+    end = min(at + _CHUNK, n)
+    m = end - at
+    _gains(a.descent[at:end], column[at:end], a.diagonal[at:end], a.diagonal[i], np.float32(least), gains[:m])
+    for k in range(m):
+        if bits[k] == most:
+            return at + k
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def _sweep(
+    a: Active,
+    column_i: np.ndarray,
+    column_j: np.ndarray,
+    beta: float,
+    step: float,
+    keep_image: bool,
+    origin: float,
+    ascent: np.ndarray,
+    extremes: np.ndarray,
+) -> int:
+    # gradient += step K direction, the next first row of a pair, and in ``extremes`` the least ascent and the largest descent.
+    n, low, high = len(a.b), ascent.view(np.int32), a.descent.view(np.int32)
+    least, most, at = _SIGN_APART, -_SIGN_APART, 0
+    for begin in range(0, n, _CHUNK):
+        end = min(begin + _CHUNK, n)
+        ci, cj, part = column_i[begin:end], column_j[begin:end], ascent[: end - begin]
+        gradient, rise, fall, descent = a.gradient[begin:end], a.rise[begin:end], a.fall[begin:end], a.descent[begin:end]
+        if keep_image:
+            _advance_conjugate(ci, cj, beta, a.image[begin:end], step, gradient, rise, fall, origin, part, descent)
+        else:
+            _advance(ci, cj, step, gradient, rise, fall, origin, part, descent)
+        u, v = _extremes(low[: end - begin], high[begin:end])
+        most = max(most, v)
+        if u < least:
+            least, at = u, begin
+    bits = extremes.view(np.int32)
+    bits[0] = least ^ ((least >> np.int32(31)) & _SIGN_APART)
+    bits[1] = most ^ ((most >> np.int32(31)) & _SIGN_APART)
+    for k in range(at, min(at + _CHUNK, n)):
+        if np.float32(a.gradient[k] - origin) + a.rise[k] == extremes[0]:
+            return k
+    return at
+
+
+# Directions -----------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def _point(a: Active, length: int, beta: float, i: int, j: int) -> int:
+    # direction = e_i - e_j + beta direction; the length of its support.
+    if beta == 0.0:
+        for t in range(length):
+            a.direction[a.support[t]] = 0.0
+            a.listed[a.support[t]] = False
+        length = 0
+    else:
+        for t in range(length):
+            a.direction[a.support[t]] *= beta
+    for k in (i, j):
+        if not a.listed[k]:
+            a.listed[k] = True
+            a.support[length] = k
+            length += 1
+    a.direction[i] += 1.0
+    a.direction[j] -= 1.0
+    return length
+
+
+@njit(cache=True, error_model="numpy")
+def _target(a: Active, k: int) -> float:
+    # Where coordinate k stops on its way along the direction: a bound, or its kink, where the objective bends.
+    if a.direction[k] > 0.0:
+        return a.kink[k] if a.b[k] < a.kink[k] else a.upper[k]
+    return a.kink[k] if a.b[k] > a.kink[k] else a.lower[k]
+
+
+@njit(cache=True, error_model="numpy")
+def _room(a: Active, length: int) -> float:
+    # The largest step that no coordinate of the support ends.
+    room = np.inf
+    for t in range(length):
+        k = a.support[t]
+        if a.direction[k] != 0.0:
+            room = min(room, (_target(a, k) - a.b[k]) / a.direction[k])
+    return room
+
+
+@njit(cache=True, error_model="numpy")
+def _walk(a: Active, length: int, step: float, epsilon: float) -> bool:
+    # b += step direction, onto bounds and kinks exactly where they are reached. Whether anything moved.
+    moved = False
+    for t in range(length):
+        k = a.support[t]
+        d = a.direction[k]
+        if d == 0.0:
+            continue
+        target, old = _target(a, k), a.b[k]
+        reached = target - old <= step * _SNAP * d if d > 0.0 else target - old >= step * _SNAP * d
+        a.b[k] = target if reached else old + step * d
+        moved = moved or a.b[k] != old
+        a.rise[k], a.fall[k] = _rise(a, k, epsilon), _fall(a, k, epsilon)
+    return moved
+
+
+@njit(cache=True, error_model="numpy")
+def steps(
+    a: Active, slots: Slots, rows: Rows, kernel: Kernel, epsilon: float, tol: float, conjugate: bool, limit: int
+) -> tuple[int, int]:
+    """At most ``limit`` steps: why they ended, and how many they were.
+
+    `CONVERGED` where no pair violates optimality by ``tol``, `STALLED` where float64 has no smaller step. The first step is one of
+    plain SMO, so that what happened between two calls cannot spoil a conjugate direction. A step costs O(n), and O(n d) for each of
+    its two columns that the cache does not have.
+    """
+    ascent, extremes = np.empty(_CHUNK, np.float32), np.empty(2, np.float32)
+    a.direction[:] = 0.0
+    a.listed[:] = False
+    length, curvature, follow = 0, 0.0, False
+    i, j = slopes(a, epsilon)
+    if i < 0 or j < 0:
+        return CONVERGED, 0
+    origin = a.gradient[i]
+    # A sweep along nothing fills in `descent`; any column serves.
+    column_i = fetch(slots, rows, kernel, i)
+    i = _sweep(a, column_i, column_i, 0.0, 0.0, False, origin, ascent, extremes)
+    for done in range(limit):
+        if extremes[1] - extremes[0] < 1.001 * tol:
+            i, j = slopes(a, epsilon)
+            if i < 0 or j < 0 or (a.gradient[j] + _fall(a, j, epsilon)) - (a.gradient[i] + _rise(a, i, epsilon)) < tol:
+                return CONVERGED, done
+        ascent_i = a.gradient[i] + _rise(a, i, epsilon)
+        column_i = fetch(slots, rows, kernel, i)
+        j = _partner(a, column_i, i, ascent_i - origin, ascent)
+        if j < 0:  # what is left is below the resolution of float32
+            i, j = slopes(a, epsilon)
+            ascent_i = a.gradient[i] + _rise(a, i, epsilon)
+            column_i = fetch(slots, rows, kernel, i)
+        column_j = fetch(slots, rows, kernel, j)
+        gain = (a.gradient[j] + _fall(a, j, epsilon)) - ascent_i
+        if not gain > 0.0:
+            return STALLED, done
+        beta = 0.0
+        if follow:
+            beta = -(a.image[i] - a.image[j]) / curvature
+        plain = np.float64(column_i[i]) + np.float64(column_j[j]) - 2.0 * np.float64(column_i[j])
+        curvature = max(plain + beta * (a.image[i] - a.image[j]) if beta != 0.0 else plain, _TAU)
+        length = _point(a, length, beta, i, j)
+        room, step = _room(a, length), gain / curvature
+        if room <= 0.0:  # only by rounding: the pair alone has room
+            beta, curvature = 0.0, max(plain, _TAU)
+            length = _point(a, length, beta, i, j)
+            room, step = _room(a, length), gain / curvature
+        clipped = room <= step * _SNAP
+        step = min(room, step)
+        if not _walk(a, length, step, epsilon):
+            return STALLED, done
+        origin = ascent_i
+        follow = conjugate and not clipped
+        i = _sweep(a, column_i, column_j, beta, step, follow or beta != 0.0, origin, ascent, extremes)
+    return RUNNING, limit

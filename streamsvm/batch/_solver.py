@@ -1,0 +1,210 @@
+"""The exact solution of a kernel machine's dual: conjugate SMO on a set of active rows that shrinks, checked in float64."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamsvm.batch._csmo import CONVERGED, RUNNING, Active, slopes, steps
+from streamsvm.batch.cache import ColumnCache
+from streamsvm.batch.columns import Kernel, Rows, diagonal, expand, subset
+
+__all__ = ["Options", "Problem", "Solution", "solve"]
+
+_PAUSE = 2e8  # operations between two looks at signals: a fraction of a second
+_SHRINK_EVERY = 1000
+_WORTHWHILE = 0.9  # the share of active rows that must be left for the others to be taken out
+_CHECKS = 20  # in float64, each followed by more steps, before a tolerance is given up
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The dual that `streamsvm.batch._csmo` states. Arrays float64 [n]; ``rows`` in float32, and the same ones in float64."""
+
+    rows: Rows
+    exact_rows: Rows
+    kernel: Kernel
+    targets: np.ndarray
+    epsilon: float
+    lower: np.ndarray
+    upper: np.ndarray
+    kink: np.ndarray
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve a problem; the estimators say what the fields mean."""
+
+    tol: float
+    cache_bytes: int
+    conjugate: bool
+    shrinking: bool
+    max_iter: int
+    verbose: bool
+
+
+@dataclass(frozen=True)
+class Solution:
+    """``gap`` is that of the optimality conditions, and ``interrupted`` whether the user asked to stop."""
+
+    b: np.ndarray
+    gradient: np.ndarray
+    bias: float
+    gap: float
+    objective: float
+    n_iter: int
+    interrupted: bool
+
+
+def add_expansion(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
+    """``out[which] += K b`` for the rows numbered ``which`` of ``source``, in parts that a signal can come between."""
+    support = np.flatnonzero(b)
+    if not len(support):
+        return
+    part, coefficients = subset(rows, support), b[np.newaxis, support]
+    values = np.empty(len(support), rows.dense.dtype)
+    size = max(int(_PAUSE / (len(support) * (rows.features + 4))), 1)
+    for begin in range(0, len(which), size):
+        some = which[begin : begin + size]
+        sums = np.zeros((len(some), 1))
+        expand(part, coefficients, source, some, kernel, values, sums)
+        out[some] += sums[:, 0]
+
+
+class _State:
+    """The solution so far. ``gradient`` is that at the point ``reference``; rows that are active have theirs in ``active``."""
+
+    def __init__(self, problem: Problem, b: np.ndarray, options: Options) -> None:
+        n = len(b)
+        self.problem = problem
+        self.b, self.reference = b, np.zeros(n)
+        self.gradient = -problem.targets
+        self.diagonal = np.empty(n, np.float32)
+        diagonal(problem.rows, problem.kernel, self.diagonal)
+        self.cache = ColumnCache(options.cache_bytes, n)
+        self.which = np.arange(0)
+        self.restore()
+
+    def restore(self) -> None:
+        """Make all rows active, with the gradient of the point reached."""
+        p, n = self.problem, len(self.b)
+        if len(self.which):
+            self.b[self.which] = self.active.b
+        inactive = np.ones(n, bool)
+        inactive[self.which] = False
+        if inactive.any():
+            add_expansion(p.rows, self.b - self.reference, p.rows, np.flatnonzero(inactive), p.kernel, self.gradient)
+        if len(self.which):
+            self.gradient[self.which] = self.active.gradient
+        self.reference = self.b.copy()
+        if inactive.any():
+            self.activate(np.arange(n))
+
+    def activate(self, which: np.ndarray) -> None:
+        """Make the rows ``which`` the active ones, at the point of reference."""
+        p, m = self.problem, len(which)
+        self.which = which
+        self.rows = p.rows if m == len(self.b) else subset(p.rows, which)
+        self.active = Active(
+            self.b[which], self.gradient[which], p.lower[which], p.upper[which], p.kink[which],
+            np.empty(m, np.float32), np.empty(m, np.float32), self.diagonal[which], np.empty(m, np.float32),
+            np.zeros(m), np.zeros(m), np.empty(m, np.int64), np.zeros(m, bool),
+        )  # fmt: skip
+        self.cache.reset(m)
+
+    def shrink(self) -> None:
+        """Take rows out that are at a bound or kink and that the most violating pair would leave there, if they are enough."""
+        a = self.active
+        i, j = slopes(a, self.problem.epsilon)
+        if i < 0 or j < 0:
+            return
+        least, most = a.gradient[i] + np.float64(a.rise[i]), a.gradient[j] + np.float64(a.fall[j])
+        keep = np.flatnonzero((a.gradient + a.rise <= most) | (a.gradient + a.fall >= least))
+        if not 2 <= len(keep) <= _WORTHWHILE * len(self.which):
+            return
+        self.b[self.which] = a.b
+        self.which = self.which[keep]
+        self.rows = subset(self.rows, keep)
+        self.cache.keep(keep)
+        self.active = Active(*(array[keep] for array in a))
+        self.active.image[:] = 0.0
+
+    def check(self) -> float:
+        """The gap in float64, of all rows, which must be active: the gradient of the rows that decide it is worked out anew.
+
+        A row decides where its gradient in float32 does not exclude it by four times the largest error seen among those that do.
+        """
+        p, a = self.problem, self.active
+        i, j = slopes(a, p.epsilon)
+        if i < 0 or j < 0:
+            return 0.0
+        exact = np.zeros(len(self.b), bool)
+        error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * self.diagonal.max()))
+        while True:
+            rises, falls = a.gradient + a.rise, a.gradient + a.fall
+            doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
+            new = np.flatnonzero(doubt & ~exact)
+            if not len(new):
+                self.restore()
+                return float(falls.max() - rises.min())
+            old = a.gradient[new]
+            a.gradient[new] = -p.targets[new]
+            add_expansion(p.exact_rows, a.b, p.exact_rows, new, p.kernel, a.gradient)
+            exact[new] = True
+            error = max(error, float(np.abs(a.gradient[new] - old).max()))
+
+
+def solve(problem: Problem, b: np.ndarray, options: Options) -> Solution:
+    """Solve a problem from the feasible point ``b`` float64 [n]. O(n) a step, and O(n d) for each new column."""
+    n_iter, checks, gap, interrupted = 0, 0, np.inf, False
+    limit = options.max_iter if options.max_iter >= 0 else sys.maxsize
+    state = _State(problem, b.copy(), options)
+    goal, since = 10.0 * options.tol if options.shrinking else options.tol, 0
+    try:
+        while True:
+            m = len(state.which)
+            pause = max(int(_PAUSE / (m * (state.rows.features + 4))), 50)
+            status, done = steps(
+                state.active, state.cache.slots, state.rows, problem.kernel, problem.epsilon, goal, options.conjugate,
+                min(max(_SHRINK_EVERY, 2_000_000 // m), pause, limit - n_iter),
+            )  # fmt: skip
+            n_iter, since = n_iter + done, since + done
+            if options.verbose:
+                sys.stderr.write(f"{n_iter:,} steps, {m:,} of {len(b):,} rows active\n")
+            if status == RUNNING and n_iter < limit:
+                if options.shrinking and since >= _SHRINK_EVERY:
+                    since = 0
+                    state.shrink()
+                continue
+            state.restore()
+            if status == CONVERGED and goal > options.tol:
+                goal = options.tol
+            else:
+                gap, checks = state.check(), checks + 1
+                if gap <= options.tol or status != CONVERGED or checks == _CHECKS:
+                    break
+                goal = 0.9 * options.tol  # float32 has more to say about the difference than about the whole
+            if options.shrinking:
+                state.shrink()
+    except KeyboardInterrupt:
+        interrupted = True
+        state.restore()
+        gap = state.check()
+    state.restore()
+    return _finish(problem, state, gap, n_iter, interrupted)
+
+
+def _finish(problem: Problem, state: _State, gap: float, n_iter: int, interrupted: bool) -> Solution:
+    p, a = problem, state.active
+    slopes(a, p.epsilon)
+    rises, falls = a.gradient + a.rise, a.gradient + a.fall
+    free = a.rise == a.fall
+    if free.any():
+        bias = -float(rises[free].mean())
+    else:
+        low, high = rises.min(), falls.max()
+        bias = -float(0.5 * (low + high)) if np.isfinite(low) and np.isfinite(high) else -float(low if np.isfinite(low) else high)
+    objective = 0.5 * float(a.b @ (a.gradient - p.targets)) + p.epsilon * float(np.abs(a.b - p.kink).sum())
+    return Solution(a.b, a.gradient, bias, gap, objective, n_iter, interrupted)

@@ -1,0 +1,99 @@
+"""Columns of a kernel matrix, kept as long as there is room, the ones used last."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from streamsvm.batch.columns import Kernel, Rows, column
+
+__all__ = ["ColumnCache", "Slots", "fetch"]
+
+_ROW_BYTES = 16  # of bookkeeping a row and slot
+
+
+class Slots(NamedTuple):
+    """A cache as compiled functions take it. ``newer`` and ``older`` chain the slots by last use, in a ring that slot number
+    ``capacity`` closes: its ``newer`` is the one used longest ago.
+    """
+
+    buffer: np.ndarray  # float32 [at least capacity n]: slot s has the column from s n
+    slot_of: np.ndarray  # int32 [n], -1: not here
+    owner: np.ndarray  # int32 [capacity], -1: none
+    newer: np.ndarray  # int32 [capacity + 1]
+    older: np.ndarray
+
+
+class ColumnCache:
+    """Room for columns of n values each, within a number of bytes, two columns at least.
+
+    Parameters
+    ----------
+    limit
+        Bytes, bookkeeping included. The operating system gives memory only as columns are written.
+    n
+        Rows there are at first, and never more of them.
+    """
+
+    def __init__(self, limit: int, n: int) -> None:
+        size = max(limit - 2 * _ROW_BYTES * n, 0) // 4
+        self.buffer = np.empty(max(min(size, n * n), 2 * n), np.float32)
+        self.reset(n)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the cache can take up."""
+        return sum(array.nbytes for array in self.slots)
+
+    def reset(self, n: int) -> None:
+        """Forget all columns; those to come have n values."""
+        capacity = min(len(self.buffer) // n, max(n, 2))
+        ring = np.arange(capacity + 1, dtype=np.int32)
+        self.slots = Slots(
+            self.buffer, np.full(n, -1, np.int32), np.full(capacity, -1, np.int32), np.roll(ring, 1), np.roll(ring, -1)
+        )  # the last slot is the first to be used
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Forget all but some rows, int64 [m] ascending: their columns stay, and lose the values of the others."""
+        old = self.slots
+        n, slot_of = len(old.slot_of), old.slot_of[rows]
+        self.reset(len(rows))
+        new = self.slots
+        here = np.flatnonzero(slot_of >= 0)
+        here = here[np.argsort(slot_of[here])]  # columns move towards the begin of the buffer, one after the other
+        _move(self.buffer, n, slot_of[here].astype(np.int64), rows)
+        new.slot_of[here] = np.arange(len(here))
+        new.owner[: len(here)] = here
+
+
+@njit(cache=True, error_model="numpy")
+def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
+    m = len(rows)
+    for s in range(len(slots)):
+        for k in range(m):
+            buffer[s * m + k] = buffer[slots[s] * n + rows[k]]
+
+
+@njit(cache=True, error_model="numpy")
+def fetch(slots: Slots, rows: Rows, kernel: Kernel, i: int) -> np.ndarray:
+    """Column i, float32 [n]: a view that holds until the second column from now is asked for. O(1), or O(n d) where it is not
+    there.
+    """
+    n, end = len(slots.slot_of), len(slots.owner)
+    s = slots.slot_of[i]
+    found = s >= 0
+    if not found:
+        s = slots.newer[end]
+        if slots.owner[s] >= 0:
+            slots.slot_of[slots.owner[s]] = -1
+        slots.owner[s], slots.slot_of[i] = i, s
+    newer, older = slots.newer[s], slots.older[s]
+    slots.older[newer], slots.newer[older] = older, newer
+    last = slots.older[end]
+    slots.newer[last], slots.older[s], slots.newer[s], slots.older[end] = s, last, end, s
+    out = slots.buffer[s * n : (s + 1) * n]
+    if not found:
+        column(rows, rows, i, kernel, n, out)
+    return out
