@@ -28,6 +28,7 @@ RUNNING, CONVERGED, STALLED = 0, 1, 2
 
 _CHUNK = 512  # rows of which one minimum is kept, to be looked for among them alone
 _TAU = 1e-12  # the least curvature, as in LIBSVM
+_NOTHING = 1e-14  # a share of a direction that is rounding beside that of the pair; most are, a dozen steps after their own
 _SNAP = 1.0 + 1e-12
 _SIGN_APART = np.int32(2**31 - 1)
 
@@ -50,18 +51,18 @@ class Active(NamedTuple):
     listed: np.ndarray  # bool: in `support`
 
 
-@njit(cache=True, error_model="numpy")
-def _rise(a: Active, i: int, epsilon: float) -> float:
-    if a.b[i] >= a.upper[i]:
+@njit(cache=True, error_model="numpy", forceinline=True)
+def _rise(b: float, upper: float, kink: float, epsilon: float) -> float:
+    if b >= upper:
         return np.inf
-    return epsilon if a.b[i] >= a.kink[i] else -epsilon
+    return epsilon if b >= kink else -epsilon
 
 
-@njit(cache=True, error_model="numpy")
-def _fall(a: Active, i: int, epsilon: float) -> float:
-    if a.b[i] <= a.lower[i]:
+@njit(cache=True, error_model="numpy", forceinline=True)
+def _fall(b: float, lower: float, kink: float, epsilon: float) -> float:
+    if b <= lower:
         return -np.inf
-    return epsilon if a.b[i] > a.kink[i] else -epsilon
+    return epsilon if b > kink else -epsilon
 
 
 @njit(cache=True, error_model="numpy")
@@ -69,15 +70,16 @@ def slopes(a: Active, epsilon: float) -> tuple[int, int]:
     """Set `rise` and `fall` of all rows; the row that gains most by rising and the one that gains most by falling, -1 where none
     may. Their violation is the gap.
     """
+    b, gradient, lower, upper, kink, rises, falls = a.b, a.gradient, a.lower, a.upper, a.kink, a.rise, a.fall
     i = j = -1
     least, most = np.inf, -np.inf
-    for k in range(len(a.b)):
-        rise, fall = _rise(a, k, epsilon), _fall(a, k, epsilon)
-        a.rise[k], a.fall[k] = rise, fall
-        if a.gradient[k] + rise < least:
-            i, least = k, a.gradient[k] + rise
-        if a.gradient[k] + fall > most:
-            j, most = k, a.gradient[k] + fall
+    for k in range(len(b)):
+        rise, fall = _rise(b[k], upper[k], kink[k], epsilon), _fall(b[k], lower[k], kink[k], epsilon)
+        rises[k], falls[k] = rise, fall
+        if gradient[k] + rise < least:
+            i, least = k, gradient[k] + rise
+        if gradient[k] + fall > most:
+            j, most = k, gradient[k] + fall
     return i, j
 
 
@@ -161,14 +163,14 @@ def _largest(bits: np.ndarray) -> np.int32:
 
 
 @njit(cache=True, error_model="numpy")
-def _partner(a: Active, column: np.ndarray, i: int, least: float, gains: np.ndarray) -> int:
-    n, bits = len(a.b), gains.view(np.int32)
-    a.descent[i] = -np.inf  # until the next sweep: no row is its own partner
+def _partner(descent: np.ndarray, column: np.ndarray, diagonal: np.ndarray, i: int, least: float, gains: np.ndarray) -> int:
+    n, bits, own = len(descent), gains.view(np.int32), diagonal[i]
+    descent[i] = -np.inf  # until the next sweep: no row is its own partner
     most, at = np.int32(0), 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
         m = end - begin
-        _gains(a.descent[begin:end], column[begin:end], a.diagonal[begin:end], a.diagonal[i], np.float32(least), gains[:m])
+        _gains(descent[begin:end], column[begin:end], diagonal[begin:end], own, np.float32(least), gains[:m])
         found = _largest(bits[:m])
         if found > most:
             most, at = found, begin
@@ -176,7 +178,7 @@ def _partner(a: Active, column: np.ndarray, i: int, least: float, gains: np.ndar
         return -1
     end = min(at + _CHUNK, n)
     m = end - at
-    _gains(a.descent[at:end], column[at:end], a.diagonal[at:end], a.diagonal[i], np.float32(least), gains[:m])
+    _gains(descent[at:end], column[at:end], diagonal[at:end], own, np.float32(least), gains[:m])
     for k in range(m):
         if bits[k] == most:
             return at + k
@@ -185,27 +187,31 @@ def _partner(a: Active, column: np.ndarray, i: int, least: float, gains: np.ndar
 
 @njit(cache=True, error_model="numpy")
 def _sweep(
-    a: Active,
     column_i: np.ndarray,
     column_j: np.ndarray,
     beta: float,
+    image: np.ndarray,
     step: float,
-    keep_image: bool,
+    gradient: np.ndarray,
+    rise: np.ndarray,
+    fall: np.ndarray,
     origin: float,
     ascent: np.ndarray,
+    descent: np.ndarray,
     extremes: np.ndarray,
+    keep_image: bool,
 ) -> int:
     # gradient += step K direction, the next first row of a pair, and in ``extremes`` the least ascent and the largest descent.
-    n, low, high = len(a.b), ascent.view(np.int32), a.descent.view(np.int32)
+    n, low, high = len(gradient), ascent.view(np.int32), descent.view(np.int32)
     least, most, at = _SIGN_APART, -_SIGN_APART, 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
-        ci, cj, part = column_i[begin:end], column_j[begin:end], ascent[: end - begin]
-        gradient, rise, fall, descent = a.gradient[begin:end], a.rise[begin:end], a.fall[begin:end], a.descent[begin:end]
+        ci, cj, g, part = column_i[begin:end], column_j[begin:end], gradient[begin:end], ascent[: end - begin]
+        up, down, values = rise[begin:end], fall[begin:end], descent[begin:end]
         if keep_image:
-            _advance_conjugate(ci, cj, beta, a.image[begin:end], step, gradient, rise, fall, origin, part, descent)
+            _advance_conjugate(ci, cj, beta, image[begin:end], step, g, up, down, origin, part, values)
         else:
-            _advance(ci, cj, step, gradient, rise, fall, origin, part, descent)
+            _advance(ci, cj, step, g, up, down, origin, part, values)
         u, v = _extremes(low[: end - begin], high[begin:end])
         most = max(most, v)
         if u < least:
@@ -214,7 +220,7 @@ def _sweep(
     bits[0] = least ^ ((least >> np.int32(31)) & _SIGN_APART)
     bits[1] = most ^ ((most >> np.int32(31)) & _SIGN_APART)
     for k in range(at, min(at + _CHUNK, n)):
-        if np.float32(a.gradient[k] - origin) + a.rise[k] == extremes[0]:
+        if np.float32(gradient[k] - origin) + rise[k] == extremes[0]:
             return k
     return at
 
@@ -223,59 +229,77 @@ def _sweep(
 
 
 @njit(cache=True, error_model="numpy")
-def _point(a: Active, length: int, beta: float, i: int, j: int) -> int:
+def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, length: int, beta: float, i: int, j: int) -> int:
     # direction = e_i - e_j + beta direction; the length of its support.
-    if beta == 0.0:
-        for t in range(length):
-            a.direction[a.support[t]] = 0.0
-            a.listed[a.support[t]] = False
-        length = 0
-    else:
-        for t in range(length):
-            a.direction[a.support[t]] *= beta
+    kept = 0
+    for t in range(length):
+        k = support[t]
+        direction[k] *= beta
+        if abs(direction[k]) > _NOTHING:
+            support[kept] = k
+            kept += 1
+        else:
+            direction[k] = 0.0
+            listed[k] = False
     for k in (i, j):
-        if not a.listed[k]:
-            a.listed[k] = True
-            a.support[length] = k
-            length += 1
-    a.direction[i] += 1.0
-    a.direction[j] -= 1.0
-    return length
+        if not listed[k]:
+            listed[k] = True
+            support[kept] = k
+            kept += 1
+    direction[i] += 1.0
+    direction[j] -= 1.0
+    return kept
+
+
+@njit(cache=True, error_model="numpy", forceinline=True)
+def _target(b: float, d: float, lower: float, upper: float, kink: float) -> float:
+    # Where a coordinate stops on its way: a bound, or its kink, where the objective bends.
+    if d > 0.0:
+        return kink if b < kink else upper
+    return kink if b > kink else lower
 
 
 @njit(cache=True, error_model="numpy")
-def _target(a: Active, k: int) -> float:
-    # Where coordinate k stops on its way along the direction: a bound, or its kink, where the objective bends.
-    if a.direction[k] > 0.0:
-        return a.kink[k] if a.b[k] < a.kink[k] else a.upper[k]
-    return a.kink[k] if a.b[k] > a.kink[k] else a.lower[k]
-
-
-@njit(cache=True, error_model="numpy")
-def _room(a: Active, length: int) -> float:
+def _room(
+    b: np.ndarray, lower: np.ndarray, upper: np.ndarray, kink: np.ndarray, direction: np.ndarray, support: np.ndarray, length: int
+) -> float:
     # The largest step that no coordinate of the support ends.
     room = np.inf
     for t in range(length):
-        k = a.support[t]
-        if a.direction[k] != 0.0:
-            room = min(room, (_target(a, k) - a.b[k]) / a.direction[k])
+        k = support[t]
+        d = direction[k]
+        if d != 0.0:
+            room = min(room, (_target(b[k], d, lower[k], upper[k], kink[k]) - b[k]) / d)
     return room
 
 
 @njit(cache=True, error_model="numpy")
-def _walk(a: Active, length: int, step: float, epsilon: float) -> bool:
+def _walk(
+    b: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    kink: np.ndarray,
+    rise: np.ndarray,
+    fall: np.ndarray,
+    direction: np.ndarray,
+    support: np.ndarray,
+    length: int,
+    step: float,
+    epsilon: float,
+) -> bool:
     # b += step direction, onto bounds and kinks exactly where they are reached. Whether anything moved.
     moved = False
     for t in range(length):
-        k = a.support[t]
-        d = a.direction[k]
+        k = support[t]
+        d, old = direction[k], b[k]
         if d == 0.0:
             continue
-        target, old = _target(a, k), a.b[k]
+        target = _target(old, d, lower[k], upper[k], kink[k])
         reached = target - old <= step * _SNAP * d if d > 0.0 else target - old >= step * _SNAP * d
-        a.b[k] = target if reached else old + step * d
-        moved = moved or a.b[k] != old
-        a.rise[k], a.fall[k] = _rise(a, k, epsilon), _fall(a, k, epsilon)
+        new = target if reached else old + step * d
+        b[k] = new
+        moved = moved or new != old
+        rise[k], fall[k] = _rise(new, upper[k], kink[k], epsilon), _fall(new, lower[k], kink[k], epsilon)
     return moved
 
 
@@ -289,49 +313,53 @@ def steps(
     plain SMO, so that what happened between two calls cannot spoil a conjugate direction. A step costs O(n), and O(n d) for each of
     its two columns that the cache does not have.
     """
+    # Arrays by name: each look into a tuple counts a reference, atomically, and in a loop over a few numbers that is most of it.
+    b, gradient, lower, upper, kink, rise, fall = a.b, a.gradient, a.lower, a.upper, a.kink, a.rise, a.fall
+    diagonal, descent, direction, image, support, listed = a.diagonal, a.descent, a.direction, a.image, a.support, a.listed
     ascent, extremes = np.empty(_CHUNK, np.float32), np.empty(2, np.float32)
-    a.direction[:] = 0.0
-    a.listed[:] = False
+    direction[:] = 0.0
+    listed[:] = False
     length, curvature, follow = 0, 0.0, False
     i, j = slopes(a, epsilon)
     if i < 0 or j < 0:
         return CONVERGED, 0
-    origin = a.gradient[i]
-    # A sweep along nothing fills in `descent`; any column serves.
+    origin = gradient[i]
     column_i = fetch(slots, rows, kernel, i)
-    i = _sweep(a, column_i, column_i, 0.0, 0.0, False, origin, ascent, extremes)
+    # A sweep along nothing fills in `descent`; any column serves.
+    i = _sweep(column_i, column_i, 0.0, image, 0.0, gradient, rise, fall, origin, ascent, descent, extremes, False)
     for done in range(limit):
         if extremes[1] - extremes[0] < 1.001 * tol:
             i, j = slopes(a, epsilon)
-            if i < 0 or j < 0 or (a.gradient[j] + _fall(a, j, epsilon)) - (a.gradient[i] + _rise(a, i, epsilon)) < tol:
+            if i < 0 or j < 0 or gradient[j] + np.float64(fall[j]) - (gradient[i] + np.float64(rise[i])) < tol:
                 return CONVERGED, done
-        ascent_i = a.gradient[i] + _rise(a, i, epsilon)
+        ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
         column_i = fetch(slots, rows, kernel, i)
-        j = _partner(a, column_i, i, ascent_i - origin, ascent)
+        j = _partner(descent, column_i, diagonal, i, ascent_i - origin, ascent)
         if j < 0:  # what is left is below the resolution of float32
             i, j = slopes(a, epsilon)
-            ascent_i = a.gradient[i] + _rise(a, i, epsilon)
+            ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
             column_i = fetch(slots, rows, kernel, i)
         column_j = fetch(slots, rows, kernel, j)
-        gain = (a.gradient[j] + _fall(a, j, epsilon)) - ascent_i
+        gain = (gradient[j] + _fall(b[j], lower[j], kink[j], epsilon)) - ascent_i
         if not gain > 0.0:
             return STALLED, done
-        beta = 0.0
+        beta, image_ij = 0.0, image[i] - image[j]
         if follow:
-            beta = -(a.image[i] - a.image[j]) / curvature
+            beta = -image_ij / curvature
         plain = np.float64(column_i[i]) + np.float64(column_j[j]) - 2.0 * np.float64(column_i[j])
-        curvature = max(plain + beta * (a.image[i] - a.image[j]) if beta != 0.0 else plain, _TAU)
-        length = _point(a, length, beta, i, j)
-        room, step = _room(a, length), gain / curvature
+        curvature = max(plain + beta * image_ij, _TAU)
+        length = _point(direction, support, listed, length, beta, i, j)
+        room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature
         if room <= 0.0:  # only by rounding: the pair alone has room
             beta, curvature = 0.0, max(plain, _TAU)
-            length = _point(a, length, beta, i, j)
-            room, step = _room(a, length), gain / curvature
+            length = _point(direction, support, listed, length, beta, i, j)
+            room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature
         clipped = room <= step * _SNAP
         step = min(room, step)
-        if not _walk(a, length, step, epsilon):
+        if not _walk(b, lower, upper, kink, rise, fall, direction, support, length, step, epsilon):
             return STALLED, done
-        origin = ascent_i
-        follow = conjugate and not clipped
-        i = _sweep(a, column_i, column_j, beta, step, follow or beta != 0.0, origin, ascent, extremes)
+        origin, follow = ascent_i, conjugate and not clipped
+        i = _sweep(
+            column_i, column_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, extremes, follow or beta != 0.0
+        )
     return RUNNING, limit

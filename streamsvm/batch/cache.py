@@ -81,19 +81,20 @@ def fetch(slots: Slots, rows: Rows, kernel: Kernel, i: int) -> np.ndarray:
     """Column i, float32 [n]: a view that holds until the second column from now is asked for. O(1), or O(n d) where it is not
     there.
     """
-    n, end = len(slots.slot_of), len(slots.owner)
-    s = slots.slot_of[i]
+    buffer, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
+    n, end = len(slot_of), len(owner)
+    s = slot_of[i]
     found = s >= 0
     if not found:
-        s = slots.newer[end]
-        if slots.owner[s] >= 0:
-            slots.slot_of[slots.owner[s]] = -1
-        slots.owner[s], slots.slot_of[i] = i, s
-    newer, older = slots.newer[s], slots.older[s]
-    slots.older[newer], slots.newer[older] = older, newer
-    last = slots.older[end]
-    slots.newer[last], slots.older[s], slots.newer[s], slots.older[end] = s, last, end, s
-    out = slots.buffer[s * n : (s + 1) * n]
+        s = newer[end]
+        if owner[s] >= 0:
+            slot_of[owner[s]] = -1
+        owner[s], slot_of[i] = i, s
+    after, before, last = newer[s], older[s], older[end]
+    if s != last:
+        older[after], newer[before] = before, after
+        newer[last], older[s], newer[s], older[end] = s, last, end, s
+    out = buffer[s * n : (s + 1) * n]
     if not found:
         column(rows, rows, i, kernel, n, out)
     return out
