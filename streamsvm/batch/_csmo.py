@@ -44,7 +44,8 @@ class Active(NamedTuple):
     rise: np.ndarray  # float32: they choose pairs, and are worked out in float64 for the pair chosen
     fall: np.ndarray
     diagonal: np.ndarray  # float32, of the kernel matrix
-    descent: np.ndarray  # float32 scratch: gradient + fall, as the last sweep found it
+    ascent: np.ndarray  # float32 scratch: gradient + rise less a constant, as the last sweep found it, or gains
+    descent: np.ndarray  # float32 scratch: gradient + fall less that
     direction: np.ndarray  # zero but for the coordinates that `support` lists
     image: np.ndarray  # K direction, as far as it is needed; finite
     support: np.ndarray  # int64
@@ -83,12 +84,15 @@ def slopes(a: Active, epsilon: float) -> tuple[int, int]:
     return i, j
 
 
-# Sweeps. A minimum of floats is not vectorised, one of integers is: floats are compared by their bits, which have the same order
-# once all bits but the sign are inverted for negative numbers.
+# Sweeps. They are taken chunk by chunk, so that what one loop wrote is near for the next. A minimum of floats is not vectorised,
+# one of integers is: floats are compared by their bits, which have the same order once all bits but the sign are inverted for
+# negative numbers. Loops run from begin to end, unsigned: a slice counts a reference, and a signed index may be negative.
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _advance(
+    begin: int,
+    end: int,
     column_i: np.ndarray,
     column_j: np.ndarray,
     step: float,
@@ -99,7 +103,7 @@ def _advance(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
-    for k in range(len(gradient)):
+    for k in range(np.uint64(begin), np.uint64(end)):
         g = gradient[k] + step * np.float64(column_i[k] - column_j[k])
         gradient[k] = g
         h = np.float32(g - origin)
@@ -109,6 +113,8 @@ def _advance(
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _advance_conjugate(
+    begin: int,
+    end: int,
     column_i: np.ndarray,
     column_j: np.ndarray,
     beta: float,
@@ -121,7 +127,7 @@ def _advance_conjugate(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
-    for k in range(len(gradient)):
+    for k in range(np.uint64(begin), np.uint64(end)):
         q = np.float64(column_i[k] - column_j[k]) + beta * image[k]
         image[k] = q
         g = gradient[k] + step * q
@@ -132,57 +138,13 @@ def _advance_conjugate(
 
 
 @njit(cache=True, error_model="numpy")
-def _extremes(low: np.ndarray, high: np.ndarray) -> tuple[np.int32, np.int32]:
+def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[np.int32, np.int32]:
     least, most = _SIGN_APART, -_SIGN_APART
-    for k in range(len(low)):
+    for k in range(np.uint64(begin), np.uint64(end)):
         u, v = low[k], high[k]
         least = min(least, u ^ ((u >> np.int32(31)) & _SIGN_APART))
         most = max(most, v ^ ((v >> np.int32(31)) & _SIGN_APART))
     return least, most
-
-
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def _gains(descent: np.ndarray, column: np.ndarray, diagonal: np.ndarray, own: np.float32, least: np.float32, out: np.ndarray) -> None:
-    # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005).
-    # Curvatures that float32 cannot tell from zero are those of twins, and their gain would be noise.
-    floor = max(own * np.float32(2.0**-22), np.float32(_TAU))
-    for k in range(len(out)):
-        g = descent[k] - least
-        g = g if g > np.float32(0.0) else np.float32(0.0)
-        curvature = (own + diagonal[k]) - np.float32(2.0) * column[k]
-        curvature = curvature if curvature > floor else floor
-        out[k] = g * g / curvature
-
-
-@njit(cache=True, error_model="numpy")
-def _largest(bits: np.ndarray) -> np.int32:
-    most = np.int32(0)
-    for k in range(len(bits)):
-        most = max(most, bits[k])
-    return most
-
-
-@njit(cache=True, error_model="numpy")
-def _partner(descent: np.ndarray, column: np.ndarray, diagonal: np.ndarray, i: int, least: float, gains: np.ndarray) -> int:
-    n, bits, own = len(descent), gains.view(np.int32), diagonal[i]
-    descent[i] = -np.inf  # until the next sweep: no row is its own partner
-    most, at = np.int32(0), 0
-    for begin in range(0, n, _CHUNK):
-        end = min(begin + _CHUNK, n)
-        m = end - begin
-        _gains(descent[begin:end], column[begin:end], diagonal[begin:end], own, np.float32(least), gains[:m])
-        found = _largest(bits[:m])
-        if found > most:
-            most, at = found, begin
-    if most == 0:
-        return -1
-    end = min(at + _CHUNK, n)
-    m = end - at
-    _gains(descent[at:end], column[at:end], diagonal[at:end], own, np.float32(least), gains[:m])
-    for k in range(m):
-        if bits[k] == most:
-            return at + k
-    return -1
 
 
 @njit(cache=True, error_model="numpy")
@@ -206,23 +168,74 @@ def _sweep(
     least, most, at = _SIGN_APART, -_SIGN_APART, 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
-        ci, cj, g, part = column_i[begin:end], column_j[begin:end], gradient[begin:end], ascent[: end - begin]
-        up, down, values = rise[begin:end], fall[begin:end], descent[begin:end]
         if keep_image:
-            _advance_conjugate(ci, cj, beta, image[begin:end], step, g, up, down, origin, part, values)
+            _advance_conjugate(
+                begin, end, column_i, column_j, beta, image, step, gradient, rise, fall, origin, ascent, descent
+            )
         else:
-            _advance(ci, cj, step, g, up, down, origin, part, values)
-        u, v = _extremes(low[: end - begin], high[begin:end])
+            _advance(begin, end, column_i, column_j, step, gradient, rise, fall, origin, ascent, descent)
+        u, v = _extremes(begin, end, low, high)
         most = max(most, v)
         if u < least:
             least, at = u, begin
     bits = extremes.view(np.int32)
     bits[0] = least ^ ((least >> np.int32(31)) & _SIGN_APART)
     bits[1] = most ^ ((most >> np.int32(31)) & _SIGN_APART)
-    for k in range(at, min(at + _CHUNK, n)):
-        if np.float32(gradient[k] - origin) + rise[k] == extremes[0]:
+    for k in range(at, n):
+        if ascent[k] == extremes[0]:
             return k
     return at
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _gains(
+    begin: int,
+    end: int,
+    descent: np.ndarray,
+    column: np.ndarray,
+    diagonal: np.ndarray,
+    own: np.float32,
+    least: np.float32,
+    out: np.ndarray,
+) -> None:
+    # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005).
+    # Curvatures that float32 cannot tell from zero are those of twins, and their gain would be noise.
+    floor = max(own * np.float32(2.0**-22), np.float32(_TAU))
+    for k in range(np.uint64(begin), np.uint64(end)):
+        g = descent[k] - least
+        g = g if g > np.float32(0.0) else np.float32(0.0)
+        curvature = (own + diagonal[k]) - np.float32(2.0) * column[k]
+        curvature = curvature if curvature > floor else floor
+        out[k] = g * g / curvature
+
+
+@njit(cache=True, error_model="numpy")
+def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
+    most = np.int32(0)
+    for k in range(np.uint64(begin), np.uint64(end)):
+        most = max(most, bits[k])
+    return most
+
+
+@njit(cache=True, error_model="numpy")
+def _partner(descent: np.ndarray, column: np.ndarray, diagonal: np.ndarray, i: int, least: float, gains: np.ndarray) -> int:
+    # The second row of the pair whose first is i, -1 where none violates optimality with it. Gains are positive: their bits have
+    # their order.
+    n, bits, own = len(descent), gains.view(np.int32), diagonal[i]
+    descent[i] = -np.inf  # until the next sweep: no row is its own partner
+    most, at = np.int32(0), 0
+    for begin in range(0, n, _CHUNK):
+        end = min(begin + _CHUNK, n)
+        _gains(begin, end, descent, column, diagonal, own, np.float32(least), gains)
+        found = _largest(begin, end, bits)
+        if found > most:
+            most, at = found, begin
+    if most == 0:
+        return -1
+    for k in range(at, n):
+        if bits[k] == most:
+            return k
+    return -1
 
 
 # Directions -----------------------------------------------------------------------------------------------------------------
@@ -315,8 +328,8 @@ def steps(
     """
     # Arrays by name: each look into a tuple counts a reference, atomically, and in a loop over a few numbers that is most of it.
     b, gradient, lower, upper, kink, rise, fall = a.b, a.gradient, a.lower, a.upper, a.kink, a.rise, a.fall
-    diagonal, descent, direction, image, support, listed = a.diagonal, a.descent, a.direction, a.image, a.support, a.listed
-    ascent, extremes = np.empty(_CHUNK, np.float32), np.empty(2, np.float32)
+    diagonal, ascent, descent, extremes = a.diagonal, a.ascent, a.descent, np.empty(2, np.float32)
+    direction, image, support, listed = a.direction, a.image, a.support, a.listed
     direction[:] = 0.0
     listed[:] = False
     length, curvature, follow = 0, 0.0, False

@@ -109,8 +109,8 @@ class _State:
         self.rows = p.rows if m == len(self.b) else subset(p.rows, which)
         self.active = Active(
             self.b[which], self.gradient[which], p.lower[which], p.upper[which], p.kink[which],
-            np.empty(m, np.float32), np.empty(m, np.float32), self.diagonal[which], np.empty(m, np.float32),
-            np.zeros(m), np.zeros(m), np.empty(m, np.int64), np.zeros(m, bool),
+            np.empty(m, np.float32), np.empty(m, np.float32), self.diagonal[which],
+            np.empty(m, np.float32), np.empty(m, np.float32), np.zeros(m), np.zeros(m), np.empty(m, np.int64), np.zeros(m, bool),
         )  # fmt: skip
         self.cache.reset(m)
 

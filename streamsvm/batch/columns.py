@@ -157,40 +157,38 @@ def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # num
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _add_differences(x: np.ndarray, vectors: np.ndarray, begin: int, out: np.ndarray) -> None:
-    n, d = len(out), len(vectors)
-    j = 0
+def _add_differences(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
+    begin, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
     while j + 4 <= d:  # four a sweep: the running sum is loaded and stored once for four of them
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
-        v0, v1 = vectors[j, begin : begin + n], vectors[j + 1, begin : begin + n]
-        v2, v3 = vectors[j + 2, begin : begin + n], vectors[j + 3, begin : begin + n]
-        for i in range(n):
-            d0, d1, d2, d3 = x0 - v0[i], x1 - v1[i], x2 - v2[i], x3 - v3[i]
+        v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
+        for i in range(np.uint64(n)):
+            k = begin + i
+            d0, d1, d2, d3 = x0 - v0[k], x1 - v1[k], x2 - v2[k], x3 - v3[k]
             out[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
         j += 4
     while j < d:
-        x0, v0 = x[j], vectors[j, begin : begin + n]
-        for i in range(n):
-            d0 = x0 - v0[i]
+        x0, v0 = x[j], vectors[j]
+        for i in range(np.uint64(n)):
+            d0 = x0 - v0[begin + i]
             out[i] += d0 * d0
         j += 1
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _add_products(x: np.ndarray, vectors: np.ndarray, begin: int, out: np.ndarray) -> None:
-    n, d = len(out), len(vectors)
-    j = 0
-    while j + 4 <= d:
+def _add_products(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
+    begin, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
+    while j + 4 <= d:  # four a sweep: the running sum is loaded and stored once for four of them
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
-        v0, v1 = vectors[j, begin : begin + n], vectors[j + 1, begin : begin + n]
-        v2, v3 = vectors[j + 2, begin : begin + n], vectors[j + 3, begin : begin + n]
-        for i in range(n):
-            out[i] += (x0 * v0[i] + x1 * v1[i]) + (x2 * v2[i] + x3 * v3[i])
+        v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
+        for i in range(np.uint64(n)):
+            k = begin + i
+            out[i] += (x0 * v0[k] + x1 * v1[k]) + (x2 * v2[k] + x3 * v3[k])
         j += 4
     while j < d:
-        x0, v0 = x[j], vectors[j, begin : begin + n]
-        for i in range(n):
-            out[i] += x0 * v0[i]
+        x0, v0 = x[j], vectors[j]
+        for i in range(np.uint64(n)):
+            out[i] += x0 * v0[begin + i]
         j += 1
 
 
@@ -263,9 +261,9 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, n: int, out: np.nda
         else:
             part[:] = 0.0
             if kernel.kind == RBF:
-                _add_differences(x, rows.dense, begin, part)
+                _add_differences(x, rows.dense, begin, len(part), part)
             else:
-                _add_products(x, rows.dense, begin, part)
+                _add_products(x, rows.dense, begin, len(part), part)
         _from_sums(kernel, part, out[begin : begin + len(part)])
 
 
