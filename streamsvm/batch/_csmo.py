@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from streamsvm.batch.cache import Slots, fetch
-from streamsvm.batch.columns import Kernel, Rows
+from streamsvm.batch.cache import Slots, find
+from streamsvm.batch.columns import Kernel, Rows, column
 from streamsvm.kernels import FAST
 
 __all__ = ["CONVERGED", "RUNNING", "STALLED", "Active", "slopes", "steps"]
@@ -89,12 +89,13 @@ def slopes(a: Active, epsilon: float) -> tuple[int, int]:
 # negative numbers. Loops run from begin to end, unsigned: a slice counts a reference, and a signed index may be negative.
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def _advance(
     begin: int,
     end: int,
-    column_i: np.ndarray,
-    column_j: np.ndarray,
+    columns: np.ndarray,
+    at_i: int,
+    at_j: int,
     step: float,
     gradient: np.ndarray,
     rise: np.ndarray,
@@ -103,20 +104,22 @@ def _advance(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
+    at_i, at_j = np.uint64(at_i), np.uint64(at_j)
     for k in range(np.uint64(begin), np.uint64(end)):
-        g = gradient[k] + step * np.float64(column_i[k] - column_j[k])
+        g = gradient[k] + step * np.float64(columns[at_i + k] - columns[at_j + k])
         gradient[k] = g
         h = np.float32(g - origin)
         ascent[k] = h + rise[k]
         descent[k] = h + fall[k]
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def _advance_conjugate(
     begin: int,
     end: int,
-    column_i: np.ndarray,
-    column_j: np.ndarray,
+    columns: np.ndarray,
+    at_i: int,
+    at_j: int,
     beta: float,
     image: np.ndarray,
     step: float,
@@ -127,8 +130,9 @@ def _advance_conjugate(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
+    at_i, at_j = np.uint64(at_i), np.uint64(at_j)
     for k in range(np.uint64(begin), np.uint64(end)):
-        q = np.float64(column_i[k] - column_j[k]) + beta * image[k]
+        q = np.float64(columns[at_i + k] - columns[at_j + k]) + beta * image[k]
         image[k] = q
         g = gradient[k] + step * q
         gradient[k] = g
@@ -137,7 +141,7 @@ def _advance_conjugate(
         descent[k] = h + fall[k]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[np.int32, np.int32]:
     least, most = _SIGN_APART, -_SIGN_APART
     for k in range(np.uint64(begin), np.uint64(end)):
@@ -149,8 +153,9 @@ def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[
 
 @njit(cache=True, error_model="numpy")
 def _sweep(
-    column_i: np.ndarray,
-    column_j: np.ndarray,
+    columns: np.ndarray,
+    at_i: int,
+    at_j: int,
     beta: float,
     image: np.ndarray,
     step: float,
@@ -170,10 +175,10 @@ def _sweep(
         end = min(begin + _CHUNK, n)
         if keep_image:
             _advance_conjugate(
-                begin, end, column_i, column_j, beta, image, step, gradient, rise, fall, origin, ascent, descent
+                begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent
             )
         else:
-            _advance(begin, end, column_i, column_j, step, gradient, rise, fall, origin, ascent, descent)
+            _advance(begin, end, columns, at_i, at_j, step, gradient, rise, fall, origin, ascent, descent)
         u, v = _extremes(begin, end, low, high)
         most = max(most, v)
         if u < least:
@@ -187,12 +192,13 @@ def _sweep(
     return at
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def _gains(
     begin: int,
     end: int,
     descent: np.ndarray,
-    column: np.ndarray,
+    columns: np.ndarray,
+    at_i: int,
     diagonal: np.ndarray,
     own: np.float32,
     least: np.float32,
@@ -200,16 +206,16 @@ def _gains(
 ) -> None:
     # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005).
     # Curvatures that float32 cannot tell from zero are those of twins, and their gain would be noise.
-    floor = max(own * np.float32(2.0**-22), np.float32(_TAU))
+    floor, at_i = max(own * np.float32(2.0**-22), np.float32(_TAU)), np.uint64(at_i)
     for k in range(np.uint64(begin), np.uint64(end)):
         g = descent[k] - least
         g = g if g > np.float32(0.0) else np.float32(0.0)
-        curvature = (own + diagonal[k]) - np.float32(2.0) * column[k]
+        curvature = (own + diagonal[k]) - np.float32(2.0) * columns[at_i + k]
         curvature = curvature if curvature > floor else floor
         out[k] = g * g / curvature
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
     most = np.int32(0)
     for k in range(np.uint64(begin), np.uint64(end)):
@@ -218,7 +224,9 @@ def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
 
 
 @njit(cache=True, error_model="numpy")
-def _partner(descent: np.ndarray, column: np.ndarray, diagonal: np.ndarray, i: int, least: float, gains: np.ndarray) -> int:
+def _partner(
+    descent: np.ndarray, columns: np.ndarray, at_i: int, diagonal: np.ndarray, i: int, least: float, gains: np.ndarray
+) -> int:
     # The second row of the pair whose first is i, -1 where none violates optimality with it. Gains are positive: their bits have
     # their order.
     n, bits, own = len(descent), gains.view(np.int32), diagonal[i]
@@ -226,7 +234,7 @@ def _partner(descent: np.ndarray, column: np.ndarray, diagonal: np.ndarray, i: i
     most, at = np.int32(0), 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
-        _gains(begin, end, descent, column, diagonal, own, np.float32(least), gains)
+        _gains(begin, end, descent, columns, at_i, diagonal, own, np.float32(least), gains)
         found = _largest(begin, end, bits)
         if found > most:
             most, at = found, begin
@@ -330,36 +338,40 @@ def steps(
     b, gradient, lower, upper, kink, rise, fall = a.b, a.gradient, a.lower, a.upper, a.kink, a.rise, a.fall
     diagonal, ascent, descent, extremes = a.diagonal, a.ascent, a.descent, np.empty(2, np.float32)
     direction, image, support, listed = a.direction, a.image, a.support, a.listed
+    columns, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
+    n, length, curvature, follow = len(b), 0, 0.0, False
     direction[:] = 0.0
     listed[:] = False
-    length, curvature, follow = 0, 0.0, False
     i, j = slopes(a, epsilon)
     if i < 0 or j < 0:
         return CONVERGED, 0
     origin = gradient[i]
-    column_i = fetch(slots, rows, kernel, i)
-    # A sweep along nothing fills in `descent`; any column serves.
-    i = _sweep(column_i, column_i, 0.0, image, 0.0, gradient, rise, fall, origin, ascent, descent, extremes, False)
+    for k in range(n):
+        ascent[k] = np.float32(gradient[k] - origin) + rise[k]
+        descent[k] = np.float32(gradient[k] - origin) + fall[k]
+    extremes[0], extremes[1] = ascent[i], descent[j]
     for done in range(limit):
         if extremes[1] - extremes[0] < 1.001 * tol:
             i, j = slopes(a, epsilon)
             if i < 0 or j < 0 or gradient[j] + np.float64(fall[j]) - (gradient[i] + np.float64(rise[i])) < tol:
                 return CONVERGED, done
+        slot, found = find(slot_of, owner, newer, older, i)
+        at_i = n * slot
+        if not found:
+            column(rows, rows, i, kernel, n, columns[at_i : at_i + n])
         ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
-        column_i = fetch(slots, rows, kernel, i)
-        j = _partner(descent, column_i, diagonal, i, ascent_i - origin, ascent)
+        j = _partner(descent, columns, at_i, diagonal, i, ascent_i - origin, ascent)
         if j < 0:  # what is left is below the resolution of float32
-            i, j = slopes(a, epsilon)
-            ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
-            column_i = fetch(slots, rows, kernel, i)
-        column_j = fetch(slots, rows, kernel, j)
-        gain = (gradient[j] + _fall(b[j], lower[j], kink[j], epsilon)) - ascent_i
-        if not gain > 0.0:
             return STALLED, done
+        slot, found = find(slot_of, owner, newer, older, j)
+        at_j = n * slot
+        if not found:
+            column(rows, rows, j, kernel, n, columns[at_j : at_j + n])
+        gain = (gradient[j] + _fall(b[j], lower[j], kink[j], epsilon)) - ascent_i
         beta, image_ij = 0.0, image[i] - image[j]
         if follow:
             beta = -image_ij / curvature
-        plain = np.float64(column_i[i]) + np.float64(column_j[j]) - 2.0 * np.float64(column_i[j])
+        plain = np.float64(columns[at_i + i]) + np.float64(columns[at_j + j]) - 2.0 * np.float64(columns[at_i + j])
         curvature = max(plain + beta * image_ij, _TAU)
         length = _point(direction, support, listed, length, beta, i, j)
         room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature
@@ -369,10 +381,10 @@ def steps(
             room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature
         clipped = room <= step * _SNAP
         step = min(room, step)
-        if not _walk(b, lower, upper, kink, rise, fall, direction, support, length, step, epsilon):
+        if not gain > 0.0 or not _walk(b, lower, upper, kink, rise, fall, direction, support, length, step, epsilon):
             return STALLED, done
         origin, follow = ascent_i, conjugate and not clipped
         i = _sweep(
-            column_i, column_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, extremes, follow or beta != 0.0
+            columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, extremes, follow or beta != 0.0
         )
     return RUNNING, limit

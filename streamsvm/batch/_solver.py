@@ -13,7 +13,7 @@ from streamsvm.batch.columns import Kernel, Rows, diagonal, expand, subset
 
 __all__ = ["Options", "Problem", "Solution", "solve"]
 
-_PAUSE = 2e8  # operations between two looks at signals: a fraction of a second
+_PAUSE = 1e9  # operations between two looks at signals: a fraction of a second
 _SHRINK_EVERY = 1000
 _WORTHWHILE = 0.9  # the share of active rows that must be left for the others to be taken out
 _CHECKS = 20  # in float64, each followed by more steps, before a tolerance is given up

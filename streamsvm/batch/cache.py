@@ -7,9 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from streamsvm.batch.columns import Kernel, Rows, column
-
-__all__ = ["ColumnCache", "Slots", "fetch"]
+__all__ = ["ColumnCache", "Slots", "find"]
 
 _ROW_BYTES = 16  # of bookkeeping a row and slot
 
@@ -76,13 +74,12 @@ def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> No
             buffer[s * m + k] = buffer[slots[s] * n + rows[k]]
 
 
-@njit(cache=True, error_model="numpy")
-def fetch(slots: Slots, rows: Rows, kernel: Kernel, i: int) -> np.ndarray:
-    """Column i, float32 [n]: a view that holds until the second column from now is asked for. O(1), or O(n d) where it is not
-    there.
+@njit(cache=True, error_model="numpy", forceinline=True)
+def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.ndarray, i: int) -> tuple[int, bool]:
+    """The slot of column i, which is now the one used last, and whether the column is there or has still to be written: in the
+    place of the one used longest ago. The slot found before this one stays as it is. O(1).
     """
-    buffer, slot_of, owner, newer, older = slots.buffer, slots.slot_of, slots.owner, slots.newer, slots.older
-    n, end = len(slot_of), len(owner)
+    end = len(owner)
     s = slot_of[i]
     found = s >= 0
     if not found:
@@ -94,7 +91,4 @@ def fetch(slots: Slots, rows: Rows, kernel: Kernel, i: int) -> np.ndarray:
     if s != last:
         older[after], newer[before] = before, after
         newer[last], older[s], newer[s], older[end] = s, last, end, s
-    out = buffer[s * n : (s + 1) * n]
-    if not found:
-        column(rows, rows, i, kernel, n, out)
-    return out
+    return s, found
