@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from streamsvm.batch._csmo import CONVERGED, RUNNING, Active, slopes, steps
 from streamsvm.batch.cache import ColumnCache
 from streamsvm.batch.columns import Kernel, Rows, diagonal, expand, subset
 
-__all__ = ["Options", "Problem", "Solution", "solve"]
+__all__ = ["Options", "Problem", "Solution", "add_expansions", "solve"]
 
 _PAUSE = 1e9  # operations between two looks at signals: a fraction of a second
 _SHRINK_EVERY = 1000
@@ -31,6 +32,7 @@ class Problem:
     lower: np.ndarray
     upper: np.ndarray
     kink: np.ndarray
+    classification: bool
 
 
 @dataclass(frozen=True)
@@ -38,54 +40,60 @@ class Options:
     """How to solve a problem; the estimators say what the fields mean."""
 
     tol: float
-    cache_bytes: int
     conjugate: bool
     shrinking: bool
     max_iter: int
     verbose: bool
 
 
-@dataclass(frozen=True)
-class Solution:
-    """``gap`` is that of the optimality conditions, and ``interrupted`` whether the user asked to stop."""
+class Solution(NamedTuple):
+    """``gap`` is that of the optimality conditions, ``objective`` the dual's, to be minimised, ``primal`` the primal's, and
+    ``interrupted`` says whether the user asked to stop."""
 
     b: np.ndarray
-    gradient: np.ndarray
     bias: float
     gap: float
     objective: float
+    primal: float
     n_iter: int
     interrupted: bool
 
 
-def add_expansion(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
-    """``out[which] += K b`` for the rows numbered ``which`` of ``source``, in parts that a signal can come between."""
-    support = np.flatnonzero(b)
+def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
+    """``out[which] += K b`` for the rows numbered ``which`` of ``source``, in parts that a signal can come between.
+
+    ``b`` float64 [outputs, n], ``out`` float64 [rows of source, outputs].
+    """
+    support = np.flatnonzero(b.any(axis=0))
     if not len(support):
         return
-    part, coefficients = subset(rows, support), b[np.newaxis, support]
+    part, coefficients = subset(rows, support), np.ascontiguousarray(b[:, support])
     values = np.empty(len(support), rows.dense.dtype)
     size = max(int(_PAUSE / (len(support) * (rows.features + 4))), 1)
     for begin in range(0, len(which), size):
         some = which[begin : begin + size]
-        sums = np.zeros((len(some), 1))
+        sums = np.zeros((len(some), len(b)))
         expand(part, coefficients, source, some, kernel, values, sums)
-        out[some] += sums[:, 0]
+        out[some] += sums
 
 
 class _State:
     """The solution so far. ``gradient`` is that at the point ``reference``; rows that are active have theirs in ``active``."""
 
-    def __init__(self, problem: Problem, b: np.ndarray, options: Options) -> None:
+    def __init__(self, problem: Problem, b: np.ndarray, buffer: np.ndarray) -> None:
         n = len(b)
         self.problem = problem
         self.b, self.reference = b, np.zeros(n)
         self.gradient = -problem.targets
         self.diagonal = np.empty(n, np.float32)
         diagonal(problem.rows, problem.kernel, self.diagonal)
-        self.cache = ColumnCache(options.cache_bytes, n)
+        self.cache = ColumnCache(buffer, n)
         self.which = np.arange(0)
         self.restore()
+
+    def add(self, rows: Rows, b: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
+        """Add the rows ``which`` of K b to a gradient."""
+        add_expansions(rows, b[np.newaxis], rows, which, self.problem.kernel, gradient[:, np.newaxis])
 
     def restore(self) -> None:
         """Make all rows active, with the gradient of the point reached."""
@@ -95,7 +103,7 @@ class _State:
         inactive = np.ones(n, bool)
         inactive[self.which] = False
         if inactive.any():
-            add_expansion(p.rows, self.b - self.reference, p.rows, np.flatnonzero(inactive), p.kernel, self.gradient)
+            self.add(p.rows, self.b - self.reference, np.flatnonzero(inactive), self.gradient)
         if len(self.which):
             self.gradient[self.which] = self.active.gradient
         self.reference = self.b.copy()
@@ -151,16 +159,19 @@ class _State:
                 return float(falls.max() - rises.min())
             old = a.gradient[new]
             a.gradient[new] = -p.targets[new]
-            add_expansion(p.exact_rows, a.b, p.exact_rows, new, p.kernel, a.gradient)
+            self.add(p.exact_rows, a.b, new, a.gradient)
             exact[new] = True
             error = max(error, float(np.abs(a.gradient[new] - old).max()))
 
 
-def solve(problem: Problem, b: np.ndarray, options: Options) -> Solution:
-    """Solve a problem from the feasible point ``b`` float64 [n]. O(n) a step, and O(n d) for each new column."""
+def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray) -> Solution:
+    """Solve a problem from the feasible point ``b`` float64 [n], with room for columns from `ColumnCache.room`.
+
+    O(n) a step, and O(n d) for each new column.
+    """
     n_iter, checks, gap, interrupted = 0, 0, np.inf, False
     limit = options.max_iter if options.max_iter >= 0 else sys.maxsize
-    state = _State(problem, b.copy(), options)
+    state = _State(problem, b.copy(), buffer)
     goal, since = 10.0 * options.tol if options.shrinking else options.tol, 0
     try:
         while True:
@@ -206,5 +217,12 @@ def _finish(problem: Problem, state: _State, gap: float, n_iter: int, interrupte
     else:
         low, high = rises.min(), falls.max()
         bias = -float(0.5 * (low + high)) if np.isfinite(low) and np.isfinite(high) else -float(low if np.isfinite(low) else high)
-    objective = 0.5 * float(a.b @ (a.gradient - p.targets)) + p.epsilon * float(np.abs(a.b - p.kink).sum())
-    return Solution(a.b, a.gradient, bias, gap, objective, n_iter, interrupted)
+    square = 0.5 * float(a.b @ (a.gradient + p.targets))
+    objective = square - float(a.b @ p.targets) + p.epsilon * float(np.abs(a.b - p.kink).sum())
+    residual = -(a.gradient + bias)  # t - f
+    margin = p.epsilon
+    if p.classification:
+        margin = -1.0
+        objective -= float((p.upper - p.lower).sum())
+    loss = p.upper @ np.maximum(residual - margin, 0.0) - p.lower @ np.maximum(-residual - margin, 0.0)
+    return Solution(a.b, bias, gap, objective, square + float(loss), n_iter, interrupted)

@@ -29,16 +29,21 @@ class ColumnCache:
 
     Parameters
     ----------
-    limit
-        Bytes, bookkeeping included. The operating system gives memory only as columns are written.
+    buffer
+        Where the columns go, from `room`. The operating system gives memory only as columns are written.
     n
         Rows there are at first, and never more of them.
     """
 
-    def __init__(self, limit: int, n: int) -> None:
-        size = max(limit - 2 * _ROW_BYTES * n, 0) // 4
-        self.buffer = np.empty(max(min(size, n * n), 2 * n), np.float32)
+    def __init__(self, buffer: np.ndarray, n: int) -> None:
+        self.buffer = buffer
         self.reset(n)
+
+    @staticmethod
+    def room(limit: int, n: int) -> np.ndarray:
+        """A buffer for columns of up to n values that takes up, with the bookkeeping, ``limit`` bytes at most, or two columns."""
+        size = max(limit - 2 * _ROW_BYTES * n, 0) // 4
+        return np.empty(max(min(size, n * n), 2 * n), np.float32)
 
     @property
     def nbytes(self) -> int:

@@ -116,23 +116,29 @@ def subset(rows: Rows, which: np.ndarray) -> Rows:
     return rows._replace(starts=rows.starts[which], ends=rows.ends[which], squares=rows.squares[which])
 
 
-def same_rows(rows: Rows) -> np.ndarray:
-    """A number for each row, int64 [n], from 0 without gaps: equal only for rows that are equal bit by bit. O(n (d + log n)).
+def same_rows(rows: Rows, values: np.ndarray | None = None) -> np.ndarray:
+    """A number for each row, int64 [n], from 0 without gaps: equal only for rows that are equal bit by bit, and in their ``values``
+    float64 [n] where those are given. O(n (d + log n)).
 
-    Equal rows that are sparse, or whose hashes others share, may be given different numbers.
+    The numbers do not depend on the order of the rows, but for sparse ones, which each have their own. Equal rows whose hashes
+    others share may be given different numbers.
     """
     if rows.kind == SPARSE:
         return np.arange(len(rows.starts))
-    bits = rows.words if rows.kind == BITS else rows.dense.view(np.uint32 if rows.dense.itemsize == 4 else np.uint64)
+    bits = [*(rows.words if rows.kind == BITS else rows.dense.view(np.uint32 if rows.dense.itemsize == 4 else np.uint64))]
+    if values is not None:
+        bits.append(values.view(np.uint64))
     factors = np.random.default_rng(0).integers(0, 2**63, len(bits), dtype=np.uint64) | np.uint64(1)
-    hashes = np.zeros(bits.shape[1], np.uint64)
-    for feature, factor in zip(bits, factors, strict=True):
-        hashes = (hashes + feature) * factor
+    hashes = np.zeros(len(bits[0]), np.uint64)
+    for part, factor in zip(bits, factors, strict=True):
+        hashes = (hashes + part) * factor
+        hashes ^= hashes >> np.uint64(29)  # the low bits of a product know nothing of the high ones
     order = np.argsort(hashes, kind="stable")
     new = np.ones(len(order), bool)
     new[1:] = hashes[order[1:]] != hashes[order[:-1]]
     alike = np.flatnonzero(~new)
-    new[alike] = (bits[:, order[alike]] != bits[:, order[alike - 1]]).any(axis=0)
+    for part in bits:
+        new[alike] |= part[order[alike]] != part[order[alike - 1]]
     groups = np.empty(len(order), np.int64)
     groups[order] = np.cumsum(new) - 1
     return groups

@@ -1,0 +1,10 @@
+"""Exact fits of kernel machines on all rows at once, with scikit-learn's conventions. Needs the extra ``batch``."""
+
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError("streamsvm.batch needs scikit-learn: pip install 'streamsvm[batch]'") from error
+
+from streamsvm.batch.csmo import CSMOClassifier, CSMORegressor
+
+__all__ = ["CSMOClassifier", "CSMORegressor"]
