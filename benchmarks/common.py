@@ -21,7 +21,7 @@ from rich.table import Table
 RESULTS = Path(__file__).parent / "results"
 
 #: Every data set: the file that holds it. ``X`` float32 [n, d] and ``y`` in {-1, 1}, and ``X_test``, ``y_test`` where there is
-#: an official test file.
+#: an official test file. The last three are regressions: ``y`` holds their targets.
 FILES = {
     "a9a": "a9a.npz",
     "ijcnn1": "ijcnn1.npz",
@@ -29,6 +29,9 @@ FILES = {
     "skin": "skin_nonskin.npz",
     "w7a": "w7a.npz",
     "elec2": "elec2.npz",
+    "abalone": "abalone.npz",
+    "cpusmall": "cpusmall.npz",
+    "cadata": "cadata.npz",
 }
 
 _SPLIT_SEED = 1234  # of the 75/25 splits of sets without an official test file

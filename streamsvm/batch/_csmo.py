@@ -174,9 +174,7 @@ def _sweep(
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
         if keep_image:
-            _advance_conjugate(
-                begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent
-            )
+            _advance_conjugate(begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent)
         else:
             _advance(begin, end, columns, at_i, at_j, step, gradient, rise, fall, origin, ascent, descent)
         u, v = _extremes(begin, end, low, high)
@@ -353,7 +351,10 @@ def steps(
     for done in range(limit):
         if extremes[1] - extremes[0] < 1.001 * tol:
             i, j = slopes(a, epsilon)
-            if i < 0 or j < 0 or gradient[j] + np.float64(fall[j]) - (gradient[i] + np.float64(rise[i])) < tol:
+            violation = (
+                gradient[j] + _fall(b[j], lower[j], kink[j], epsilon) - gradient[i] - _rise(b[i], upper[i], kink[i], epsilon)
+            )
+            if violation < tol:
                 return CONVERGED, done
         slot, found = find(slot_of, owner, newer, older, i)
         at_i = n * slot

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch._csmo import CONVERGED, RUNNING, Active, slopes, steps
+from streamsvm.batch._csmo import CONVERGED, RUNNING, STALLED, Active, slopes, steps
 from streamsvm.batch.cache import ColumnCache
 from streamsvm.batch.columns import Kernel, Rows, diagonal, expand, subset
 
@@ -122,14 +122,17 @@ class _State:
         )  # fmt: skip
         self.cache.reset(m)
 
+    def derivatives(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the objective changes by, a unit, where each active variable rises, and minus that where it falls."""
+        a, epsilon = self.active, self.problem.epsilon
+        slopes(a, epsilon)
+        rise, fall = (np.where(np.isinf(slope), slope, np.copysign(np.float64(epsilon), slope)) for slope in (a.rise, a.fall))
+        return a.gradient + rise, a.gradient + fall
+
     def shrink(self) -> None:
         """Take rows out that are at a bound or kink and that the most violating pair would leave there, if they are enough."""
-        a = self.active
-        i, j = slopes(a, self.problem.epsilon)
-        if i < 0 or j < 0:
-            return
-        least, most = a.gradient[i] + np.float64(a.rise[i]), a.gradient[j] + np.float64(a.fall[j])
-        keep = np.flatnonzero((a.gradient + a.rise <= most) | (a.gradient + a.fall >= least))
+        a, (rises, falls) = self.active, self.derivatives()
+        keep = np.flatnonzero((rises <= falls.max()) | (falls >= rises.min()))
         if not 2 <= len(keep) <= _WORTHWHILE * len(self.which):
             return
         self.b[self.which] = a.b
@@ -145,18 +148,15 @@ class _State:
         A row decides where its gradient in float32 does not exclude it by four times the largest error seen among those that do.
         """
         p, a = self.problem, self.active
-        i, j = slopes(a, p.epsilon)
-        if i < 0 or j < 0:
-            return 0.0
         exact = np.zeros(len(self.b), bool)
         error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * self.diagonal.max()))
         while True:
-            rises, falls = a.gradient + a.rise, a.gradient + a.fall
+            rises, falls = self.derivatives()
             doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
             new = np.flatnonzero(doubt & ~exact)
             if not len(new):
                 self.restore()
-                return float(falls.max() - rises.min())
+                return max(float(falls.max() - rises.min()), 0.0)
             old = a.gradient[new]
             a.gradient[new] = -p.targets[new]
             self.add(p.exact_rows, a.b, new, a.gradient)
@@ -193,8 +193,9 @@ def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray)
             if status == CONVERGED and goal > options.tol:
                 goal = options.tol
             else:
-                gap, checks = state.check(), checks + 1
-                if gap <= options.tol or status != CONVERGED or checks == _CHECKS:
+                before, gap, checks = gap, state.check(), checks + 1
+                stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
+                if gap <= options.tol or n_iter >= limit or stuck:
                     break
                 goal = 0.9 * options.tol  # float32 has more to say about the difference than about the whole
             if options.shrinking:
@@ -209,9 +210,8 @@ def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray)
 
 def _finish(problem: Problem, state: _State, gap: float, n_iter: int, interrupted: bool) -> Solution:
     p, a = problem, state.active
-    slopes(a, p.epsilon)
-    rises, falls = a.gradient + a.rise, a.gradient + a.fall
-    free = a.rise == a.fall
+    rises, falls = state.derivatives()
+    free = rises == falls
     if free.any():
         bias = -float(rises[free].mean())
     else:

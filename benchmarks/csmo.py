@@ -1,0 +1,230 @@
+"""Conjugate SMO beside scikit-learn's SVC and SVR: time, objective, gap, accuracy, and iterations beside those of plain SMO.
+
+CPU seconds of fits in the same process in turn, at tol = 1e-3 and 200 MB of cache. SVC and SVR are given dense or sparse rows,
+whichever is quicker for them. Objectives and gaps of both are recomputed in float64 from their coefficients, by code that neither
+shares. Run it on one core: ``taskset -c 1 python benchmarks/csmo.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from common import PAPER, argument_parser, load, load_file, progress, show, summary, write
+from scipy import sparse
+from sklearn.svm import SVC, SVR
+
+from streamsvm.batch import CSMOClassifier, CSMORegressor
+
+EPSILON, TOL = 0.1, 1e-3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set, C, and what is asked: how many times quicker at least, and CSMO's iterations over SMO's at most."""
+
+    name: str
+    C: float
+    least: float
+    unit: float = 0.0  # of the targets of a regression; 0: classification
+    iterations: float | None = None
+
+    @property
+    def label(self) -> str:
+        unit = f" / {self.unit:g}" if self.unit > 1.0 else ""
+        return f"{self.name}{unit}, C = {self.C:g}"
+
+
+CASES = [
+    Case("a9a", 32.0, 6.0, iterations=0.65),
+    Case("ijcnn1", 32.0, 6.0, iterations=0.80),
+    Case("phishing", 32.0, 6.0),
+    Case("abalone", 32.0, 3.0, 1.0),
+    Case("abalone", 1000.0, 3.0, 1.0),
+    Case("cpusmall", 32.0, 3.0, 1.0),
+    Case("cpusmall", 1000.0, 3.0, 1.0, iterations=0.60),
+    Case("cadata", 32.0, 3.0, 1e5, iterations=0.60),
+    Case("cadata", 1000.0, 3.0, 1e5),
+    Case("cadata", 32.0, 3.0, 1.0),
+    Case("cadata", 1000.0, 3.0, 1.0),
+]
+
+
+def rows_of(case: Case, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+    """X, y, X_test, y_test and gamma. Regressions are fitted to, and tested on, all rows, features scaled to [-1, 1]."""
+    if not case.unit:
+        split = load(case.name, args.data)
+        return split.X.astype(float), split.y, split.X_test.astype(float), split.y_test, PAPER[case.name].gamma
+    arrays = load_file(case.name, args.data)
+    X, y = arrays["X"].astype(float), arrays["y"].astype(float) / case.unit
+    low, high = X.min(axis=0), X.max(axis=0)
+    X = 2.0 * (X - low) / (high - low) - 1.0
+    return X, y, X, y, 1.0 / X.shape[1]
+
+
+def quality(model: Any, case: Case, X: np.ndarray, y: np.ndarray, gamma: float) -> tuple[float, float]:
+    """The dual objective and the largest violation of its optimality conditions, in float64 by plain numpy."""
+    b = np.zeros(len(y))
+    coefficients = model.dual_coef_
+    b[model.support_] = (coefficients.toarray() if sparse.issparse(coefficients) else coefficients)[0]
+    S = X[model.support_]
+    product = np.concatenate([
+        np.exp(-gamma * np.maximum((part**2).sum(1)[:, None] + (S**2).sum(1) - 2.0 * part @ S.T, 0.0)) @ b[model.support_]
+        for part in np.array_split(X, max(len(X) // 500, 1))
+    ])  # fmt: skip
+    if case.unit:
+        gradient, low, high = product - y, -case.C, case.C
+        rise, fall = np.where(b >= 0.0, EPSILON, -EPSILON), np.where(b > 0.0, EPSILON, -EPSILON)
+        objective = 0.5 * b @ product - b @ y + EPSILON * np.abs(b).sum()
+    else:
+        signs = np.where(y, 1.0, -1.0)
+        gradient, low, high = product - signs, np.where(y, 0.0, -case.C), np.where(y, case.C, 0.0)
+        rise = fall = np.zeros(len(b))
+        objective = 0.5 * b @ product - signs @ b
+    up, down = b < high, b > low
+    return float(objective), float((gradient + fall)[down].max() - (gradient + rise)[up].min())
+
+
+def timed(model: Any, X: Any, y: np.ndarray) -> float:
+    start = time.process_time()
+    model.fit(X, y)
+    return time.process_time() - start
+
+
+def speed(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Fits in turn."""
+    results: dict[str, Any] = {}
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    results["cold"] = {
+        "CSMOClassifier": timed(CSMOClassifier(), X, X[:, 0] > 0.0),
+        "CSMORegressor after it": timed(CSMORegressor(), X, X[:, 0]),
+        "two-valued after them": timed(CSMOClassifier(), np.sign(X), X[:, 0] > 0.0),
+    }
+    for case in cases:
+        X, y, X_test, y_test, gamma = rows_of(case, args)
+        own = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200}
+        own.update({"epsilon": EPSILON} if case.unit else {})
+        peer, ours = (SVR(**own), CSMORegressor(**own)) if case.unit else (SVC(**own), CSMOClassifier(**own))
+        forms = {"dense": X, "sparse": sparse.csr_array(X)}
+        tried = {}
+        for form, rows in forms.items():
+            if form == "dense" or (X == 0.0).mean() > 0.5:
+                tried[form] = timed(peer, rows, y)
+        form = min(tried, key=lambda name: tried[name])
+        seconds: dict[str, list[float]] = {"ours": [], "theirs": [tried[form]]}
+        for repeat in range(args.repeats):
+            seconds["ours"].append(timed(ours, X, y))
+            if repeat:
+                seconds["theirs"].append(timed(peer, forms[form], y))
+        found = {name: quality(model, case, X, y, gamma) for name, model in (("ours", ours), ("theirs", peer))}
+        results[case.label] = {
+            "form": form,
+            "seconds": {name: summary(values) for name, values in seconds.items()},
+            "ratio": statistics.median(seconds["theirs"]) / statistics.median(seconds["ours"]),
+            "least": case.least,
+            "regression": bool(case.unit),
+            "objective": {name: value[0] for name, value in found.items()},
+            "gap": {name: value[1] for name, value in found.items()},
+            "gap_": ours.gap_,
+            "score": {"ours": 100.0 * ours.score(X_test, y_test), "theirs": 100.0 * peer.score(X_test, y_test)},
+            "iterations": {"ours": int(np.sum(ours.n_iter_)), "theirs": int(np.sum(peer.n_iter_))},
+            "support vectors": {"ours": len(ours.support_), "theirs": len(peer.support_)},
+        }
+        progress(f"speed: {case.label} {results[case.label]['ratio']:.1f} times")
+    return results
+
+
+def show_speed(results: dict[str, Any]) -> None:
+    rows = []
+    for label, r in results.items():
+        if label == "cold":
+            continue
+        own, peer = r["seconds"]["ours"], r["seconds"]["theirs"]
+        allowed = 1e-4 if label.endswith("1000") else 1e-5
+        better = (r["objective"]["theirs"] - r["objective"]["ours"]) / abs(r["objective"]["theirs"])
+        rows.append((
+            label,
+            f"{own['min']:.3f} {own['median']:.3f} {own['max']:.3f}",
+            f"{peer['min']:.2f} {peer['median']:.2f} {peer['max']:.2f} ({r['form']})",
+            f"{r['ratio']:.1f}",
+            "yes" if r["ratio"] >= r["least"] else "NO",
+            f"{better:+.1e}" + ("" if better >= -allowed else " NO"),
+            f"{r['gap']['ours']:.1e} / {r['gap']['theirs']:.1e}" + ("" if r["gap"]["ours"] <= TOL else " NO"),
+            f"{r['score']['ours']:.2f} / {r['score']['theirs']:.2f}",
+            f"{r['iterations']['ours']:,} / {r['iterations']['theirs']:,}",
+        ))  # fmt: skip
+    show(
+        "CSMO beside scikit-learn: CPU seconds (min median max), ours / theirs",
+        ("set", "CSMO", "SVC, SVR", "times", "enough", "objective lower by", "gap", "accuracy or R2, %", "iterations"),
+        rows,
+    )
+    for kind, regression, least in (("classification", False, 10.0), ("regression", True, 6.0)):
+        ratios = [r["ratio"] for label, r in results.items() if label != "cold" and r["regression"] == regression]
+        if ratios:
+            mean = statistics.geometric_mean(ratios)
+            print(f"{kind}: geometric mean {mean:.1f} times ({'' if mean >= least else 'NOT '}at least {least:g})")
+    print("first fits, with compilation:", ", ".join(f"{name} {value:.1f} s" for name, value in results["cold"].items()))
+
+
+def iterations(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Steps with and without conjugate directions, shrinking on."""
+    results: dict[str, Any] = {}
+    for case in cases:
+        X, y, _, _, gamma = rows_of(case, args)
+        found = {}
+        for conjugate in (True, False):
+            own = {"C": case.C, "gamma": gamma, "tol": TOL, "cache_size": 200, "conjugate": conjugate}
+            model = CSMORegressor(epsilon=EPSILON, **own) if case.unit else CSMOClassifier(**own)
+            seconds = timed(model, X, y)
+            found["CSMO" if conjugate else "SMO"] = {"iterations": int(np.sum(model.n_iter_)), "seconds": seconds}
+        ratio = found["CSMO"]["iterations"] / found["SMO"]["iterations"]
+        results[case.label] = {**found, "ratio": ratio, "most": case.iterations}
+        progress(f"iterations: {case.label} {ratio:.3f}")
+    return results
+
+
+def show_iterations(results: dict[str, Any]) -> None:
+    show(
+        "Iterations of CSMO and SMO, shrinking on",
+        ("set", "CSMO", "SMO", "CSMO / SMO", "asked", "enough", "CPU seconds, CSMO / SMO"),
+        [
+            (
+                label,
+                f"{r['CSMO']['iterations']:,}",
+                f"{r['SMO']['iterations']:,}",
+                f"{r['ratio']:.3f}",
+                f"<= {r['most']:.2f}" if r["most"] else "",
+                ("yes" if r["ratio"] <= r["most"] else "NO") if r["most"] else "",
+                f"{r['CSMO']['seconds']:.3f} / {r['SMO']['seconds']:.3f}",
+            )
+            for label, r in results.items()
+        ],
+    )
+
+
+PARTS = {"speed": (speed, show_speed), "iterations": (iterations, show_iterations)}
+
+
+def main() -> None:
+    parser = argument_parser(__doc__, "csmo")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
+    parser.add_argument("--sets", default="", help="comma-separated names of data sets; empty: all")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    cases = [case for case in CASES if not args.sets or case.name in args.sets.split(",")]
+    results: dict[str, Any] = {"scikit-learn": version("scikit-learn")}
+    for part in args.parts.split(","):
+        measure, tell = PARTS[part]
+        results[part] = measure(cases, args)
+        tell(results[part])
+        write(args.out, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Slow, obvious twins of the exact solvers: a whole kernel matrix, LIBSVM's 2n variables for regression, plain SMO."""
+
+import numpy as np
+
+
+def kernel_matrix(X, Y, kernel="rbf", gamma=1.0, coef0=0.0, degree=3):
+    X, Y = np.asarray(X, float), np.asarray(Y, float)
+    if kernel == "rbf":
+        return np.exp(-gamma * ((X[:, None, :] - Y[None, :, :]) ** 2).sum(axis=2))
+    return X @ Y.T if kernel == "linear" else (gamma * X @ Y.T + coef0) ** degree
+
+
+def smo(Q, p, y, C, tol, max_iter=1_000_000):
+    """min 1/2 a'Qa + p'a, y'a = 0, 0 <= a <= C, by the most violating pair and second-order selection; (a, gap)."""
+    a, gradient = np.zeros(len(p)), np.array(p, float)
+    for _ in range(max_iter):
+        up = ((y > 0) & (a < C)) | ((y < 0) & (a > 0.0))
+        low = ((y > 0) & (a > 0.0)) | ((y < 0) & (a < C))
+        value = -y * gradient
+        i = int(np.flatnonzero(up)[value[up].argmax()])
+        gap = value[i] - value[low].min()
+        if gap < tol:
+            break
+        curvature = np.maximum(Q[i, i] + np.diag(Q) - 2.0 * y[i] * y * Q[i], 1e-12)
+        gain = np.where(low & (value < value[i]), (value[i] - value) ** 2 / curvature, -1.0)
+        j = int(gain.argmax())
+        step = (value[i] - value[j]) / curvature[j]
+        step = min(step, C[i] - a[i] if y[i] > 0 else a[i], a[j] if y[j] > 0 else C[j] - a[j])
+        for k, change in ((i, y[i] * step), (j, -y[j] * step)):
+            gradient += Q[:, k] * change
+            a[k] += change
+            a[k] = 0.0 if abs(a[k]) < 1e-12 * C[k] else C[k] if abs(a[k] - C[k]) < 1e-12 * C[k] else a[k]
+    return a, gap
+
+
+def classify(K, y, C, tol):
+    """Signed coefficients y_i alpha_i and the objective. ``y`` of -1 and 1, ``C`` for each row."""
+    y = np.asarray(y, float)
+    a, _ = smo(K * np.outer(y, y), -np.ones(len(y)), y, np.broadcast_to(C, y.shape).astype(float), tol)
+    return a * y, classification_objective(K, y, a * y)
+
+
+def regress(K, t, C, epsilon, tol):
+    """Coefficients alpha_i - alpha_i^* and the objective."""
+    n = len(t)
+    y = np.concatenate([np.ones(n), -np.ones(n)])
+    Q = np.tile(K, (2, 2)) * np.outer(y, y)
+    a, _ = smo(Q, np.concatenate([epsilon - t, epsilon + t]), y, np.tile(np.broadcast_to(C, n).astype(float), 2), tol)
+    b = a[:n] - a[n:]
+    return b, regression_objective(K, t, epsilon, b)
+
+
+def classification_objective(K, y, b):
+    return float(0.5 * b @ K @ b - np.asarray(y, float) @ b)
+
+
+def regression_objective(K, t, epsilon, b):
+    return float(0.5 * b @ K @ b - b @ t + epsilon * np.abs(b).sum())
+
+
+def gap(K, b, lower, upper, targets, epsilon=0.0):
+    """The largest violation of optimality of min 1/2 b'Kb - targets'b + epsilon |b|; for classification targets are y."""
+    gradient = K @ b - targets
+    rise = gradient + np.where(b >= 0.0, epsilon, -epsilon)
+    fall = gradient + np.where(b > 0.0, epsilon, -epsilon)
+    return float(fall[b > lower].max() - rise[b < upper].min())
