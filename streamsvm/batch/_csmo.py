@@ -7,8 +7,10 @@ One problem for classification and regression, in one signed variable a row:
 Regression: t the targets, kinks at 0. Classification: b_i = y_i alpha_i, t = 0, epsilon = 1 and the kink at the bound that is not
 0, so that the last term is C - alpha_i. Equal rows of both classes are one row with the kink between its bounds.
 
-``gradient`` is that of the smooth part, Kb - t. A variable that rises changes the objective by ``gradient + rise`` a unit, one that
-falls by minus ``gradient + fall``; ``rise`` is infinite at the upper bound, ``fall`` minus infinite at the lower one.
+``gradient`` is that of the smooth part, Kb - t. A variable that rises changes the objective by ``gradient + rise`` a unit, one
+that falls by minus ``gradient + fall``; ``rise`` is infinite at the upper bound, ``fall`` minus infinite at the lower one.
+
+Torres-Barrán, Alaíz and Dorronsoro (2021) call beta what the previous direction is multiplied with, as here.
 """
 
 from __future__ import annotations
@@ -104,9 +106,9 @@ def _advance(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
-    at_i, at_j = np.uint64(at_i), np.uint64(at_j)
+    own, other = np.uint64(at_i), np.uint64(at_j)
     for k in range(np.uint64(begin), np.uint64(end)):
-        g = gradient[k] + step * np.float64(columns[at_i + k] - columns[at_j + k])
+        g = gradient[k] + step * np.float64(columns[own + k] - columns[other + k])
         gradient[k] = g
         h = np.float32(g - origin)
         ascent[k] = h + rise[k]
@@ -130,9 +132,9 @@ def _advance_conjugate(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
-    at_i, at_j = np.uint64(at_i), np.uint64(at_j)
+    own, other = np.uint64(at_i), np.uint64(at_j)
     for k in range(np.uint64(begin), np.uint64(end)):
-        q = np.float64(columns[at_i + k] - columns[at_j + k]) + beta * image[k]
+        q = np.float64(columns[own + k] - columns[other + k]) + beta * image[k]
         image[k] = q
         g = gradient[k] + step * q
         gradient[k] = g
@@ -204,11 +206,11 @@ def _gains(
 ) -> None:
     # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005).
     # Curvatures that float32 cannot tell from zero are those of twins, and their gain would be noise.
-    floor, at_i = max(own * np.float32(2.0**-22), np.float32(_TAU)), np.uint64(at_i)
+    floor, start = max(own * np.float32(2.0**-22), np.float32(_TAU)), np.uint64(at_i)
     for k in range(np.uint64(begin), np.uint64(end)):
         g = descent[k] - least
         g = g if g > np.float32(0.0) else np.float32(0.0)
-        curvature = (own + diagonal[k]) - np.float32(2.0) * columns[at_i + k]
+        curvature = (own + diagonal[k]) - np.float32(2.0) * columns[start + k]
         curvature = curvature if curvature > floor else floor
         out[k] = g * g / curvature
 
@@ -328,9 +330,9 @@ def steps(
 ) -> tuple[int, int]:
     """At most ``limit`` steps: why they ended, and how many they were.
 
-    `CONVERGED` where no pair violates optimality by ``tol``, `STALLED` where float64 has no smaller step. The first step is one of
-    plain SMO, so that what happened between two calls cannot spoil a conjugate direction. A step costs O(n), and O(n d) for each of
-    its two columns that the cache does not have.
+    `CONVERGED` where no pair violates optimality by ``tol``, `STALLED` where float64 has no smaller step. The first step is one
+    of plain SMO, so that what happened between two calls cannot spoil a conjugate direction. A step costs O(n), and O(n d) for
+    each of its two columns that the cache does not have.
     """
     # Arrays by name: each look into a tuple counts a reference, atomically, and in a loop over a few numbers that is most of it.
     b, gradient, lower, upper, kink, rise, fall = a.b, a.gradient, a.lower, a.upper, a.kink, a.rise, a.fall

@@ -48,7 +48,8 @@ class Options:
 
 class Solution(NamedTuple):
     """``gap`` is that of the optimality conditions, ``objective`` the dual's, to be minimised, ``primal`` the primal's, and
-    ``interrupted`` says whether the user asked to stop."""
+    ``interrupted`` says whether the user asked to stop.
+    """
 
     b: np.ndarray
     bias: float

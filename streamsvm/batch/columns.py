@@ -97,8 +97,8 @@ def pack(X: np.ndarray, gamma: float) -> tuple[Rows, Rows] | None:
     first = X[:100]  # tells most others without a look at all of them
     if len(gaps) != 1 or not ((first == low) | (first == high)).all():
         return None
-    upper = X == high
-    if not (upper | (X == low)).all():
+    upper = high == X
+    if not (upper | (low == X)).all():
         return None
     octets = np.packbits(upper[:, high > low], axis=1)
     octets = np.ascontiguousarray(np.pad(octets, ((0, 0), (0, -octets.shape[1] % 8))))
@@ -117,8 +117,8 @@ def subset(rows: Rows, which: np.ndarray) -> Rows:
 
 
 def same_rows(rows: Rows, values: np.ndarray | None = None) -> np.ndarray:
-    """A number for each row, int64 [n], from 0 without gaps: equal only for rows that are equal bit by bit, and in their ``values``
-    float64 [n] where those are given. O(n (d + log n)).
+    """A number for each row, int64 [n], from 0 without gaps: equal only for rows that are equal bit by bit, and in
+    their ``values`` float64 [n] where those are given. O(n (d + log n)).
 
     The numbers do not depend on the order of the rows, but for sparse ones, which each have their own. Equal rows whose hashes
     others share may be given different numbers.
@@ -159,42 +159,42 @@ def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> 
 def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # numba compares signatures
     if values.dtype == types.float32:
         return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
-    return lambda values, factor, n, out: exp64(values, factor, n, out)
+    return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _add_differences(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
-    begin, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
+    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
     while j + 4 <= d:  # four a sweep: the running sum is loaded and stored once for four of them
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
         v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
         for i in range(np.uint64(n)):
-            k = begin + i
+            k = first + i
             d0, d1, d2, d3 = x0 - v0[k], x1 - v1[k], x2 - v2[k], x3 - v3[k]
             out[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
         j += 4
     while j < d:
         x0, v0 = x[j], vectors[j]
         for i in range(np.uint64(n)):
-            d0 = x0 - v0[begin + i]
+            d0 = x0 - v0[first + i]
             out[i] += d0 * d0
         j += 1
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _add_products(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
-    begin, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
+    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
     while j + 4 <= d:  # four a sweep: the running sum is loaded and stored once for four of them
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
         v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
         for i in range(np.uint64(n)):
-            k = begin + i
+            k = first + i
             out[i] += (x0 * v0[k] + x1 * v1[k]) + (x2 * v2[k] + x3 * v3[k])
         j += 4
     while j < d:
         x0, v0 = x[j], vectors[j]
         for i in range(np.uint64(n)):
-            out[i] += x0 * v0[begin + i]
+            out[i] += x0 * v0[first + i]
         j += 1
 
 

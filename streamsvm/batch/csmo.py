@@ -166,16 +166,16 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
 
     Notes
     -----
-    A step costs O(n) and, for columns that are not in the cache, O(n d); columns are float32. Before it is accepted, a solution is
-    checked in float64, and stepped on from there where float32 was not enough. Rows that are equal are solved as one. Features
+    A step costs O(n) and, for columns that are not in the cache, O(n d); columns are float32. Before it is accepted, a solution
+    is checked in float64, and stepped on from there where float32 was not enough. Rows that are equal are solved as one. Features
     of two values each are compared bit by bit. Memory: the cache, and 12 bytes for each value of X.
 
     A fit that is interrupted (Ctrl-C) sets the attributes to the last iterate, then raises KeyboardInterrupt.
 
     References
     ----------
-    [^1]: Torres-Barrán, A., Alaíz, C. M., Dorronsoro, J. R. (2021). Faster SVM training via conjugate SMO. Pattern Recognition 111.
-        Equations 17 to 23.
+    [^1]: Torres-Barrán, A., Alaíz, C. M., Dorronsoro, J. R. (2021). Faster SVM training via conjugate SMO. Pattern
+        Recognition 111. Equations 17 to 23.
     [^2]: Fan, R.-E., Chen, P.-H., Lin, C.-J. (2005). Working set selection using second order information for training support
         vector machines. JMLR 6.
 
@@ -320,8 +320,8 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
 class CSMORegressor(RegressorMixin, _CSMO):  # type: ignore[misc]
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.
 
-    min over b of 1/2 sum_ij b_i b_j k(x_i, x_j) - sum_i y_i b_i + epsilon sum_i |b_i|, where |b_i| <= C w_i and sum_i b_i = 0: one
-    signed variable a row in place of the usual two.
+    min over b of 1/2 sum_ij b_i b_j k(x_i, x_j) - sum_i y_i b_i + epsilon sum_i |b_i|, where |b_i| <= C w_i and sum_i b_i = 0:
+    one signed variable a row in place of the usual two.
 
     Parameters
     ----------
@@ -355,8 +355,8 @@ class CSMORegressor(RegressorMixin, _CSMO):  # type: ignore[misc]
 
     Notes
     -----
-    Cost, memory and interruption as in `CSMOClassifier`. The gap is in the units of y: a ``tol`` of 1e-3 is a lot to ask for where
-    y is in the thousands.
+    Cost, memory and interruption as in `CSMOClassifier`. The gap is in the units of y: a ``tol`` of 1e-3 is a lot to ask for
+    where y is in the thousands.
 
     References
     ----------

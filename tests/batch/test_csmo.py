@@ -3,7 +3,6 @@
 import pickle
 import warnings
 
-import naive_batch
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+import naive_batch
 from streamsvm.batch import CSMOClassifier, CSMORegressor, _solver
 
 SLOW = config.DISABLE_JIT
