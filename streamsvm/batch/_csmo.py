@@ -202,15 +202,22 @@ def _gains(
     diagonal: np.ndarray,
     own: np.float32,
     least: np.float32,
+    image: np.ndarray,
+    image_i: float,
+    inverse: float,
     out: np.ndarray,
 ) -> None:
-    # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005).
+    # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005), with
+    # the curvature of the conjugate direction that the pair would lead to. The paper takes that of the pair alone, for which
+    # ``inverse`` is 0: a tenth to a quarter more steps.
     # Curvatures that float32 cannot tell from zero are those of twins, and their gain would be noise.
     floor, start = max(own * np.float32(2.0**-22), np.float32(_TAU)), np.uint64(at_i)
     for k in range(np.uint64(begin), np.uint64(end)):
         g = descent[k] - least
         g = g if g > np.float32(0.0) else np.float32(0.0)
         curvature = (own + diagonal[k]) - np.float32(2.0) * columns[start + k]
+        difference = image_i - image[k]
+        curvature -= np.float32(inverse * (difference * difference))
         curvature = curvature if curvature > floor else floor
         out[k] = g * g / curvature
 
@@ -225,7 +232,15 @@ def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
 
 @njit(cache=True, error_model="numpy")
 def _partner(
-    descent: np.ndarray, columns: np.ndarray, at_i: int, diagonal: np.ndarray, i: int, least: float, gains: np.ndarray
+    descent: np.ndarray,
+    columns: np.ndarray,
+    at_i: int,
+    diagonal: np.ndarray,
+    i: int,
+    least: float,
+    image: np.ndarray,
+    inverse: float,
+    gains: np.ndarray,
 ) -> int:
     # The second row of the pair whose first is i, -1 where none violates optimality with it. Gains are positive: their bits have
     # their order.
@@ -234,7 +249,7 @@ def _partner(
     most, at = np.int32(0), 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
-        _gains(begin, end, descent, columns, at_i, diagonal, own, np.float32(least), gains)
+        _gains(begin, end, descent, columns, at_i, diagonal, own, np.float32(least), image, image[i], inverse, gains)
         found = _largest(begin, end, bits)
         if found > most:
             most, at = found, begin
@@ -363,7 +378,8 @@ def steps(
         if not found:
             column(rows, rows, i, kernel, n, columns[at_i : at_i + n])
         ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
-        j = _partner(descent, columns, at_i, diagonal, i, ascent_i - origin, ascent)
+        inverse = 1.0 / curvature if follow else 0.0
+        j = _partner(descent, columns, at_i, diagonal, i, ascent_i - origin, image, inverse, ascent)
         if j < 0:  # what is left is below the resolution of float32
             return STALLED, done
         slot, found = find(slot_of, owner, newer, older, j)
@@ -371,9 +387,8 @@ def steps(
         if not found:
             column(rows, rows, j, kernel, n, columns[at_j : at_j + n])
         gain = (gradient[j] + _fall(b[j], lower[j], kink[j], epsilon)) - ascent_i
-        beta, image_ij = 0.0, image[i] - image[j]
-        if follow:
-            beta = -image_ij / curvature
+        image_ij = image[i] - image[j]
+        beta = -image_ij * inverse
         plain = np.float64(columns[at_i + i]) + np.float64(columns[at_j + j]) - 2.0 * np.float64(columns[at_i + j])
         curvature = max(plain + beta * image_ij, _TAU)
         length = _point(direction, support, listed, length, beta, i, j)
