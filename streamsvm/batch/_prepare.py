@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.batch._solver import Problem
-from streamsvm.batch.columns import Kernel, Rows, diagonal, pack, same_rows, store_dense, store_sparse, subset
+from streamsvm.batch.columns import SPARSE_COST, Kernel, Rows, diagonal, pack, same_rows, store_dense, store_sparse, subset
 from streamsvm.kernels import KERNELS, RBF
 from streamsvm.learners._inputs import check_number, check_one_of
 
@@ -16,8 +16,6 @@ __all__ = ["Groups", "check_parameters", "feasible", "gamma_of", "store", "train
 
 _LARGEST_KERNEL = 1e30
 _LARGEST_VALUE = 1e15
-# A value that is not zero costs about as much, where it is stored as sparse, as this many in a dense row.
-_SPARSE_COST = 32
 _LARGEST_DENSE = 1e8  # values
 
 
@@ -76,7 +74,7 @@ def training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
     if sparse.issparse(X):
         X = _canonical(X)
         n, d = X.shape
-        if d * n <= min(_SPARSE_COST * X.nnz, _LARGEST_DENSE):
+        if d * n <= min(SPARSE_COST * X.nnz, _LARGEST_DENSE):
             X = X.toarray()
     largest = np.abs(X.data if sparse.issparse(X) else X).max(initial=0.0)
     packed = None if sparse.issparse(X) or kernel.kind != RBF else pack(X, kernel.gamma)

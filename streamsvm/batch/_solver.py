@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from streamsvm.batch._csmo import CONVERGED, RUNNING, STALLED, Active, slopes, steps
 from streamsvm.batch.cache import ColumnCache
-from streamsvm.batch.columns import Kernel, Rows, diagonal, expand, subset
+from streamsvm.batch.columns import Kernel, Rows, cost, diagonal, expand, subset
 
 __all__ = ["Options", "Problem", "Solution", "add_expansions", "solve"]
 
@@ -70,7 +71,7 @@ def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, k
         return
     part, coefficients = subset(rows, support), np.ascontiguousarray(b[:, support])
     values = np.empty(len(support), rows.dense.dtype)
-    size = max(int(_PAUSE / (len(support) * (rows.features + 4))), 1)
+    size = max(int(_PAUSE / (len(support) * cost(rows))), 1)
     for begin in range(0, len(which), size):
         some = which[begin : begin + size]
         sums = np.zeros((len(some), len(b)))
@@ -79,7 +80,10 @@ def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, k
 
 
 class _State:
-    """The solution so far. ``gradient`` is that at the point ``reference``; rows that are active have theirs in ``active``."""
+    """The solution so far. ``gradient`` is that at the point ``reference``; rows that are active have theirs in ``active``.
+
+    Methods assign what belongs together last and at once, since an interrupt may come between any two statements.
+    """
 
     def __init__(self, problem: Problem, b: np.ndarray, buffer: np.ndarray) -> None:
         n = len(b)
@@ -99,29 +103,27 @@ class _State:
     def restore(self) -> None:
         """Make all rows active, with the gradient of the point reached."""
         p, n = self.problem, len(self.b)
+        gradient, inactive = self.gradient.copy(), np.ones(n, bool)
         if len(self.which):
             self.b[self.which] = self.active.b
-        inactive = np.ones(n, bool)
-        inactive[self.which] = False
+            gradient[self.which] = self.active.gradient
+            inactive[self.which] = False
         if inactive.any():
-            self.add(p.rows, self.b - self.reference, np.flatnonzero(inactive), self.gradient)
-        if len(self.which):
-            self.gradient[self.which] = self.active.gradient
-        self.reference = self.b.copy()
+            self.add(p.rows, self.b - self.reference, np.flatnonzero(inactive), gradient)
+        self.gradient, self.reference = gradient, self.b.copy()
         if inactive.any():
             self.activate(np.arange(n))
 
     def activate(self, which: np.ndarray) -> None:
         """Make the rows ``which`` the active ones, at the point of reference."""
         p, m = self.problem, len(which)
-        self.which = which
-        self.rows = p.rows if m == len(self.b) else subset(p.rows, which)
-        self.active = Active(
+        active = Active(
             self.b[which], self.gradient[which], p.lower[which], p.upper[which], p.kink[which],
             np.empty(m, np.float32), np.empty(m, np.float32), self.diagonal[which],
             np.empty(m, np.float32), np.empty(m, np.float32), np.zeros(m), np.zeros(m), np.empty(m, np.int64), np.zeros(m, bool),
         )  # fmt: skip
         self.cache.reset(m)
+        self.which, self.rows, self.active = which, p.rows if m == len(self.b) else subset(p.rows, which), active
 
     def derivatives(self) -> tuple[np.ndarray, np.ndarray]:
         """What the objective changes by, a unit, where each active variable rises, and minus that where it falls."""
@@ -137,11 +139,8 @@ class _State:
         if not 2 <= len(keep) <= _WORTHWHILE * len(self.which):
             return
         self.b[self.which] = a.b
-        self.which = self.which[keep]
-        self.rows = subset(self.rows, keep)
         self.cache.keep(keep)
-        self.active = Active(*(array[keep] for array in a))
-        self.active.image[:] = 0.0
+        self.which, self.rows, self.active = self.which[keep], subset(self.rows, keep), Active(*(array[keep] for array in a))
 
     def check(self) -> float:
         """The gap in float64, of all rows, which must be active: the gradient of the rows that decide it is worked out anew.
@@ -158,11 +157,10 @@ class _State:
             if not len(new):
                 self.restore()
                 return max(float(falls.max() - rises.min()), 0.0)
-            old = a.gradient[new]
-            a.gradient[new] = -p.targets[new]
-            self.add(p.exact_rows, a.b, new, a.gradient)
-            exact[new] = True
-            error = max(error, float(np.abs(a.gradient[new] - old).max()))
+            gradient = -p.targets
+            self.add(p.exact_rows, a.b, new, gradient)
+            error = max(error, float(np.abs(a.gradient[new] - gradient[new]).max()))
+            a.gradient[new], exact[new] = gradient[new], True
 
 
 def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray) -> Solution:
@@ -177,7 +175,7 @@ def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray)
     try:
         while True:
             m = len(state.which)
-            pause = max(int(_PAUSE / (m * (state.rows.features + 4))), 50)
+            pause = max(int(_PAUSE / (m * cost(state.rows))), 50)
             status, done = steps(
                 state.active, state.cache.slots, state.rows, problem.kernel, problem.epsilon, goal, options.conjugate,
                 min(max(_SHRINK_EVERY, 2_000_000 // m), pause, limit - n_iter),
@@ -216,8 +214,8 @@ def _finish(problem: Problem, state: _State, gap: float, n_iter: int, interrupte
     if free.any():
         bias = -float(rises[free].mean())
     else:
-        low, high = rises.min(), falls.max()
-        bias = -float(0.5 * (low + high)) if np.isfinite(low) and np.isfinite(high) else -float(low if np.isfinite(low) else high)
+        ends = [end for end in (float(rises.min()), float(falls.max())) if math.isfinite(end)]
+        bias = -sum(ends) / len(ends)
     square = 0.5 * float(a.b @ (a.gradient + p.targets))
     objective = square - float(a.b @ p.targets) + p.epsilon * float(np.abs(a.b - p.kink).sum())
     residual = -(a.gradient + bias)  # t - f

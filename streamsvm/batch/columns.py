@@ -14,9 +14,25 @@ from numba.extending import overload
 
 from streamsvm.kernels import FAST, LINEAR, RBF, exp64, expf
 
-__all__ = ["Kernel", "Rows", "column", "diagonal", "expand", "pack", "same_rows", "store_dense", "store_sparse", "subset"]
+__all__ = [
+    "SPARSE_COST",
+    "Kernel",
+    "Rows",
+    "column",
+    "cost",
+    "diagonal",
+    "expand",
+    "pack",
+    "same_rows",
+    "store_dense",
+    "store_sparse",
+    "subset",
+]
 
 DENSE, BITS, SPARSE = 0, 1, 2
+
+#: A value of a sparse row that is not zero takes about as long as this many of a dense one, zeros among them.
+SPARSE_COST = 32
 
 _TILE = 2048  # rows whose running sums stay in the first-level cache
 _UNIT = np.uint64(1)
@@ -114,6 +130,13 @@ def subset(rows: Rows, which: np.ndarray) -> Rows:
     if rows.kind == BITS:
         return rows._replace(words=np.take(rows.words, which, axis=1))
     return rows._replace(starts=rows.starts[which], ends=rows.ends[which], squares=rows.squares[which])
+
+
+def cost(rows: Rows) -> float:
+    """About how many operations a kernel value takes: dense features, or what takes as long."""
+    if rows.kind == SPARSE:
+        return 4.0 + SPARSE_COST * float((rows.ends - rows.starts).mean())
+    return 4.0 + (rows.features if rows.kind == DENSE else len(rows.words))
 
 
 def same_rows(rows: Rows, values: np.ndarray | None = None) -> np.ndarray:

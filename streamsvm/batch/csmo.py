@@ -64,9 +64,9 @@ class _CSMO(BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"dual_coef_init must be {n} finite numbers, one a row of X")
         return start[counted]
 
-    def _end(self, X: Any, coefficients: np.ndarray, solutions: list[Solution]) -> None:
-        # Attributes, from the coefficients of all rows, float64 [outputs, n].
-        self.support_ = self._ordered(np.flatnonzero(coefficients.any(axis=0))).astype(np.int32)
+    def _end(self, X: Any, coefficients: np.ndarray, support: np.ndarray, solutions: list[Solution]) -> None:
+        # Attributes, from the coefficients of all rows, float64 [outputs, n], and the numbers of those that have one.
+        self.support_ = support.astype(np.int32)
         self.support_vectors_ = X[self.support_]
         self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
         self.intercept_ = np.array([solution.bias for solution in solutions])
@@ -82,9 +82,6 @@ class _CSMO(BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=3,
             )
-
-    def _ordered(self, support: np.ndarray) -> np.ndarray:
-        return support
 
     def _decisions(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -148,9 +145,10 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
     intercept_ : float64 [machines]
     n_iter_ : int64 [machines]
     gap_ : float
-        The largest violation of optimality, in float64 like the next two.
+        The largest violation of optimality, in float64.
     duality_gap_ : float
-        The primal objective less the dual one, summed over machines.
+        The primal objective less the dual one, summed over machines. This and the next are to about six digits: rows at their
+        bounds enter with float32's kernel values.
     objective_ : float
         What is minimised, summed over machines.
 
@@ -254,7 +252,6 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
         rows, exact_rows = training_rows(X[counted], self._kernel)
         buffer = self._buffer(len(counted))
         labels_counted = labels[counted]
-        self._labels = labels
         pairs = list(combinations(range(len(self.classes_)), 2))
         coefficients, solutions = np.zeros((len(pairs), len(labels))), []
         for k, (first, second) in enumerate(pairs):
@@ -272,7 +269,9 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
                 solutions.extend([solutions[-1]._replace(bias=0.0)] * (len(pairs) - len(solutions)))
                 break
         self.n_iter_ = np.array([solution.n_iter for solution in solutions])
-        self._end(X, coefficients, solutions)
+        support = np.flatnonzero(coefficients.any(axis=0))
+        self.n_support_ = np.bincount(labels[support], minlength=len(self.classes_)).astype(np.int32)
+        self._end(X, coefficients, support[np.argsort(labels[support], kind="stable")], solutions)
         return self
 
     def _class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -289,12 +288,6 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
         for label, weight in self.class_weight.items():
             check_number(f"class_weight[{label!r}]", weight, 0.0)
         return np.array([float(self.class_weight.get(label, 1.0)) for label in classes.tolist()])
-
-    def _ordered(self, support: np.ndarray) -> np.ndarray:
-        labels = self._labels[support]
-        del self._labels
-        self.n_support_ = np.bincount(labels, minlength=len(self.classes_)).astype(np.int32)
-        return support[np.argsort(labels, kind="stable")]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Distances from the boundary, in units of the margin: float64 [n], positive for ``classes_[1]``. With more than two
@@ -433,7 +426,7 @@ class CSMORegressor(RegressorMixin, _CSMO):  # type: ignore[misc]
         self.n_iter_ = solution.n_iter
         coefficients = np.zeros((1, len(y)))
         coefficients[0, counted] = groups.coefficients(solution.b)
-        self._end(X, coefficients, [solution])
+        self._end(X, coefficients, np.flatnonzero(coefficients[0]), [solution])
         return self
 
     def predict(self, X: Any) -> np.ndarray:

@@ -67,7 +67,7 @@ def test_classifier_is_as_good_as_its_twin(kernel, conjugate, form):
     assert (own * y >= 0.0).all()
     assert np.abs(own).max() <= 3.0
     assert naive_batch.classification_objective(K, y, own) <= objective + 1e-4 * abs(objective)
-    assert model.objective_ == pytest.approx(naive_batch.classification_objective(K, y, own), rel=1e-6)
+    assert model.objective_ == pytest.approx(naive_batch.classification_objective(K, y, own), rel=1e-5)
     gap = naive_batch.gap(K, own, np.where(y > 0, 0.0, -3.0), np.where(y > 0, 3.0, 0.0), y)
     assert gap <= 1e-3 * (1.0 + 1e-9)
     assert model.gap_ == pytest.approx(gap, abs=1e-9)
@@ -137,7 +137,7 @@ def test_two_valued_features_are_packed_and_equal_rows_merged():
     assert np.abs(own).max() <= 2.0 * (1.0 + 1e-12)
     own, their = (naive_batch.classification_objective(K, signs, b) for b in (own, their))
     assert own <= their + 1e-5 * abs(their)
-    assert ours.objective_ == pytest.approx(own, rel=1e-6)
+    assert ours.objective_ == pytest.approx(own, rel=1e-5)
     shifted = CSMOClassifier(C=2.0, gamma=0.05 / 9.0).fit(3.0 * X - 7.0, y)  # other values, same distances
     assert np.allclose(shifted.decision_function(3.0 * X - 7.0), ours.decision_function(X), atol=1e-6)
 
