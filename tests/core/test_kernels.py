@@ -29,6 +29,17 @@ def test_exponential_where_it_ends():
     np.testing.assert_array_equal(got, np.array([np.nan, np.inf, 0.0, np.inf, 0.0, 0.0, np.inf], np.float32))
 
 
+def test_exponential_in_double_precision():
+    values = np.concatenate([np.linspace(-707.9, 708.9, 3001), [-1e-300, 0.0, 1e-17]])
+    out = np.empty_like(values)
+    kernels.exp64(values, 1.0, len(values), out)
+    assert np.abs(out / np.exp(values) - 1.0).max() < 1e-15
+    ends = np.array([np.nan, np.inf, -np.inf, 800.0, -800.0])
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernels.exp64(ends, 1.0, len(ends), out)
+    np.testing.assert_array_equal(out[:5], [np.nan, np.inf, 0.0, np.inf, 0.0])
+
+
 def kernel_row(kernel, vectors, row, gamma=0.5, coef0=1.0, degree=3):
     vectors, row = np.asarray(vectors, np.float32), np.asarray(row, np.float32)
     n, used = vectors.shape
