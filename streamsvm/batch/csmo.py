@@ -16,13 +16,14 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from streamsvm.batch._prepare import Groups, check_parameters, feasible, gamma_of, store, training_rows
 from streamsvm.batch._solver import Options, Solution, add_expansions, solve
 from streamsvm.batch.cache import ColumnCache
-from streamsvm.batch.columns import Kernel, subset
+from streamsvm.batch.columns import Kernel, Rows, cost, subset
 from streamsvm.kernels import KERNELS
 from streamsvm.learners._inputs import check_number
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
 
 _MEGABYTE = 2**20
+_WORTH = 4.0  # megabytes for each operation of a kernel value: what is soon computed again is not worth fresh memory
 _ROWS_AT_ONCE = 4096  # of a prediction
 
 
@@ -53,8 +54,8 @@ class _CSMO(BaseEstimator):  # type: ignore[misc]
             b = feasible(p, np.bincount(groups.of, start, len(b)))
         return solve(p, b, self._options(), buffer)
 
-    def _buffer(self, n: int) -> np.ndarray:
-        return ColumnCache.room(int(self.cache_size * _MEGABYTE), n)
+    def _buffer(self, rows: Rows, n: int) -> np.ndarray:
+        return ColumnCache.room(int(min(self.cache_size, _WORTH * cost(rows)) * _MEGABYTE), n)
 
     def _start(self, start: Any, n: int, counted: np.ndarray) -> np.ndarray | None:
         if start is None:
@@ -118,8 +119,9 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
     tol
         By how much the pair of rows that violates the conditions of optimality most may do so at the end.
     cache_size
-        Megabytes (2^20 bytes) for columns of the kernel matrix. One cache serves the machines of all pairs of classes in turn. It
-        always has room for two columns.
+        The largest number of megabytes (2^20 bytes) for columns of the kernel matrix. Where rows have few features, 4 for each of
+        them and 16 more are all that is used: what is soon computed again is not worth fresh memory. One cache serves the
+        machines of all pairs of classes in turn. It always has room for two columns.
     class_weight
         A dictionary from labels to weights, 1 for those it does not have, or ``"balanced"``: n / (classes * rows of the class).
     conjugate
@@ -250,7 +252,7 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
         if not C.min() > 0.0:
             raise ValueError("class_weight must be above 0")
         rows, exact_rows = training_rows(X[counted], self._kernel)
-        buffer = self._buffer(len(counted))
+        buffer = self._buffer(rows, len(counted))
         labels_counted = labels[counted]
         pairs = list(combinations(range(len(self.classes_)), 2))
         coefficients, solutions = np.zeros((len(pairs), len(labels))), []
@@ -415,14 +417,16 @@ class CSMORegressor(RegressorMixin, _CSMO):  # type: ignore[misc]
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = self._begin(X, weights)
         start = self._start(dual_coef_init, len(y), counted)
+        rows, exact_rows = training_rows(X[counted], self._kernel)
         groups = Groups(
-            *training_rows(X[counted], self._kernel),
+            rows,
+            exact_rows,
             self.C * weights[counted],
             targets=y[counted],
             epsilon=float(self.epsilon),
             kernel=self._kernel,
         )
-        solution = self._solve(groups, start, self._buffer(len(counted)))
+        solution = self._solve(groups, start, self._buffer(rows, len(counted)))
         self.n_iter_ = solution.n_iter
         coefficients = np.zeros((1, len(y)))
         coefficients[0, counted] = groups.coefficients(solution.b)
