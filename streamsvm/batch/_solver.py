@@ -18,7 +18,7 @@ __all__ = ["Options", "Problem", "Solution", "add_expansions", "solve"]
 _PAUSE = 1e9  # operations between two looks at signals: a fraction of a second
 _SHRINK_EVERY = 1000
 _WORTHWHILE = 0.9  # the share of active rows that must be left for the others to be taken out
-_CHECKS = 20  # in float64, each followed by more steps, before a tolerance is given up
+_CHECKS = 100  # in float64, each followed by more steps, before a tolerance is given up
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray)
     n_iter, checks, gap, interrupted = 0, 0, np.inf, False
     limit = options.max_iter if options.max_iter >= 0 else sys.maxsize
     state = _State(problem, b.copy(), buffer)
-    goal, since = 10.0 * options.tol if options.shrinking else options.tol, 0
+    goal, since = options.tol, 0
     try:
         while True:
             m = len(state.which)
@@ -189,14 +189,11 @@ def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray)
                     state.shrink()
                 continue
             state.restore()
-            if status == CONVERGED and goal > options.tol:
-                goal = options.tol
-            else:
-                before, gap, checks = gap, state.check(), checks + 1
-                stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
-                if gap <= options.tol or n_iter >= limit or stuck:
-                    break
-                goal = 0.9 * options.tol  # float32 has more to say about the difference than about the whole
+            before, gap, checks = gap, state.check(), checks + 1
+            stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
+            if gap <= options.tol or n_iter >= limit or stuck:
+                break
+            goal = 0.9 * options.tol  # the steps to come are few, and float32 good enough for them: one more check should do
             if options.shrinking:
                 state.shrink()
     except KeyboardInterrupt:
