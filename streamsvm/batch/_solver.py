@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.batch._csmo import CONVERGED, RUNNING, STALLED, Active, slopes, steps
+from streamsvm.batch._csmo import RUNNING, STALLED, Active, slopes, steps
 from streamsvm.batch.cache import ColumnCache
 from streamsvm.batch.columns import Kernel, Rows, cost, diagonal, expand, subset
 
