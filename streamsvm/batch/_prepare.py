@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
 from scipy import sparse
 
 from streamsvm.batch._solver import Problem
@@ -128,14 +129,27 @@ class Groups:
 
     def coefficients(self, b: np.ndarray) -> np.ndarray:
         """The rows' own share in their groups' coefficients ``b``: y_i alpha_i, or alpha_i - alpha_i^* of regression."""
-        p, of = self.problem, self.of
+        p = self.problem
         if self.positive is None:
-            return b[of] * (self.C / p.upper[of])
+            shares = np.zeros(len(self.C))
+            _hand_out(self.of, self.C, np.abs(b), shares)
+            return shares * np.sign(b)[self.of]
         # Of equal rows, those of one class are all at their bound.
         above = b >= p.kink
-        rise, fall = np.where(above, p.upper, b - p.lower), np.where(above, p.upper - b, -p.lower)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(self.positive, rise[of] * (self.C / p.upper[of]), fall[of] * (self.C / p.lower[of]))
+        rising, falling = np.zeros(len(self.C)), np.zeros(len(self.C))
+        _hand_out(self.of, self.C * self.positive, np.where(above, p.upper, b - p.lower), rising)
+        _hand_out(self.of, self.C * ~self.positive, np.where(above, p.upper - b, -p.lower), falling)
+        return rising - falling
+
+
+@njit(cache=True, error_model="numpy")
+def _hand_out(of: np.ndarray, bounds: np.ndarray, amounts: np.ndarray, shares: np.ndarray) -> None:
+    # To as few rows as can be: each of a group is given its bound until nothing is left. Destroys ``amounts``.
+    for i in range(len(of)):
+        share = min(bounds[i], amounts[of[i]])
+        if share > 1e-12 * bounds[i]:  # else what rounding left
+            shares[i] = share
+            amounts[of[i]] -= share
 
 
 def feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
