@@ -6,5 +6,6 @@ except ImportError as error:
     raise ImportError("streamsvm.batch needs scikit-learn: pip install 'streamsvm[batch]'") from error
 
 from streamsvm.batch.csmo import CSMOClassifier, CSMORegressor
+from streamsvm.batch.distillation import to_budget
 
-__all__ = ["CSMOClassifier", "CSMORegressor"]
+__all__ = ["CSMOClassifier", "CSMORegressor", "to_budget"]

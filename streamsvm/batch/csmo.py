@@ -2,104 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm.batch._prepare import Groups, check_parameters, feasible, gamma_of, store, training_rows
-from streamsvm.batch._solver import Options, Solution, add_expansions, solve
-from streamsvm.batch.cache import ColumnCache
-from streamsvm.batch.columns import Kernel, Rows, cost, subset
-from streamsvm.kernels import KERNELS
+from streamsvm.batch._prepare import Groups, check_parameters, training_rows
+from streamsvm.batch.columns import subset
+from streamsvm.batch.machine import CSMO
 from streamsvm.learners._inputs import check_number
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
 
-_MEGABYTE = 2**20
-_WORTH = 4.0  # megabytes for each operation of a kernel value: what is soon computed again is not worth fresh memory
-_ROWS_AT_ONCE = 4096  # of a prediction
 
-
-class _CSMO(BaseEstimator):  # type: ignore[misc]
-    """What the classifier and the regressor share."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:
-        # Gamma, the kernel, and which rows count.
-        counted = np.flatnonzero(weights > 0.0)
-        if not len(counted):
-            raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
-        self._gamma = gamma_of(self.gamma, X, weights)
-        self._kernel = Kernel(KERNELS[self.kernel], self._gamma, float(self.coef0), int(self.degree))
-        return counted
-
-    def _options(self) -> Options:
-        return Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
-
-    def _solve(self, groups: Groups, start: np.ndarray | None, buffer: np.ndarray) -> Solution:
-        p = groups.problem
-        b = np.zeros(len(p.targets))
-        if start is not None:
-            b = feasible(p, np.bincount(groups.of, start, len(b)))
-        return solve(p, b, self._options(), buffer)
-
-    def _buffer(self, rows: Rows, n: int) -> np.ndarray:
-        return ColumnCache.room(int(min(self.cache_size, _WORTH * cost(rows)) * _MEGABYTE), n)
-
-    def _start(self, start: Any, n: int, counted: np.ndarray) -> np.ndarray | None:
-        if start is None:
-            return None
-        start = np.asarray(start, np.float64)
-        if start.shape != (n,) or not np.isfinite(start).all():
-            raise ValueError(f"dual_coef_init must be {n} finite numbers, one a row of X")
-        return start[counted]
-
-    def _end(self, X: Any, coefficients: np.ndarray, support: np.ndarray, solutions: list[Solution]) -> None:
-        # Attributes, from the coefficients of all rows, float64 [outputs, n], and the numbers of those that have one.
-        self.support_ = support.astype(np.int32)
-        self.support_vectors_ = X[self.support_]
-        self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
-        self.intercept_ = np.array([solution.bias for solution in solutions])
-        self.objective_ = sum(solution.objective for solution in solutions)
-        self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
-        self.gap_ = max(solution.gap for solution in solutions)
-        if any(solution.interrupted for solution in solutions):
-            raise KeyboardInterrupt
-        if self.gap_ > self.tol:
-            warnings.warn(
-                f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
-                f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-
-    def _decisions(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=False, reset=False)
-        out = np.tile(self.intercept_, (X.shape[0], 1))
-        dense = not sparse.issparse(self.support_vectors_)
-        if not dense and not sparse.issparse(X):
-            X = sparse.csr_array(X)
-        rows = store(self.support_vectors_, np.float64, dense=dense)
-        for begin in range(0, X.shape[0], _ROWS_AT_ONCE):
-            part = store(X[begin : begin + _ROWS_AT_ONCE], np.float64, dense=dense)
-            end = min(begin + _ROWS_AT_ONCE, X.shape[0])
-            add_expansions(rows, self.dual_coef_, part, np.arange(end - begin), self._kernel, out[begin:end])
-        return out
-
-
-class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
+class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
     """A support vector classifier, solved exactly by conjugate SMO.
 
     min over alpha of 1/2 sum_ij y_i y_j alpha_i alpha_j k(x_i, x_j) - sum_i alpha_i, where 0 <= alpha_i <= C w_i and
@@ -295,7 +214,9 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
         """Distances from the boundary, in units of the margin: float64 [n], positive for ``classes_[1]``. With more than two
         classes float64 [n, classes]: the votes of the pairs, and less than half a vote for how sure they are.
         """
-        f = self._decisions(X)
+        return self._scores(self._decisions(X))
+
+    def _scores(self, f: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
             return f[:, 0]
         votes, sums = (np.zeros((len(f), len(self.classes_))) for _ in range(2))
@@ -308,11 +229,14 @@ class CSMOClassifier(ClassifierMixin, _CSMO):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels [n]."""
-        f = self.decision_function(X)
-        return self.classes_[(f > 0.0).astype(np.int64) if f.ndim == 1 else f.argmax(axis=1)]
+        return self._predictions(self._decisions(X))
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        scores = self._scores(f)
+        return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-class CSMORegressor(RegressorMixin, _CSMO):  # type: ignore[misc]
+class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.
 
     min over b of 1/2 sum_ij b_i b_j k(x_i, x_j) - sum_i y_i b_i + epsilon sum_i |b_i|, where |b_i| <= C w_i and sum_i b_i = 0:
@@ -435,4 +359,7 @@ class CSMORegressor(RegressorMixin, _CSMO):  # type: ignore[misc]
 
     def predict(self, X: Any) -> np.ndarray:
         """Values, float64 [n]."""
-        return self._decisions(X)[:, 0]
+        return self._predictions(self._decisions(X))
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        return f[:, 0]

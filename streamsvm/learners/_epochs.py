@@ -7,12 +7,14 @@ from numba import njit
 
 from streamsvm.budget.maintenance import MERGE_LAST
 from streamsvm.budget.slots import append, scan_row
+from streamsvm.budget.upkeep import maintain
 from streamsvm.learners._bsca import STATE, find_stamp, keep_row, next_stamp
 from streamsvm.learners._online import (
     EPSILON_INSENSITIVE,
     OWN_BEGIN,
     add_support_vector,
     common,
+    draw,
     end,
     fill,
     observe,
@@ -116,8 +118,10 @@ def _step_between(
 
 
 @njit(cache=True, error_model="numpy")
-def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> None:
-    """Fill an empty store with the rows of X float32 [n, features], of ``coefficients`` float64 [n, outputs]."""
+def expand(
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
+) -> None:
+    """Put the rows of X float32 [n, features], with ``coefficients`` float64 [n, outputs], into an empty store."""
     v = views(block)
     h = v.header[0]
     for i in range(X.shape[0]):
@@ -125,3 +129,5 @@ def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.nd
         slot = append(block, v.rows[0], scan_row(v.rows[0], h["used"], v.active[0])[1], weights[i])
         for k in range(coefficients.shape[1]):
             raise_coefficient(block, slot, k, -1, coefficients[i, k])
+        if h["n_support"] > h["budget"]:
+            common(block)["n_merges"] += maintain(block, upkeep, draw(block))

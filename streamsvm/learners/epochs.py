@@ -103,7 +103,7 @@ class DualAscent(BudgetedEstimator):
         header, common = model._store.views.header, model._common
         header["gamma"] = self.effective_gamma
         common["gamma_rows"], common["t"] = self._common["gamma_rows"], self._common["t"]
-        _epochs.expand(model._block, X, columns, weights, coefficients)
+        _epochs.expand(model._block, model._ready(), X, columns, weights, coefficients)
         return model
 
 
@@ -189,7 +189,7 @@ class DualSolution:
         self._check_outputs()
         model, targets = self._model, self._targets
         S, a = model.support_vectors.astype(np.float64), model._coefficients_of(output).T
-        f = self._decisions(self._rows_in_columns(), S, a)
+        f = self._decisions(self._rows_in_columns(), S, a) + model.intercept  # which is none, but of a distilled model
         if model._outputs > 1:
             rows, own = np.arange(len(f)), targets.astype(np.intp)
             rivals = f.copy()

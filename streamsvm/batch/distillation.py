@@ -1,0 +1,253 @@
+"""From an exact kernel machine to a budgeted learner that goes on learning."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from streamsvm.kernels import KERNELS, kernel_matrix
+from streamsvm.learners import _epochs, _online
+from streamsvm.learners._inputs import Batch, check_number, check_one_of
+from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
+from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
+
+__all__ = ["to_budget"]
+
+_LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
+_ROWS_A_VECTOR = 20  # for least squares: as many for each support vector
+_RIDGE = 1e-7  # over the mean of the diagonal
+_C_AFTERWARDS = 0.3  # most, for labels: what is there already should not be undone by a few rows that are noise
+_PATIENCE = 3  # passes without gain before the best so far is taken
+
+
+def to_budget(
+    model: Any, budget: int, X: Any = None, *, learner: str = "bsca", passes: int = 10, seed: int | None = 0, **parameters: Any
+) -> BudgetedEstimator:
+    """A budgeted learner that decides as a fitted kernel machine does, with at most ``budget`` support vectors, and that then
+    goes on learning.
+
+    The support vectors are merged until they are few enough, and their coefficients fitted to the machine's decision values on
+    the rows of X by least squares. Then those rows are learned in passes, with the machine's own predictions as labels or
+    targets; those near its boundary count least. The state is kept that agrees best with the machine.
+
+    Parameters
+    ----------
+    model
+        A fitted `CSMOClassifier` or `CSMORegressor`.
+    budget
+        Support vectors of the learner, at least 1.
+    X
+        Rows on which the learner is to decide alike, [n, features], labels are not needed: those the machine was fitted to, or
+        others like them. None: its support vectors, which lie where decisions are hard and say little of the rest.
+    learner
+        ``"bsca"`` or ``"bsgd"``.
+    passes
+        At most so many; 0: none.
+    seed
+        Of the order of merges and rows, and of the learner.
+    parameters
+        Of the learner, see `BSCAClassifier` and so on. By default its C is the machine's, but 0.3 at most for labels (``l2`` is
+        1 / (n C)), so that a few noisy rows do not undo what is there, and there is room for just the machine's features and
+        classes.
+
+    Returns
+    -------
+    A `BSCAClassifier`, `BSCARegressor`, `BSGDClassifier` or `BSGDRegressor`. Its features have the names that the machine was
+    fitted with (``feature_names_in_``), or the numbers 0, 1, ... of columns.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range, or X does not fit the machine.
+    sklearn.exceptions.NotFittedError
+        The machine was not fitted.
+
+    Notes
+    -----
+    O(m B d) for the machine's m support vectors, O(n m d) for its decisions, O(r B^2) for least squares on r = 20 B rows at most,
+    and O(n B d) a pass.
+
+    References
+    ----------
+    Merging: Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the curse of kernelization. JMLR 13. Fitting to the machine's
+    own decisions: Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from streamsvm.batch import CSMOClassifier, to_budget
+
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> X = (X - X.mean(axis=0)) / X.std(axis=0)
+    >>> exact = CSMOClassifier(C=10.0).fit(X, y)
+    >>> learner = to_budget(exact, 20, X)
+    >>> len(exact.support_), learner.n_support, bool((learner.predict_many(X) == exact.predict(X)).mean() > 0.98)
+    (93, 20, True)
+    >>> learner.learn_many(X, y)
+    """
+    check_is_fitted(model)
+    check_one_of("learner", learner, _LEARNERS)
+    check_number("budget", budget, 1, inclusive=True, high=2**31 - 1, integer=True)
+    check_number("passes", passes, 0, inclusive=True, high=2**31, integer=True)
+    rows = _dense(model.support_vectors_ if X is None else validate_data(model, X, accept_sparse="csr", reset=False))
+    if not len(rows):
+        raise ValueError("there are no rows to decide alike on: give the machine's rows as X")
+    kinds = _LEARNERS[learner][0 if is_classifier(model) else 1]
+    result = _make(kinds, model, budget, seed, {**_defaults(model, learner, len(rows)), **parameters})
+    pupil = _Distillation(model, budget, rows, seed).run(passes)
+    return _take(pupil, result, len(rows))
+
+
+def _dense(X: Any) -> np.ndarray:
+    return np.asarray(X.toarray() if sparse.issparse(X) else X, np.float64)
+
+
+def _defaults(model: Any, learner: str, n: int) -> dict[str, Any]:
+    C = min(model.C, _C_AFTERWARDS) if is_classifier(model) else model.C
+    return {"C": C} if learner == "bsca" else {"l2": 1.0 / (n * C)}
+
+
+def _make(kind: Any, model: Any, budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
+    # A learner of the kernel, the labels and the features of a machine.
+    kernel = model._kernel
+    same = {
+        "kernel": next(name for name, code in KERNELS.items() if code == kernel.kind),
+        "gamma": kernel.gamma,
+        "degree": kernel.degree,
+        "coef0": kernel.coef0,
+        "max_features": model.n_features_in_,
+        "seed": seed,
+    }
+    same |= {"max_classes": len(model.classes_)} if is_classifier(model) else {"epsilon": model.epsilon}
+    made = kind(budget=budget, **{**same, **parameters})
+    made._features.columns_of(getattr(model, "feature_names_in_", range(model.n_features_in_)), True)
+    made._store.used = len(made._features)
+    if is_classifier(model):
+        for label in model.classes_.tolist():
+            made._labels.target(label)
+        if len(model.classes_) > 2:
+            made._resize(len(model.classes_))
+    return made
+
+
+def _take(pupil: Any, result: Any, n: int) -> Any:
+    # What the pupil's predictions follow becomes both iterates of the result.
+    vectors, coefficients = pupil.support_vectors, np.ascontiguousarray(pupil.coefficients.T)
+    every = np.arange(vectors.shape[1])
+    _epochs.expand(result._block, result._ready(), vectors, every, np.ones(len(vectors)), coefficients)
+    _set_iterates(result, coefficients, pupil.intercept)
+    result._common["t"] = n  # descent steps by 1 / t
+    return result
+
+
+def _set_iterates(model: Any, coefficients: np.ndarray, bias: np.ndarray) -> None:
+    views = model._store.views
+    views.coefficients[: 2 * len(bias), : len(coefficients)] = np.repeat(coefficients.T, 2, axis=0)
+    views.biases[: 2 * len(bias)] = np.repeat(bias, 2)
+    views.cache[:] = 0
+
+
+class _Distillation:
+    """A machine, the learner that is to be like it, and rows float64 [n, features] to be like it on."""
+
+    def __init__(self, machine: Any, budget: int, rows: np.ndarray, seed: int | None) -> None:
+        kind: Any = BSCAClassifier if is_classifier(machine) else BSCARegressor
+        how = {"C": 1.0, "tol": 0.1} if is_classifier(machine) else {"C": machine.C}
+        pupil = _make(kind, machine, budget, seed, how)
+        self.machine, self.pupil, self.rng = machine, pupil, np.random.default_rng(seed)
+        names = getattr(machine, "feature_names_in_", range(machine.n_features_in_))
+        places = np.argsort(pupil._features.columns_of(list(names), False))
+        values = machine._values(rows)
+        self.batch = Batch(
+            np.ascontiguousarray(rows[:, places], np.float32),
+            pupil.feature_names,
+            machine._predictions(values).tolist(),
+            np.ones(len(rows)),
+            np.arange(len(rows)),
+            len(rows),
+        )
+        self.vectors = np.ascontiguousarray(_dense(machine.support_vectors_)[:, places], np.float32)
+        self.decisions = self._of_outputs(values)
+        if is_classifier(machine):
+            self.batch = self.batch._replace(weights=np.clip(self._margins(self.decisions), 1e-3, 1.0))
+
+    def run(self, passes: int) -> Any:
+        pupil, machine, store = self.pupil, self.machine, self.pupil._store
+        order = self.rng.permutation(len(self.vectors))
+        coefficients = np.ascontiguousarray(self._of_outputs(machine.dual_coef_.T)[order])
+        columns = np.arange(store.used)
+        _epochs.expand(pupil._block, pupil._ready(), self.vectors[order], columns, np.ones(len(order)), coefficients)
+        bias = self._of_outputs(machine.intercept_[np.newaxis])[0]
+        _set_iterates(pupil, (pupil._coefficients_of("last")).T, bias)
+        best, kept, since = self._agreement(), store.snapshot(), 0
+        self._fit_coefficients(bias)
+        for done in range(passes + 1):
+            agreement = self._agreement()
+            since += 1
+            if agreement > best:
+                best, kept, since = agreement, store.snapshot(), 0
+            if done == passes or since > _PATIENCE or best == 1.0:
+                break
+            order = self.rng.permutation(len(self.batch.matrix))
+            pupil._learn_batch(
+                self.batch._replace(
+                    matrix=self.batch.matrix[order],
+                    y=[self.batch.y[i] for i in order.tolist()],
+                    weights=self.batch.weights[order],
+                )
+            )
+        store.restore(kept, own=True)
+        return pupil
+
+    def _of_outputs(self, f: np.ndarray) -> np.ndarray:
+        # From values of the machine, float64 [n, machines], to those of the learner, float64 [n, outputs].
+        if not is_classifier(self.machine):
+            return f
+        classes = self.machine.classes_.tolist()
+        if len(classes) == 2:
+            return f * self.pupil._labels.targets[classes[1]]
+        # A pair's value is the difference of its two classes; so it is with these, where the pairs agree.
+        scores = np.zeros((len(f), len(classes)))
+        for k, (first, second) in enumerate(combinations(range(len(classes)), 2)):
+            scores[:, second] += f[:, k] / len(classes)
+            scores[:, first] -= f[:, k] / len(classes)
+        return scores
+
+    @staticmethod
+    def _margins(f: np.ndarray) -> np.ndarray:
+        # How far the best output is above the next, float64 [n].
+        if f.shape[1] == 1:
+            return np.abs(f[:, 0])
+        ordered = np.sort(f, axis=1)
+        return ordered[:, -1] - ordered[:, -2]
+
+    def _fit_coefficients(self, bias: np.ndarray) -> None:
+        # Least squares, in which rows near the boundary count most.
+        pupil, n = self.pupil, self.pupil.n_support
+        chosen = self.rng.permutation(len(self.decisions))[: _ROWS_A_VECTOR * n]
+        f = self.decisions[chosen]
+        weights = np.ones(len(f))
+        if is_classifier(self.machine):
+            weights /= 1.0 + np.square(self._margins(f))
+        h = pupil._store.views.header[0]
+        S, X = pupil.support_vectors.astype(np.float64), self.batch.matrix[chosen].astype(np.float64)
+        K = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X, S)
+        G = (K * weights[:, np.newaxis]).T @ K
+        G[np.diag_indices(n)] += max(_RIDGE * np.trace(G) / n, np.finfo(np.float64).tiny)
+        a = np.linalg.solve(G, K.T @ (weights[:, np.newaxis] * (f - bias)))
+        _set_iterates(pupil, a, bias)
+
+    def _agreement(self) -> float:
+        # The share of rows with the same label, or minus the mean distance of the numbers.
+        pupil, X = self.pupil, self.batch.matrix
+        found = np.empty((len(X), 1 if pupil._outputs == 1 else pupil._outputs + 1))
+        _online.decide_many(pupil._block, X, np.arange(X.shape[1]), _online.CHOSEN, found)
+        if not is_classifier(self.machine):
+            return -float(np.abs(found[:, 0] - self.batch.y).mean())
+        return float((pupil._labels.array(found[:, 0]) == np.array(self.batch.y)).mean())

@@ -1,0 +1,115 @@
+"""What the exact kernel machines share: prediction, and the way to a budgeted learner."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from streamsvm.batch._prepare import Groups, feasible, gamma_of, store
+from streamsvm.batch._solver import Options, Solution, add_expansions, solve
+from streamsvm.batch.cache import ColumnCache
+from streamsvm.batch.columns import Kernel, Rows, cost
+from streamsvm.kernels import KERNELS
+from streamsvm.learners.base import BudgetedEstimator
+
+__all__ = ["CSMO", "KernelMachine"]
+
+_MEGABYTE = 2**20
+_WORTH = 4.0  # megabytes for each operation of a kernel value: what is soon computed again is not worth fresh memory
+_ROWS_AT_ONCE = 4096  # of a prediction
+
+
+class KernelMachine(BaseEstimator):  # type: ignore[misc]
+    """A fitted one has ``support_vectors_``, ``dual_coef_`` [machines, n_support], ``intercept_`` and ``_kernel``."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _decisions(self, X: Any) -> np.ndarray:
+        # float64 [n, machines]
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=False, reset=False)
+        return self._values(X)
+
+    def _values(self, X: Any) -> np.ndarray:
+        out = np.tile(self.intercept_, (X.shape[0], 1))
+        dense = not sparse.issparse(self.support_vectors_)
+        if not dense and not sparse.issparse(X):
+            X = sparse.csr_array(X)
+        rows = store(self.support_vectors_, np.float64, dense=dense)
+        for begin in range(0, X.shape[0], _ROWS_AT_ONCE):
+            part = store(X[begin : begin + _ROWS_AT_ONCE], np.float64, dense=dense)
+            end = min(begin + _ROWS_AT_ONCE, X.shape[0])
+            add_expansions(rows, self.dual_coef_, part, np.arange(end - begin), self._kernel, out[begin:end])
+        return out
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        """Labels or numbers [n], from the values float64 [n, machines]."""
+        raise NotImplementedError
+
+    def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
+        """A budgeted learner that decides alike and goes on learning: `streamsvm.batch.to_budget`."""
+        from streamsvm.batch.distillation import to_budget  # noqa: PLC0415 - which compiles the learners
+
+        return to_budget(self, budget, X, **parameters)
+
+
+class CSMO(KernelMachine):
+    """What the classifier and the regressor by conjugate SMO share."""
+
+    def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:
+        # Gamma, the kernel, and which rows count.
+        counted = np.flatnonzero(weights > 0.0)
+        if not len(counted):
+            raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
+        self._gamma = gamma_of(self.gamma, X, weights)
+        self._kernel = Kernel(KERNELS[self.kernel], self._gamma, float(self.coef0), int(self.degree))
+        return counted
+
+    def _options(self) -> Options:
+        return Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
+
+    def _solve(self, groups: Groups, start: np.ndarray | None, buffer: np.ndarray) -> Solution:
+        p = groups.problem
+        b = np.zeros(len(p.targets))
+        if start is not None:
+            b = feasible(p, np.bincount(groups.of, start, len(b)))
+        return solve(p, b, self._options(), buffer)
+
+    def _buffer(self, rows: Rows, n: int) -> np.ndarray:
+        return ColumnCache.room(int(min(self.cache_size, _WORTH * cost(rows)) * _MEGABYTE), n)
+
+    def _start(self, start: Any, n: int, counted: np.ndarray) -> np.ndarray | None:
+        if start is None:
+            return None
+        start = np.asarray(start, np.float64)
+        if start.shape != (n,) or not np.isfinite(start).all():
+            raise ValueError(f"dual_coef_init must be {n} finite numbers, one a row of X")
+        return start[counted]
+
+    def _end(self, X: Any, coefficients: np.ndarray, support: np.ndarray, solutions: list[Solution]) -> None:
+        # Attributes, from the coefficients of all rows, float64 [outputs, n], and the numbers of those that have one.
+        self.support_ = support.astype(np.int32)
+        self.support_vectors_ = X[self.support_]
+        self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
+        self.intercept_ = np.array([solution.bias for solution in solutions])
+        self.objective_ = sum(solution.objective for solution in solutions)
+        self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
+        self.gap_ = max(solution.gap for solution in solutions)
+        if any(solution.interrupted for solution in solutions):
+            raise KeyboardInterrupt
+        if self.gap_ > self.tol:
+            warnings.warn(
+                f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
+                f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )

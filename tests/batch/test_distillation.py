@@ -1,0 +1,128 @@
+"""An exact machine within a budget: it decides alike, and goes on learning."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numba import config
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
+from streamsvm.batch import CSMOClassifier, CSMORegressor, to_budget
+
+ROWS = 80 if config.DISABLE_JIT else 600
+
+
+def blobs(classes=2, rows=ROWS, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=rows)
+    angles = 2.0 * np.pi * y / classes
+    return rng.normal(size=(rows, 2)) + 1.5 * np.column_stack([np.cos(angles), np.sin(angles)]), y
+
+
+def agreement(exact, learner, X):
+    return float((np.asarray(learner.predict_many(X)) == exact.predict(X)).mean())
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [1, 2], ["b", "a"], [False, True], ["x", "y", "z"], [3, 1, 2, 0]], ids=str)
+def test_labels_are_those_of_the_machine(labels):
+    X, y = blobs(len(labels))
+    exact = CSMOClassifier(C=2.0, gamma=0.5).fit(X, np.array(labels)[y])
+    learner = exact.to_budget(20, X)
+    assert isinstance(learner, BSCAClassifier)
+    assert learner.n_support == 20 < len(exact.support_)
+    assert agreement(exact, learner, X) > 0.96
+    fresh, _ = blobs(len(labels), seed=1)
+    assert agreement(exact, learner, fresh) > 0.94
+    assert sorted(learner.labels) == sorted(labels)
+
+
+def test_a_machine_that_fits_into_the_budget_is_taken_over_as_it_is():
+    X, y = blobs(rows=60)
+    exact = CSMOClassifier(C=2.0, gamma=0.5).fit(X, y)
+    learner = exact.to_budget(60, X, passes=0)
+    np.testing.assert_allclose(learner.decision_function_many(X), exact.decision_function(X), atol=1e-3)
+    np.testing.assert_allclose(learner.intercept, exact.intercept_, atol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly"])
+def test_other_kernels_are_projected(kernel):
+    X, y = blobs(rows=min(ROWS, 200))
+    exact = CSMOClassifier(kernel=kernel, gamma=0.5, coef0=1.0, degree=2).fit(X, y)
+    assert agreement(exact, exact.to_budget(12, X), X) > 0.95
+
+
+def test_numbers_are_those_of_the_machine():
+    X = np.linspace(-3.0, 3.0, ROWS)[:, np.newaxis]
+    exact = CSMORegressor(C=10.0, epsilon=0.02, gamma=1.0).fit(X, np.sin(2.0 * X[:, 0]) + 5.0)
+    learner = exact.to_budget(15, X)
+    assert np.abs(learner.predict_many(X) - exact.predict(X)).mean() < 0.05
+    assert learner.n_support <= 15
+    other = to_budget(exact, 15, X, learner="bsgd")
+    assert isinstance(other, BSGDRegressor)
+    assert np.abs(other.predict_many(X) - exact.predict(X)).mean() < 0.05
+
+
+@pytest.mark.parametrize("learner", ["bsca", "bsgd"])
+def test_it_goes_on_learning(learner):
+    X, y = blobs()
+    exact = CSMOClassifier(gamma=0.5).fit(X, y)
+    model = exact.to_budget(20, X, learner=learner, seed=3)
+    fresh, labels = blobs(seed=1)
+    before = (model.predict_many(fresh) == labels).mean()
+    again = pickle.loads(pickle.dumps(model))
+    for one in (model, again):
+        one.learn_many(fresh, labels)
+        one.learn_one({0: 0.5, 1: 0.5}, 1)
+    assert model._store.snapshot() == again._store.snapshot()
+    assert (model.predict_many(fresh) == labels).mean() > before - 0.02
+    assert model.n_learned > ROWS
+
+
+def test_the_same_seed_gives_the_same_learner():
+    X, y = blobs()
+    exact = CSMOClassifier(gamma=0.5).fit(X, y)
+    one, two, other = (exact.to_budget(10, X, seed=seed)._store.snapshot() for seed in (1, 1, 2))
+    assert one == two != other
+
+
+def test_names_and_parameters_are_carried_over():
+    X, y = blobs()
+    frame = pd.DataFrame(X, columns=["width", "height"])  # columns of a learner are sorted
+    exact = CSMOClassifier(C=0.2, gamma=0.5).fit(frame, y)
+    learner = exact.to_budget(20, frame, max_features=5, averaging=100)
+    assert learner.feature_names == ["height", "width"]
+    assert (learner.C, learner.effective_gamma, learner.max_features, learner.averaging) == (0.2, 0.5, 5, 100)
+    row = {"width": X[0, 0], "height": X[0, 1]}
+    assert learner.predict_one(row) == exact.predict(frame[:1])[0]
+    assert agreement(exact, learner, frame) > 0.95
+    assert isinstance(exact.to_budget(20, frame, learner="bsgd", l2=0.01), BSGDClassifier)
+
+
+def test_sparse_rows_and_support_vectors_alone():
+    X, y = blobs()
+    X = np.where(np.abs(X) < 0.3, 0.0, X)
+    exact = CSMOClassifier(gamma=0.5).fit(sparse.csr_array(X), y)
+    assert agreement(exact, exact.to_budget(20, sparse.csr_array(X)), X) > 0.95
+    assert agreement(exact, exact.to_budget(20), X[exact.support_]) > 0.8
+
+
+def test_what_does_not_fit_is_refused():
+    X, y = blobs(rows=60)
+    exact = CSMOClassifier(gamma=0.5).fit(X, y)
+    with pytest.raises(NotFittedError):
+        CSMOClassifier().to_budget(10)
+    for options, message in (
+        ({"budget": 0}, "budget"),
+        ({"budget": 10, "X": X[:, :1]}, "features"),
+        ({"budget": 10, "X": X * np.nan}, "NaN"),
+        ({"budget": 10, "learner": "svm"}, "learner must be one of"),
+        ({"budget": 10, "passes": -1}, "passes"),
+        ({"budget": 10, "C": 0.0}, "C must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            exact.to_budget(**options)
+    with pytest.raises(TypeError, match="nonsense"):
+        exact.to_budget(10, nonsense=1)
