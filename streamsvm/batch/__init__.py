@@ -1,11 +1,22 @@
-"""Exact fits of kernel machines on all rows at once, with scikit-learn's conventions. Needs the extra ``batch``."""
+"""Exact fits of kernel machines on all rows at once, with scikit-learn's conventions, and what refits them on a stream.
+
+Needs the extra ``batch``.
+"""
 
 try:
     import sklearn  # noqa: F401
 except ImportError as error:
     raise ImportError("streamsvm.batch needs scikit-learn: pip install 'streamsvm[batch]'") from error
 
+from streamsvm.batch.adapter import BatchAdapter, BatchClassifier, BatchRegressor
 from streamsvm.batch.csmo import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
 
-__all__ = ["CSMOClassifier", "CSMORegressor", "to_budget"]
+__all__ = [
+    "BatchAdapter",
+    "BatchClassifier",
+    "BatchRegressor",
+    "CSMOClassifier",
+    "CSMORegressor",
+    "to_budget",
+]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import Groups, feasible, gamma_of, store
 from streamsvm.batch._solver import Options, Solution, add_expansions, solve
 from streamsvm.batch.cache import ColumnCache
@@ -25,7 +25,7 @@ _WORTH = 4.0  # megabytes for each operation of a kernel value: what is soon com
 _ROWS_AT_ONCE = 4096  # of a prediction
 
 
-class KernelMachine(BaseEstimator):  # type: ignore[misc]
+class KernelMachine(Kept):
     """A fitted one has ``support_vectors_``, ``dual_coef_`` [machines, n_support], ``intercept_`` and ``_kernel``."""
 
     def __sklearn_tags__(self) -> Any:

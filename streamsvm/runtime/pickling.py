@@ -54,6 +54,11 @@ _ALLOWED = {
     ("river.tree.splitter.ebst_splitter", "EBSTNode._update_estimator_univariate"),
     ("river.utils.math", "minkowski_distance"),
     ("statistics", "NormalDist"),
+    # Of the batch solvers only these: what is beside them trusts its arguments.
+    ("streamsvm.batch.adapter", "BatchClassifier"),
+    ("streamsvm.batch.adapter", "BatchRegressor"),
+    ("streamsvm.batch.csmo", "CSMOClassifier"),
+    ("streamsvm.batch.csmo", "CSMORegressor"),
 }
 # The classes of these are allowed. Not of river.datasets and river.stream, which open files and connections.
 _ALLOWED_PACKAGES = {
