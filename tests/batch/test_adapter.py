@@ -1,0 +1,357 @@
+"""Batch solvers behind river's protocol: river's checks, the window, the schedule, and input that is refused."""
+
+import inspect
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numba import config
+from river import base, checks, datasets, evaluate, metrics, preprocessing
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC, LinearSVR
+
+from streamsvm import batch
+from streamsvm.batch import BatchAdapter, BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
+
+SLOW = config.DISABLE_JIT
+
+
+def estimators():
+    found = [kind for _, kind in inspect.getmembers(batch, inspect.isclass) if hasattr(kind, "learn_one")]
+    return [kind for kind in found if issubclass(kind, base.Classifier | base.Regressor)]
+
+
+MODELS = [kind(**parameters) for kind in estimators() for parameters in kind._unit_test_params()]
+CASES = [(model, check) for model in MODELS for check in checks.yield_checks(model)]
+if SLOW:  # ten times as many rows, learned by the same code
+    CASES = [(model, check) for model, check in CASES if check.__name__ != "check_bounded_memory_growth"]
+
+
+def name(value):
+    return value.__name__ if hasattr(value, "__name__") else type(value).__name__
+
+
+def test_there_are_both_and_none_asks_for_exceptions():
+    assert estimators() == [BatchClassifier, BatchRegressor]
+    assert all(not model._unit_test_skips() for model in MODELS)
+
+
+@pytest.mark.parametrize(("model", "check"), CASES, ids=name)
+def test_river(model, check):
+    check(model.clone())
+
+
+class Majority(ClassifierMixin, BaseEstimator):
+    """A solver that costs nothing, remembers what it was given, and fails where it is told to."""
+
+    failures = ()
+    n_calls = 0
+
+    def fit(self, X, y):
+        type(self).n_calls += 1
+        for when, error in self.failures:
+            if when == self.n_calls:
+                raise error
+        self.n_features_in_ = X.shape[1]
+        self.classes_, counts = np.unique(y, return_counts=True)
+        self.X_, self.y_, self.best_ = X, y, counts.argmax()
+        return self
+
+    def predict_proba(self, X):
+        return np.tile(np.eye(len(self.classes_))[self.best_], (len(X), 1))
+
+    def predict(self, X):
+        return self.classes_[np.full(len(X), self.best_)]
+
+
+@pytest.fixture
+def majority(monkeypatch):
+    monkeypatch.setattr(Majority, "n_calls", 0)
+    return BatchAdapter(Majority(), window=10, refit_every=5, standardize=False)
+
+
+def rows(n, d=3, seed=0, classes=2):
+    X = np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+    f = np.sin(2.0 * X[:, 0]) + X[:, 1]
+    return X, (np.digitize(f, np.quantile(f, np.arange(1, classes) / classes))), f.astype(np.float64)
+
+
+def dicts(X):
+    return [dict(zip("abcdefgh", row.tolist(), strict=False)) for row in X]
+
+
+def snapshot(model):
+    return pickle.dumps(model)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_classifier_is_that_of_a_direct_fit(standardize):
+    X, y, _ = rows(90)
+    X = X * np.float32(3.0) + np.float32(1.0)
+    model = BatchAdapter(CSMOClassifier(C=2.0), window=60, refit_every=30, standardize=standardize)
+    for x, label in zip(dicts(X), y.tolist(), strict=True):
+        model.learn_one(x, label)
+    last = X[30:].astype(np.float64)
+    mean, scale = (last.mean(axis=0), last.std(axis=0)) if standardize else (np.zeros(3), np.ones(3))
+    np.testing.assert_allclose(model.mean, mean, atol=1e-12)
+    np.testing.assert_allclose(model.scale, scale, rtol=1e-12)
+    direct = CSMOClassifier(C=2.0).fit((last - model.mean) / model.scale, y[30:])
+    np.testing.assert_array_equal(model.fitted_.dual_coef_, direct.dual_coef_)
+    Z = (X[:30] - model.mean) / model.scale
+    f = direct.decision_function(Z)
+    np.testing.assert_allclose([model.decision_function_one(x) for x in dicts(X[:30])], f, rtol=1e-9)
+    assert [model.predict_one(x) for x in dicts(X[:30])] == direct.predict(Z).tolist()
+    p = [model.predict_proba_one(x)[1] for x in dicts(X[:30])]
+    assert ((np.array(p) > 0.5) == (f > 0.0)).all()
+    frame = pd.DataFrame(X[:30], columns=list("abc"))
+    np.testing.assert_allclose(model.predict_proba_many(frame)[1], p)
+    for like in (frame[["c", "a", "b"]], pl.from_pandas(frame)):
+        assert model.predict_many(like).to_list() == direct.predict(Z).tolist()
+    assert (model.n_fits, model.n_window, model.n_learned, model.feature_names) == (3, 60, 90, ["a", "b", "c"])
+
+
+def test_regressor_is_that_of_a_direct_fit():
+    X, _, y = rows(60)
+    model = BatchAdapter(CSMORegressor(epsilon=0.05), window=40, refit_every=20)
+    model.learn_many(X, y)
+    direct = CSMORegressor(epsilon=0.05).fit((X[20:] - model.mean) / model.scale, y[20:])
+    np.testing.assert_allclose(model.predict_many(X), direct.predict((X - model.mean) / model.scale), rtol=1e-9)
+    assert model.predict_one({0: 0.5}) == pytest.approx(model.predict_many(np.array([[0.5, 0.0, 0.0]]))[0])
+    assert isinstance(model, base.Regressor)
+
+
+def test_schedule_and_window(majority):
+    X, y, _ = rows(23)
+    fits = []
+    for i, x in enumerate(dicts(X)):
+        majority.learn_one(x, bool(i % 2))
+        fits.append(majority.n_fits)
+    assert fits == [(i + 1) // 5 for i in range(23)]
+    np.testing.assert_array_equal(majority.fitted_.X_, X[10:20])
+    assert majority.fitted_.y_.dtype == bool
+    assert (majority.n_window, majority.n_since_fit, majority.nbytes) == (10, 3, 10 * (4 * 256 + 16))
+    majority.fit()
+    np.testing.assert_array_equal(majority.fitted_.X_, X[13:])
+    assert (majority.n_fits, majority.n_since_fit) == (5, 0)
+
+
+@pytest.mark.parametrize("sizes", [[23], [1] * 23, [4, 0, 19], [11, 12]])
+def test_many_rows_are_fitted_where_single_ones_are(majority, sizes):
+    X, y, _ = rows(23)
+    y[:7] = 0  # a fit that waits
+    one, many = majority.clone(), majority.clone()
+    for x, label in zip(X, y.tolist(), strict=True):
+        one.learn_one(dict(enumerate(x.tolist())), label)
+    begin = 0
+    for size in sizes:
+        many.learn_many(X[begin : begin + size], y[begin : begin + size])
+        begin += size
+    assert one.n_fits == many.n_fits > 2
+    np.testing.assert_array_equal(one.fitted_.X_, many.fitted_.X_)
+    assert snapshot(one) == snapshot(many)
+
+
+def test_without_a_schedule_only_fit_fits(majority):
+    model = majority.clone({"refit_every": None})
+    X, y, _ = rows(30)
+    model.learn_many(X, y)
+    assert model.fitted_ is model.mean is model.scale is None
+    with pytest.raises(ValueError, match="no rows"):
+        majority.clone().fit()
+    assert model.fit() is model
+    assert model.n_fits == 1
+
+
+def test_before_the_first_fit():
+    model = BatchAdapter(CSMOClassifier())
+    assert model.predict_one({"a": 1.0}) is False
+    assert model.predict_proba_one({}) == {False: 0.5, True: 0.5}
+    assert model.decision_function_one({}) == 0.0
+    model.learn_one({"a": 1.0}, True)
+    assert model.predict_one({"a": 1.0}) is True
+    assert model.predict_proba_one({}) == pytest.approx({False: 1 / 3, True: 2 / 3})
+    model = BatchAdapter(CSMOClassifier())
+    model.learn_one({"a": 1.0}, "spam")
+    assert model.predict_one({}) == "spam"
+    assert model.predict_proba_one({}) == {"spam": 1.0}
+    model = BatchAdapter(CSMORegressor())
+    model.learn_one({"a": 1.0}, 5.0)
+    assert model.predict_one({"a": 1.0}) == 0.0
+    assert model.predict_many(np.ones((2, 1))).tolist() == [0.0, 0.0]
+
+
+def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
+    for _ in range(7):
+        majority.learn_one({"a": 1.0}, "x")
+    assert majority.n_fits == 0
+    assert majority.predict_one({"a": 1.0}) == "x"
+    with pytest.raises(ValueError, match="one class only, 'x'"):
+        majority.fit()
+    majority.learn_one({"a": 2.0}, "y")
+    assert majority.n_fits == 1
+    assert majority.classes == ["x", "y"]
+    with pytest.warns(RuntimeWarning, match="one class only, 'x': the model of 5 rows ago stays") as told:
+        for _ in range(20):  # fitted while "y" is in the window, and waiting from then on
+            majority.learn_one({"a": 1.0}, "x")
+    assert len(told) == 1
+    assert majority.fitted_.classes_.tolist() == ["x", "y"]
+    assert majority.predict_proba_one({}) == {"x": 1.0, "y": 0.0}
+    n_fits = majority.n_fits
+    majority.learn_one({"a": 2.0}, "z")
+    assert majority.n_fits == n_fits + 1
+    assert majority.classes == ["x", "z", "y"]
+    assert majority.predict_proba_one({}) == {"x": 1.0, "z": 0.0, "y": 0.0}
+
+
+def test_a_fit_that_fails_keeps_the_last_model(majority, monkeypatch):
+    monkeypatch.setattr(Majority, "failures", ((2, ValueError("no luck")),))
+    X, y, _ = rows(15)
+    majority.learn_many(X[:9], y[:9])
+    model = majority.fitted_
+    with pytest.warns(RuntimeWarning, match="the fit of 10 rows failed, the model of 5 rows ago stays: no luck"):
+        majority.learn_many(X[9:11], y[9:11])
+    assert majority.fitted_ is model
+    assert (majority.n_fits, majority.n_window, majority.n_since_fit) == (1, 10, 1)
+    majority.learn_many(X[11:], y[11:])
+    assert majority.n_fits == 2
+    np.testing.assert_array_equal(majority.fitted_.X_, X[5:])
+
+
+def test_a_first_fit_that_fails_is_raised_and_loses_no_row(majority, monkeypatch):
+    monkeypatch.setattr(Majority, "failures", ((1, ValueError("no luck")),))
+    X, y, _ = rows(12)
+    with pytest.raises(ValueError, match="no luck"):
+        majority.learn_many(X[:8], y[:8])
+    assert (majority.n_fits, majority.n_learned) == (0, 8)
+    model = BatchAdapter(CSMOClassifier(C=-1.0), refit_every=5)
+    with pytest.raises(ValueError, match="C must be"):
+        model.learn_many(X, y)
+    assert model.n_window == 12
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_interrupt_during_a_fit_keeps_the_model_and_the_rows(majority, monkeypatch, many):
+    monkeypatch.setattr(Majority, "failures", ((2, KeyboardInterrupt()),))
+    X, y, _ = rows(13)
+    majority.learn_many(X[:5], y[:5])
+    model = majority.fitted_
+    with pytest.raises(KeyboardInterrupt):
+        if many:
+            majority.learn_many(X[5:], y[5:])
+        else:
+            for x, label in zip(X[5:], y[5:].tolist(), strict=True):
+                majority.learn_one(dict(enumerate(x.tolist())), label)
+    assert majority.fitted_ is model
+    assert majority.n_learned == (13 if many else 10)
+    assert majority.fit().n_fits == 2
+
+
+def test_weights():
+    X, y, _ = rows(40)
+    w = np.random.default_rng(1).integers(0, 4, 40).astype(float)
+    model = BatchAdapter(CSMOClassifier(tol=1e-6), refit_every=None)
+    for x, label, weight in zip(dicts(X), y.tolist(), w.tolist(), strict=True):
+        model.learn_one(x, label, weight)
+    assert model.n_window == (w > 0.0).sum()
+    twin = BatchAdapter(CSMOClassifier(tol=1e-6), refit_every=None)
+    twin.learn_many(pd.DataFrame(X, columns=list("abc")), y, w)
+    assert snapshot(model.fit()) == snapshot(twin.fit())
+    repeated = BatchAdapter(CSMOClassifier(tol=1e-6), refit_every=None)
+    repeated.fit(np.repeat(X, w.astype(int), axis=0), np.repeat(y, w.astype(int)))
+    np.testing.assert_allclose(model.mean, repeated.mean, atol=1e-12)
+    f = [model.decision_function_one(x) for x in dicts(X)]
+    np.testing.assert_allclose(f, [repeated.decision_function_one(dict(enumerate(x.values()))) for x in dicts(X)], atol=1e-4)
+    refusing = BatchAdapter(Majority())
+    refusing.learn_one({"a": 1.0}, True, 0.0)
+    before = snapshot(refusing)
+    for learn in (lambda: refusing.learn_one({"a": 1.0}, True, 2.0), lambda: refusing.learn_many(X, y, w)):
+        with pytest.raises(ValueError, match="Majority takes no sample_weight"):
+            learn()
+        assert snapshot(refusing) == before
+
+
+@pytest.mark.parametrize("learned", [0, 6])
+def test_what_is_refused_leaves_no_trace(learned):
+    X, y, _ = rows(6)
+    model = BatchAdapter(CSMOClassifier(), max_features=3, window=20, refit_every=5, max_classes=2)
+    for x, label in zip(dicts(X)[:learned], y.tolist(), strict=False):
+        model.learn_one(x, label)
+    before = snapshot(model)
+    good = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
+    for match, learn in (
+        ("feature 'a' is nan", lambda: model.learn_one({"a": np.nan}, 1)),
+        ("feature 'b' is inf", lambda: model.learn_one({"a": 1.0, "b": np.inf}, 1)),
+        ("feature 'a' is 'x'", lambda: model.learn_one({"a": "x"}, 1)),
+        ("'. has no column left|no column left", lambda: model.learn_one(dict.fromkeys("abcd", 1.0), 1)),
+        ("a row must be a mapping", lambda: model.learn_one([1.0], 1)),
+        ("label None", lambda: model.learn_one({"a": 1.0}, None)),
+        ("w must be", lambda: model.learn_one({"a": 1.0}, 1, -1.0)),
+        ("w must be", lambda: model.learn_one({"a": 1.0}, 1, float("nan"))),
+        ("row 1: feature 'b' is nan", lambda: model.learn_many(good.assign(b=[0.0, None]), [0, 1])),
+        ("row 1: label nan", lambda: model.learn_many(good, [0, float("nan")])),
+        ("row 2: label 'z' is one too many", lambda: model.learn_many(np.ones((3, 1)), [0, 1, "z"])),
+        ("X has 2 rows, y 1", lambda: model.learn_many(good, [1])),
+        ("row 0: feature 'a' is inf", lambda: model.collect(good * 1e300, [0, 1])),
+        ("not from a DataFrame alone", lambda: model.fit(good)),
+        ("not from a int alone", lambda: model.collect(3)),
+        ("limit must be", lambda: model.collect([], limit=-1)),
+    ):
+        with pytest.raises(ValueError, match=match):
+            learn()
+        assert snapshot(model) == before, match
+    for predict in (model.predict_one, model.predict_proba_one, model.decision_function_one):
+        with pytest.raises(ValueError, match="feature 'a'"):
+            predict({"a": None})
+        if learned:
+            with pytest.raises(ValueError, match="feature 'a' is nan"):
+                predict({"a": np.nan})
+    assert snapshot(model) == before
+    regressor = BatchAdapter(CSMORegressor())
+    with pytest.raises(ValueError, match="target nan"):
+        regressor.learn_one({"a": 1.0}, np.nan)
+    assert regressor.feature_names == []
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"window": 1},
+        {"window": 2.5},
+        {"refit_every": 0},
+        {"standardize": 1},
+        {"max_features": 0},
+        {"overflow": "drop"},
+        {"calibration_folds": 1},
+        {"max_classes": 1},
+        {"model": SVC(decision_function_shape="ovo")},
+        {"model": SVC},
+        {"model": None},
+        {"model": preprocessing.StandardScaler()},
+    ],
+    ids=repr,
+)
+def test_parameters_are_checked(parameters):
+    with pytest.raises(ValueError, match=next(iter(parameters))):
+        BatchAdapter(**{"model": CSMOClassifier(), **parameters})
+
+
+def test_kinds():
+    for model, kind in ((SVC(), BatchClassifier), (CSMOClassifier(), BatchClassifier), (LinearSVR(), BatchRegressor)):
+        adapter = BatchAdapter(model, 500)
+        assert type(adapter) is type(adapter.clone()) is kind
+        assert adapter.window == 500
+        assert "window=500" in repr(adapter)
+    with pytest.raises(ValueError, match="must be a classifier"):
+        BatchClassifier(CSMORegressor())
+    assert BatchAdapter(CSMOClassifier()).clone({"model": CSMOClassifier(C=3.0)}).model.C == 3.0
+    with pytest.raises(AttributeError, match="window is fixed"):
+        adapter.window = 7
+    adapter.learn_one({"a": 1.0}, 1.0)
+    assert adapter.clone(include_attributes=True).n_window == 1
+    assert adapter.clone().n_window == 0
+    with pytest.raises(ValueError, match="leave out"):
+        adapter.clone({"window": 5}, include_attributes=True)
