@@ -15,7 +15,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from streamsvm.batch._collect import collect
-from streamsvm.batch._window import Rows, Window
+from streamsvm.batch._kept import own
+from streamsvm.batch._window import Rows, Window, placed
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.learners._inputs import Batch, as_batch, as_matrix, check_number, check_one_of, checked_weight
 
@@ -182,28 +183,11 @@ class Refitting(base.Estimator):
                     self._weight(w)
                 except ValueError as error:
                     batch.complain(i, error)
-            columns = self._features.columns_of(batch.names, True) if len(targets) else np.empty(0, np.int64)
-            return self._placed(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
+            columns = self._features.columns_of(batch.names, len(targets) > 0)
+            return placed(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
         except BaseException:
             self._forget(known)
             raise
-
-    def _placed(
-        self, matrix: np.ndarray, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray
-    ) -> np.ndarray:
-        # Features to their columns, float32 [n, width]; values that meet in one add up. Raises where one is not finite.
-        out = np.zeros((len(matrix), width), np.float32)
-        for values, column in zip(matrix.T, columns.tolist(), strict=False):
-            if 0 <= column < width:
-                out[:, column] += values
-        refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
-        if len(refused):
-            row = refused[0]
-            try:
-                self._features.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
-            except ValueError as error:
-                raise ValueError(f"row {numbers[row]}: {error}") from None
-        return out
 
     def collect(self, source: Any, y: Any = None, *, label: str | None = None, limit: int | None = None) -> int:
         """Put the rows of a source into the window, without fitting. All of it is read, and the last ``window`` rows stay.
@@ -316,7 +300,7 @@ class Refitting(base.Estimator):
     def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
         matrix, names, like = as_matrix(X)
         columns = self._features.columns_of(names, False)
-        rows = self._placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
+        rows = placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
         return rows if fit is None else (rows[:, : len(fit.mean)] - fit.mean) / fit.scale, like
 
     # What there is ----------------------------------------------------------------------------------------------------------
@@ -385,7 +369,8 @@ class Refitting(base.Estimator):
         if not 0 <= self._attempted <= self.n_learned or self._n_fits < 0:
             raise ValueError(f"the adapter was kept with {self._n_fits} fits, the last tried after {self._attempted} rows")
         if state["fit"] is not None:
-            fit = Fit(*state["fit"])
+            model, mean, scale, classes, log_factor = state["fit"]
+            fit = Fit(model, own(mean), own(scale), classes, log_factor)
             if type(fit.model) is not type(self.model):
                 raise ValueError(f"the adapter was kept with a {type(fit.model).__name__}, its model is another")
             n = fit.model.n_features_in_

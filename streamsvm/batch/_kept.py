@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from streamsvm.batch.columns import Kernel
 from streamsvm.kernels import KERNELS
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "own"]
 
 
 class Kept(BaseEstimator):  # type: ignore[misc]
@@ -24,7 +24,7 @@ class Kept(BaseEstimator):  # type: ignore[misc]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
+        state = {name: own(value) for name, value in state.items()}
         if strange := [name for name in state if hasattr(type(self), name)]:
             raise ValueError(f"the model was kept with an attribute {strange[0]!r}, which is not one that a model keeps")
         if "_kernel" in state:
@@ -32,6 +32,11 @@ class Kept(BaseEstimator):  # type: ignore[misc]
         if "support_vectors_" in state:
             _check(state)
         super().__setstate__(state)
+
+
+def own(value: Any) -> Any:
+    """The value; an array with numpy's own dtype object, not the copy that pickle makes, so that it is kept as the same bytes."""
+    return value.view(np.dtype(value.dtype.str)) if isinstance(value, np.ndarray) and value.dtype != object else value
 
 
 def _kernel(kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
@@ -44,6 +49,6 @@ def _check(state: dict[str, Any]) -> None:
     vectors, coefficients, intercept = (state[name] for name in ("support_vectors_", "dual_coef_", "intercept_"))
     dense = [coefficients, intercept] if sparse.issparse(vectors) else [vectors, coefficients, intercept]
     fits = all(isinstance(array, np.ndarray) and array.dtype == np.float64 for array in dense)
-    fits = fits and vectors.shape == (coefficients.shape[1], state["n_features_in_"])
-    if not fits or coefficients.shape != (len(intercept), vectors.shape[0]) or "_kernel" not in state:
+    fits = fits and (coefficients.ndim, intercept.ndim) == (2, 1) and len(coefficients) == len(intercept)
+    if not fits or vectors.shape != (coefficients.shape[1], state["n_features_in_"]) or "_kernel" not in state:
         raise ValueError("the model was kept with support vectors and coefficients that do not fit together")

@@ -1,14 +1,16 @@
-"""The last rows of a stream, in arrays that are allocated once."""
+"""Rows in columns, and the last rows of a stream in arrays that are allocated once."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.features import FeatureSpace
 from streamsvm.store import LARGEST_WEIGHT
 
-__all__ = ["Window"]
+__all__ = ["Rows", "Window", "placed"]
 
 
 class Rows(NamedTuple):
@@ -110,3 +112,26 @@ class Window:
             raise ValueError("a window was kept with weights that are not above 0")
         self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
         self.n_put = n_put
+
+
+def placed(matrix: np.ndarray, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
+    """The features of rows float32 [n, features] in their columns (-1: none): float32 [n, width]. Those that meet in one add up.
+
+    Raises
+    ------
+    ValueError
+        A value is not finite; the message names the feature, and the row by its place in ``numbers``.
+    """
+    out = np.zeros((len(matrix), width), np.float32)
+    with np.errstate(over="ignore"):  # a sum that is too large is refused below
+        for values, column in zip(matrix.T, columns.tolist(), strict=True):
+            if 0 <= column < width:
+                out[:, column] += values
+    refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    if len(refused):
+        row = refused[0]
+        try:
+            FeatureSpace.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
+        except ValueError as error:
+            raise ValueError(f"row {numbers[row]}: {error}") from None
+    return out

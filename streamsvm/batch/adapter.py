@@ -64,7 +64,9 @@ class BatchAdapter(Refitting):
     Notes
     -----
     Memory: ``window * (4 * max_features + 16)`` bytes, the fitted model, and while it is fitted what the solver takes for the
-    rows in float64. Rows are kept as float32.
+    rows in float64. Rows are kept as float32. Learning a row is O(features) between fits. A fit costs what the solver takes, and
+    for a classifier without probabilities of its own one more for each of the ``calibration_folds``, without the rows of the
+    fold. A prediction is one call of the model, which takes much longer for one row than for one of many.
 
     Where a fit that is due fails, the rows stay in the window, the last good model goes on answering with a warning, and the next
     attempt comes ``refit_every`` rows later; where there is no model yet, the solver's error is raised. The fit of a window with

@@ -2,16 +2,14 @@
 
 import inspect
 import pickle
-import warnings
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from numba import config
-from river import base, checks, datasets, evaluate, metrics, preprocessing
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.linear_model import LogisticRegression
+from river import base, checks, preprocessing
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.svm import SVC, LinearSVR
 
 from streamsvm import batch
@@ -125,7 +123,7 @@ def test_regressor_is_that_of_a_direct_fit():
 
 
 def test_schedule_and_window(majority):
-    X, y, _ = rows(23)
+    X = rows(23)[0]
     fits = []
     for i, x in enumerate(dicts(X)):
         majority.learn_one(x, bool(i % 2))
@@ -194,9 +192,9 @@ def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
     majority.learn_one({"a": 2.0}, "y")
     assert majority.n_fits == 1
     assert majority.classes == ["x", "y"]
+    # fitted while "y" is in the window, and waiting from then on
     with pytest.warns(RuntimeWarning, match="one class only, 'x': the model of 5 rows ago stays") as told:
-        for _ in range(20):  # fitted while "y" is in the window, and waiting from then on
-            majority.learn_one({"a": 1.0}, "x")
+        majority.learn_many(pd.DataFrame({"a": [1.0] * 20}), ["x"] * 20)
     assert len(told) == 1
     assert majority.fitted_.classes_.tolist() == ["x", "y"]
     assert majority.predict_proba_one({}) == {"x": 1.0, "y": 0.0}
@@ -239,12 +237,10 @@ def test_an_interrupt_during_a_fit_keeps_the_model_and_the_rows(majority, monkey
     X, y, _ = rows(13)
     majority.learn_many(X[:5], y[:5])
     model = majority.fitted_
+    if not many:
+        majority.learn_many(X[5:9], y[5:9])
     with pytest.raises(KeyboardInterrupt):
-        if many:
-            majority.learn_many(X[5:], y[5:])
-        else:
-            for x, label in zip(X[5:], y[5:].tolist(), strict=True):
-                majority.learn_one(dict(enumerate(x.tolist())), label)
+        majority.learn_many(X[5:], y[5:]) if many else majority.learn_one(dict(enumerate(X[9].tolist())), int(y[9]))
     assert majority.fitted_ is model
     assert majority.n_learned == (13 if many else 10)
     assert majority.fit().n_fits == 2
