@@ -28,7 +28,8 @@ class BatchAdapter(Refitting):
     """A batch solver as a river estimator, fitted anew on a window of the last rows.
 
     Rows go into a window that is allocated once. Every ``refit_every`` rows a clone of ``model`` is fitted on all rows of the
-    window, and answers from then on. Called by this name, it makes a `BatchClassifier` or a `BatchRegressor`, as ``model`` is.
+    window, and answers from then on. Called by this name, it makes a `BatchClassifier` or a `BatchRegressor`, as ``model`` is;
+    their signatures have the defaults.
 
     Parameters
     ----------
