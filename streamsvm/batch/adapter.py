@@ -92,6 +92,25 @@ class BatchAdapter(Refitting):
     (4, 1000, 'BatchClassifier')
     """
 
+    def to_budget(self, budget: int, **parameters: Any) -> Any:
+        """The last good model as a budgeted learner that goes on learning, behind a ``StandardScaler`` that goes on from the
+        window's means and deviations (just the learner with ``standardize=False``). A feature that a row has not is at its mean
+        then, not 0.
+
+        Parameters
+        ----------
+        budget, parameters
+            As in `streamsvm.batch.to_budget`; it is to decide alike on the rows of the window.
+
+        Raises
+        ------
+        ValueError
+            There is no fitted model yet, it is none of `streamsvm`, or its labels are of several types.
+        """
+        from streamsvm.batch.distillation import adapter_to_budget  # noqa: PLC0415 - which compiles the learners
+
+        return adapter_to_budget(self, budget, parameters)
+
     def __new__(cls, model: Any = None, *_: Any, **__: Any) -> Self:
         kind: Any = cls
         if cls is BatchAdapter:

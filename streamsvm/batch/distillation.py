@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from river import preprocessing
 from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from streamsvm.batch.machine import KernelMachine
 from streamsvm.kernels import KERNELS, kernel_matrix
 from streamsvm.learners import _epochs, _online
 from streamsvm.learners._inputs import Batch, check_number, check_one_of
@@ -17,7 +20,7 @@ from streamsvm.learners.base import BudgetedEstimator
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 
-__all__ = ["to_budget"]
+__all__ = ["adapter_to_budget", "to_budget"]
 
 _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
 _ROWS_A_VECTOR = 20  # for least squares: as many for each support vector
@@ -27,7 +30,15 @@ _PATIENCE = 3  # passes without gain before the best so far is taken
 
 
 def to_budget(
-    model: Any, budget: int, X: Any = None, *, learner: str = "bsca", passes: int = 10, seed: int | None = 0, **parameters: Any
+    model: Any,
+    budget: int,
+    X: Any = None,
+    *,
+    feature_names: list[Hashable] | None = None,
+    learner: str = "bsca",
+    passes: int = 10,
+    seed: int | None = 0,
+    **parameters: Any,
 ) -> BudgetedEstimator:
     """A budgeted learner that decides as a fitted kernel machine does, with at most ``budget`` support vectors, and that then
     goes on learning.
@@ -45,6 +56,9 @@ def to_budget(
     X
         Rows on which the learner is to decide alike, [n, features], labels are not needed: those the machine was fitted to, or
         others like them. None: its support vectors, which lie where decisions are hard and say little of the rest.
+    feature_names
+        Of the machine's columns, where it was fitted to an array. None: those that it was fitted with (``feature_names_in_``), or
+        0, 1, ...
     learner
         ``"bsca"`` or ``"bsgd"``.
     passes
@@ -58,8 +72,7 @@ def to_budget(
 
     Returns
     -------
-    A `BSCAClassifier`, `BSCARegressor`, `BSGDClassifier` or `BSGDRegressor`. Its features have the names that the machine was
-    fitted with (``feature_names_in_``), or the numbers 0, 1, ... of columns.
+    A `BSCAClassifier`, `BSCARegressor`, `BSGDClassifier` or `BSGDRegressor`.
 
     Raises
     ------
@@ -98,10 +111,31 @@ def to_budget(
     rows = _dense(model.support_vectors_ if X is None else validate_data(model, X, accept_sparse="csr", reset=False))
     if not len(rows):
         raise ValueError("there are no rows to decide alike on: give the machine's rows as X")
+    names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)) if feature_names is None else feature_names)
+    if len(set(names)) != model.n_features_in_:
+        raise ValueError(f"feature_names must be {model.n_features_in_} different names, not {feature_names!r}")
     kinds = _LEARNERS[learner][0 if is_classifier(model) else 1]
-    result = _make(kinds, model, budget, seed, {**_defaults(model, learner, len(rows)), **parameters})
-    pupil = _Distillation(model, budget, rows, seed).run(passes)
+    result = _make(kinds, model, names, budget, seed, {**_defaults(model, learner, len(rows)), **parameters})
+    pupil = _Distillation(model, names, budget, rows, seed).run(passes)
     return _take(pupil, result, len(rows))
+
+
+def adapter_to_budget(adapter: Any, budget: int, parameters: dict[str, Any]) -> Any:
+    """What `BatchAdapter.to_budget` gives."""
+    fit = adapter._fit
+    if fit is None or not isinstance(fit.model, KernelMachine):
+        raise ValueError("the adapter has no fitted kernel machine: fit() first, with a model of streamsvm")
+    if is_classifier(fit.model) and fit.classes != fit.model.classes_.tolist():
+        raise ValueError("the labels are of several types: give them as strings")
+    names = adapter.feature_names[: len(fit.mean)]
+    X = (adapter._window.ordered(len(names)).X - fit.mean) / fit.scale
+    learner = to_budget(fit.model, budget, X, feature_names=names, **parameters)
+    if not adapter.standardize:
+        return learner
+    scaler = preprocessing.StandardScaler()
+    for name, mean, scale in zip(names, fit.mean.tolist(), fit.scale.tolist(), strict=True):
+        scaler.counts[name], scaler.means[name], scaler.vars[name] = adapter.n_window, mean, scale * scale
+    return scaler | learner
 
 
 def _dense(X: Any) -> np.ndarray:
@@ -113,7 +147,7 @@ def _defaults(model: Any, learner: str, n: int) -> dict[str, Any]:
     return {"C": C} if learner == "bsca" else {"l2": 1.0 / (n * C)}
 
 
-def _make(kind: Any, model: Any, budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
+def _make(kind: Any, model: Any, names: list[Hashable], budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
     # A learner of the kernel, the labels and the features of a machine.
     kernel = model._kernel
     same = {
@@ -126,7 +160,7 @@ def _make(kind: Any, model: Any, budget: int, seed: int | None, parameters: dict
     }
     same |= {"max_classes": len(model.classes_)} if is_classifier(model) else {"epsilon": model.epsilon}
     made = kind(budget=budget, **{**same, **parameters})
-    made._features.columns_of(getattr(model, "feature_names_in_", range(model.n_features_in_)), True)
+    made._features.columns_of(names, True)
     made._store.used = len(made._features)
     if is_classifier(model):
         for label in model.classes_.tolist():
@@ -156,13 +190,12 @@ def _set_iterates(model: Any, coefficients: np.ndarray, bias: np.ndarray) -> Non
 class _Distillation:
     """A machine, the learner that is to be like it, and rows float64 [n, features] to be like it on."""
 
-    def __init__(self, machine: Any, budget: int, rows: np.ndarray, seed: int | None) -> None:
+    def __init__(self, machine: Any, names: list[Hashable], budget: int, rows: np.ndarray, seed: int | None) -> None:
         kind: Any = BSCAClassifier if is_classifier(machine) else BSCARegressor
         how = {"C": 1.0, "tol": 0.1} if is_classifier(machine) else {"C": machine.C}
-        pupil = _make(kind, machine, budget, seed, how)
+        pupil = _make(kind, machine, names, budget, seed, how)
         self.machine, self.pupil, self.rng = machine, pupil, np.random.default_rng(seed)
-        names = getattr(machine, "feature_names_in_", range(machine.n_features_in_))
-        places = np.argsort(pupil._features.columns_of(list(names), False))
+        places = np.argsort(pupil._features.columns_of(names, False))
         values = machine._values(rows)
         self.batch = Batch(
             np.ascontiguousarray(rows[:, places], np.float32),

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
-from streamsvm.batch import CSMOClassifier, CSMORegressor, to_budget
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
 
 ROWS = 80 if config.DISABLE_JIT else 600
 
@@ -126,3 +126,30 @@ def test_what_does_not_fit_is_refused():
             exact.to_budget(**options)
     with pytest.raises(TypeError, match="nonsense"):
         exact.to_budget(10, nonsense=1)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
+    X, y = blobs()
+    rows = [
+        ({"width": 100.0 + 30.0 * a, "height": 0.1 * b}, "in" if label else "out") for (a, b), label in zip(X, y, strict=True)
+    ]
+    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), refit_every=None, standardize=standardize).fit(rows)
+    model = adapter.to_budget(20)
+    assert isinstance(model, BSCAClassifier) != standardize
+    alike = [model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]
+    assert np.mean(alike) > (0.95 if standardize else 0.8)
+    for x, label in rows[:20]:
+        model.learn_one(x, label)
+    assert model.predict_one(rows[0][0]) in ("in", "out")
+
+
+def test_adapters_that_have_nothing_to_distil_say_so():
+    adapter = BatchAdapter(CSMOClassifier(), refit_every=None)
+    with pytest.raises(ValueError, match="no fitted kernel machine"):
+        adapter.to_budget(10)
+    adapter.fit([({"a": 1.0}, 0), ({"a": 2.0}, "x"), ({"a": 3.0}, 0)])
+    with pytest.raises(ValueError, match="of several types"):
+        adapter.to_budget(10)
+    with pytest.raises(ValueError, match="feature_names must be 1 different names"):
+        adapter.fitted_.to_budget(10, feature_names=["a", "b"])
