@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
 
-ROWS = 80 if config.DISABLE_JIT else 600
+ROWS = 160 if config.DISABLE_JIT else 600
 
 
 def blobs(classes=2, rows=ROWS, seed=0):
@@ -30,11 +30,11 @@ def agreement(exact, learner, X):
 def test_labels_are_those_of_the_machine(labels):
     X, y = blobs(len(labels))
     exact = CSMOClassifier(C=2.0, gamma=0.5).fit(X, np.array(labels)[y])
-    learner = exact.to_budget(20, X)
+    learner = exact.to_budget(30, X)
     assert isinstance(learner, BSCAClassifier)
-    assert learner.n_support == 20 < len(exact.support_)
+    assert learner.n_support == 30 < len(exact.support_)
     assert agreement(exact, learner, X) > 0.96
-    fresh, _ = blobs(len(labels), rows=600, seed=1)
+    fresh, _ = blobs(len(labels), seed=1)
     assert agreement(exact, learner, fresh) > (0.85 if config.DISABLE_JIT else 0.94)  # of few rows
     assert sorted(learner.labels) == sorted(labels)
 
