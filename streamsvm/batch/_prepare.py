@@ -79,6 +79,8 @@ def training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
             X = X.toarray()
     largest = np.abs(X.data if sparse.issparse(X) else X).max(initial=0.0)
     packed = None if sparse.issparse(X) or kernel.kind != RBF else pack(X, kernel.gamma)
+    if packed is None and not sparse.issparse(X) and kernel.kind == RBF:
+        X = X - 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay, and float32 has its digits for them
     rows = packed or tuple(store(X, kind, dense=not sparse.issparse(X)) for kind in (np.float32, np.float64))
     norms = np.empty(X.shape[0])
     diagonal(rows[1], kernel, norms)
@@ -145,9 +147,10 @@ class Groups:
 @njit(cache=True, error_model="numpy")
 def _hand_out(of: np.ndarray, bounds: np.ndarray, amounts: np.ndarray, shares: np.ndarray) -> None:
     # To as few rows as can be: each of a group is given its bound until nothing is left. Destroys ``amounts``.
+    least = 1e-12 * amounts  # what rounding leaves
     for i in range(len(of)):
         share = min(bounds[i], amounts[of[i]])
-        if share > 1e-12 * bounds[i]:  # else what rounding left
+        if share > least[of[i]]:
             shares[i] = share
             amounts[of[i]] -= share
 

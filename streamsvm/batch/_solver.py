@@ -12,6 +12,7 @@ import numpy as np
 from streamsvm.batch._csmo import RUNNING, STALLED, Active, slopes, steps
 from streamsvm.batch.cache import ColumnCache
 from streamsvm.batch.columns import Kernel, Rows, cost, diagonal, expand, subset
+from streamsvm.kernels import RBF
 
 __all__ = ["Options", "Problem", "Solution", "add_expansions", "solve"]
 
@@ -146,6 +147,7 @@ class _State:
         """The gap in float64, of all rows, which must be active: the gradient of the rows that decide it is worked out anew.
 
         A row decides where its gradient in float32 does not exclude it by four times the largest error seen among those that do.
+        Kernels other than the Gaussian one can have values of any size, and errors with them: there all rows decide.
         """
         p, a = self.problem, self.active
         exact = np.zeros(len(self.b), bool)
@@ -153,6 +155,7 @@ class _State:
         while True:
             rises, falls = self.derivatives()
             doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
+            doubt |= p.kernel.kind != RBF
             new = np.flatnonzero(doubt & ~exact)
             if not len(new):
                 self.restore()

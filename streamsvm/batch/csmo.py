@@ -17,6 +17,8 @@ from streamsvm.learners._inputs import check_number
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
 
+_LARGEST_TARGET = 1e20  # beyond it products of gradients leave float32
+
 
 class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
     """A support vector classifier, solved exactly by conjugate SMO.
@@ -87,7 +89,7 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
     -----
     A step costs O(n) and, for columns that are not in the cache, O(n d); columns are float32. Before it is accepted, a solution
     is checked in float64, and stepped on from there where float32 was not enough. Rows that are equal are solved as one. Features
-    of two values each are compared bit by bit. Memory: the cache, and 12 bytes for each value of X.
+    of two values each are compared bit by bit. Memory: the cache, and about 40 bytes for each value of X.
 
     A fit that is interrupted (Ctrl-C) sets the attributes to the last iterate, then raises KeyboardInterrupt.
 
@@ -138,23 +140,9 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         self.max_iter = max_iter
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Learn from all rows.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-        y
-            Labels [n].
-        sample_weight
-            Numbers of at least 0, [n]; None: all 1.
-        dual_coef_init
-            Where to start from, y_i alpha_i, float64 [n], of two classes. Clipped to the bounds, and the larger class scaled to
-            make the sum zero.
-        """
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
         check_parameters(self)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=False)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -170,7 +158,7 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         C = self.C * (weights * self._class_weights(labels, weights)[labels])[counted]
         if not C.min() > 0.0:
             raise ValueError("class_weight must be above 0")
-        rows, exact_rows = training_rows(X[counted], self._kernel)
+        rows, exact_rows = training_rows(X if len(counted) == len(weights) else X[counted], self._kernel)
         buffer = self._buffer(rows, len(counted))
         labels_counted = labels[counted]
         pairs = list(combinations(range(len(self.classes_)), 2))
@@ -187,7 +175,8 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
             solutions.append(self._solve(groups, None if start is None else start[either], buffer))
             coefficients[k, counted[either]] = groups.coefficients(solutions[-1].b)
             if solutions[-1].interrupted:
-                solutions.extend([solutions[-1]._replace(bias=0.0)] * (len(pairs) - len(solutions)))
+                never_begun = solutions[-1]._replace(bias=0.0, n_iter=0, gap=np.inf, objective=0.0, primal=np.inf)
+                solutions.extend([never_begun] * (len(pairs) - len(solutions)))
                 break
         self.n_iter_ = np.array([solution.n_iter for solution in solutions])
         support = np.flatnonzero(coefficients.any(axis=0))
@@ -320,28 +309,17 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         self.max_iter = max_iter
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Learn from all rows.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-        y
-            Targets [n].
-        sample_weight
-            Numbers of at least 0, [n]; None: all 1.
-        dual_coef_init
-            Where to start from, b_i, float64 [n]. Clipped to the bounds, and one side of zero scaled to make the sum zero.
-        """
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
         check_parameters(self)
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=False, y_numeric=True)
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=True)
         y = y.astype(np.float64)
+        if not np.abs(y).max() <= _LARGEST_TARGET:
+            raise ValueError(f"y has values above {_LARGEST_TARGET:g}: scale the targets")
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = self._begin(X, weights)
         start = self._start(dual_coef_init, len(y), counted)
-        rows, exact_rows = training_rows(X[counted], self._kernel)
+        rows, exact_rows = training_rows(X if len(counted) == len(weights) else X[counted], self._kernel)
         groups = Groups(
             rows,
             exact_rows,

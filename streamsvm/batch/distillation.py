@@ -26,6 +26,7 @@ _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, B
 _ROWS_A_VECTOR = 20  # for least squares: as many for each support vector
 _RIDGE = 1e-7  # over the mean of the diagonal
 _C_AFTERWARDS = 0.3  # most, for labels: what is there already should not be undone by a few rows that are noise
+_BLOCK = 2000  # rows whose kernel values are held at a time
 _PATIENCE = 3  # passes without gain before the best so far is taken
 
 
@@ -111,6 +112,8 @@ def to_budget(
     rows = _dense(model.support_vectors_ if X is None else validate_data(model, X, accept_sparse="csr", reset=False))
     if not len(rows):
         raise ValueError("there are no rows to decide alike on: give the machine's rows as X")
+    if taken := [name for name in ("kernel", "gamma", "degree", "coef0") if name in parameters]:
+        raise ValueError(f"{taken[0]} is that of the machine, and cannot be another")
     names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)) if feature_names is None else feature_names)
     if len(set(names)) != model.n_features_in_:
         raise ValueError(f"feature_names must be {model.n_features_in_} different names, not {feature_names!r}")
@@ -263,6 +266,8 @@ class _Distillation:
     def _fit_coefficients(self, bias: np.ndarray) -> None:
         # Least squares, in which rows near the boundary count most.
         pupil, n = self.pupil, self.pupil.n_support
+        if n == 0:
+            return
         chosen = self.rng.permutation(len(self.decisions))[: _ROWS_A_VECTOR * n]
         f = self.decisions[chosen]
         weights = np.ones(len(f))
@@ -270,11 +275,15 @@ class _Distillation:
             weights /= 1.0 + np.square(self._margins(f))
         h = pupil._store.views.header[0]
         S, X = pupil.support_vectors.astype(np.float64), self.batch.matrix[chosen].astype(np.float64)
-        K = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X, S)
-        G = (K * weights[:, np.newaxis]).T @ K
+        G, target = np.zeros((n, n)), np.zeros((n, f.shape[1]))
+        for start in range(0, len(X), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            K = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X[part], S)
+            weighted = K.T * weights[part]
+            G += weighted @ K
+            target += weighted @ (f[part] - bias)
         G[np.diag_indices(n)] += max(_RIDGE * np.trace(G) / n, np.finfo(np.float64).tiny)
-        a = np.linalg.solve(G, K.T @ (weights[:, np.newaxis] * (f - bias)))
-        _set_iterates(pupil, a, bias)
+        _set_iterates(pupil, np.linalg.solve(G, target), bias)
 
     def _agreement(self) -> float:
         # The share of rows with the same label, or minus the mean distance of the numbers.

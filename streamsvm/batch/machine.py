@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -36,7 +36,7 @@ class KernelMachine(Kept):
     def _decisions(self, X: Any) -> np.ndarray:
         # float64 [n, machines]
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=False, reset=False)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
         return self._values(X)
 
     def _values(self, X: Any) -> np.ndarray:
@@ -64,6 +64,32 @@ class KernelMachine(Kept):
 
 class CSMO(KernelMachine):
     """What the classifier and the regressor by conjugate SMO share."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
+        """Learn from all rows. What is refused with a ValueError leaves the model as it was.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+        y
+            Labels or targets [n].
+        sample_weight
+            Numbers of at least 0, [n]; None: all 1.
+        dual_coef_init
+            Where to start from, y_i alpha_i or b_i, float64 [n]; of classes, two. Clipped to the bounds, and the larger side
+            scaled to make the sum zero.
+        """
+        kept = dict(self.__dict__)
+        try:
+            return self._fit(X, y, sample_weight, dual_coef_init)
+        except ValueError:
+            self.__dict__.clear()
+            self.__dict__.update(kept)
+            raise
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
+        raise NotImplementedError
 
     def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:
         # Gamma, the kernel, and which rows count.

@@ -121,6 +121,8 @@ def test_what_does_not_fit_is_refused():
         ({"budget": 10, "learner": "svm"}, "learner must be one of"),
         ({"budget": 10, "passes": -1}, "passes"),
         ({"budget": 10, "C": 0.0}, "C must be"),
+        ({"budget": 10, "gamma": 9.0}, "gamma is that of the machine"),
+        ({"budget": 10, "kernel": "linear"}, "kernel is that of the machine"),
     ):
         with pytest.raises(ValueError, match=message):
             exact.to_budget(**options)

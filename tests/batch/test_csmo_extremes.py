@@ -1,0 +1,104 @@
+"""Exact fits where numbers are large: far bounds, far data, kernels of any size. Gaps are worked out anew in float64."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numba import config
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
+
+from streamsvm.batch import CSMOClassifier, CSMORegressor
+
+SEEDS = (16, 36, 142) if config.DISABLE_JIT else (*range(40), 95, 116, 142, 154)
+
+
+def kernel_of(model, X):
+    if model.kernel == "rbf":
+        return np.exp(-model.gamma * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    return X @ X.T if model.kernel == "linear" else (model.gamma * (X @ X.T) + model.coef0) ** model.degree
+
+
+def true_gap(model, X, y):
+    """The largest violation of optimality, of all rows."""
+    b = np.zeros(len(y))
+    b[model.support_] = model.dual_coef_[0]
+    product = kernel_of(model, np.asarray(X, float)) @ b
+    if isinstance(model, CSMORegressor):
+        gradient, low, high = product - y, -model.C, model.C
+        rise, fall = np.where(b >= 0.0, model.epsilon, -model.epsilon), np.where(b > 0.0, model.epsilon, -model.epsilon)
+    else:
+        sign = np.where(y == model.classes_[1], 1.0, -1.0)
+        gradient, low, high = product - sign, np.minimum(sign * model.C, 0.0), np.maximum(sign * model.C, 0.0)
+        rise = fall = np.zeros(len(b))
+    return float((gradient + fall)[b > low].max() - (gradient + rise)[b < high].min())
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("C", [1e4, 1e12])
+def test_bounds_far_away_take_no_support_vector(C, scale):
+    X, y = make_blobs(50, centers=2, random_state=0, cluster_std=0.6)
+    model = CSMOClassifier(kernel="linear", C=C).fit(X * scale, y)
+    assert model.score(X * scale, y) == 1.0
+    assert len(model.support_) >= 2
+    assert abs(model.dual_coef_.sum()) <= 1e-9 * np.abs(model.dual_coef_).sum()
+    assert true_gap(model, X * scale, y) <= 2e-3
+
+
+@pytest.mark.parametrize("C", [1e8, 1e12])
+def test_regression_with_bounds_far_away(C):
+    X = np.linspace(-3.0, 3.0, 60)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = CSMORegressor(C=C, epsilon=0.01, gamma=0.5).fit(X, np.sin(X[:, 0]))
+    assert model.score(X, np.sin(X[:, 0])) > 0.999
+
+
+def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        n, d = int(rng.integers(8, 30)), int(rng.integers(1, 4))
+        X = rng.normal(size=(n, d)) * 10.0 ** rng.uniform(-1.0, 1.0, size=(n, 1))
+        y = rng.permutation(np.arange(n) % 2)
+        model = CSMOClassifier(kernel="poly", gamma=1000.0, C=10.0, max_iter=20_000)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, y)
+        K, a = np.abs(kernel_of(model, X)), np.abs(model.dual_coef_[0])
+        rounding = 1e-11 * (K[:, model.support_] @ a).max()
+        assert true_gap(model, X, y) <= 1.01 * model.gap_ + rounding
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e8, 1.7e9])
+def test_rows_far_from_the_origin_are_as_near_to_each_other(offset):
+    rng = np.random.default_rng(0)
+    X = np.sort(rng.uniform(0.0, 3600.0, size=(120, 1)), axis=0)
+    X = np.round(X * 16.0) / 16.0  # so that adding the offset loses nothing
+    y = np.sin(X[:, 0] / 300.0) > 0.0
+    near, far = (CSMOClassifier(gamma=1e-4, C=10.0).fit(rows, y) for rows in (X, X + offset))
+    assert far.score(X + offset, y) == near.score(X, y) > 0.9
+    assert true_gap(far, X, y) <= 1.1e-3
+
+
+def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
+    X, y = make_blobs(50, centers=2, random_state=0)
+    model = CSMOClassifier(gamma=0.5).fit(X, y)
+    before = model.decision_function(X)
+    for bad_X, bad_y in ((X * 1e18, np.where(y, "a", "b")), (X[:, :1] * np.nan, y), (X, np.zeros(50))):
+        with pytest.raises(ValueError, match="too large|NaN|one class"):
+            model.fit(bad_X, bad_y)
+        np.testing.assert_array_equal(model.decision_function(X), before)
+    with pytest.raises(ValueError, match="scale the targets"):
+        CSMORegressor().fit(X, y * 1e30)
+
+
+def test_sparse_rows_with_large_indices():
+    sparse = pytest.importorskip("scipy.sparse")
+    X, y = make_blobs(50, centers=2, random_state=0)
+    rows = sparse.csr_array(X)
+    rows.indices, rows.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
+    np.testing.assert_allclose(
+        CSMOClassifier(gamma=0.5).fit(rows, y).decision_function(rows),
+        CSMOClassifier(gamma=0.5).fit(X, y).decision_function(X),
+        atol=2e-3,
+    )
