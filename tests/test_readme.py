@@ -1,6 +1,7 @@
 """The README's examples give what it says."""
 
 import doctest
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,3 +19,10 @@ def test_example_of_a_pipeline():
     path = README.parent / "examples" / "river_pipeline.py"
     done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, check=True)
     assert done.stdout.count("Accuracy") == 3
+
+
+def test_example_of_model_selection():
+    path = README.parent / "examples" / "model_selection.py"
+    done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, check=True)
+    assert "Chosen: C = " in done.stdout
+    assert float(re.search(r"set aside: (\S+) %", done.stdout)[1]) > 97.0
