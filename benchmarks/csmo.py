@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,15 +60,20 @@ CASES = [
 ]
 
 
+def regression(name: str, unit: float, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """Features scaled to [-1, 1], and targets over their unit."""
+    arrays = load_file(name, folder)
+    X, y = arrays["X"].astype(float), arrays["y"].astype(float) / unit
+    low, high = X.min(axis=0), X.max(axis=0)
+    return 2.0 * (X - low) / (high - low) - 1.0, y
+
+
 def rows_of(case: Case, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
     """X, y, X_test, y_test and gamma. Regressions are fitted to, and tested on, all rows, features scaled to [-1, 1]."""
     if not case.unit:
         split = load(case.name, args.data)
         return split.X.astype(float), split.y, split.X_test.astype(float), split.y_test, PAPER[case.name].gamma
-    arrays = load_file(case.name, args.data)
-    X, y = arrays["X"].astype(float), arrays["y"].astype(float) / case.unit
-    low, high = X.min(axis=0), X.max(axis=0)
-    X = 2.0 * (X - low) / (high - low) - 1.0
+    X, y = regression(case.name, case.unit, args.data)
     return X, y, X, y, 1.0 / X.shape[1]
 
 
@@ -185,8 +191,8 @@ def show_speed(results: dict[str, Any]) -> None:
         ("set", "CSMO", "SVC, SVR", "times", "enough", "objective lower by", "gap", "accuracy or R2, %", "iterations"),
         rows,
     )
-    for kind, regression, least in (("classification", False, 10.0), ("regression", True, 6.0)):
-        ratios = [r["ratio"] for label, r in results.items() if label != "cold" and r["regression"] == regression]
+    for kind, regressions, least in (("classification", False, 10.0), ("regression", True, 6.0)):
+        ratios = [r["ratio"] for label, r in results.items() if label != "cold" and r["regression"] == regressions]
         if ratios:
             mean = statistics.geometric_mean(ratios)
             print(f"{kind}: geometric mean {mean:.1f} times ({'' if mean >= least else 'NOT '}at least {least:g})")
