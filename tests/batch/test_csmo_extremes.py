@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numba import config
+from scipy import sparse
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
@@ -93,7 +94,6 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
 
 
 def test_sparse_rows_with_large_indices():
-    sparse = pytest.importorskip("scipy.sparse")
     X, y = make_blobs(50, centers=2, random_state=0)
     rows = sparse.csr_array(X)
     rows.indices, rows.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
