@@ -14,6 +14,7 @@ from streamsvm.batch._adapting import Fit, Refitting
 from streamsvm.batch._calibration import LARGEST_LOG_FACTOR, fit_log_factor, probabilities
 from streamsvm.batch._window import Rows
 from streamsvm.batch.csmo import CSMOClassifier, CSMORegressor
+from streamsvm.batch.distillation import adapter_to_budget
 from streamsvm.learners._inputs import check_number, checked_target
 from streamsvm.learners.labels import Labels
 
@@ -107,8 +108,6 @@ class BatchAdapter(Refitting):
         ValueError
             There is no fitted model yet, it is none of `streamsvm`, or its labels are of several types.
         """
-        from streamsvm.batch.distillation import adapter_to_budget  # noqa: PLC0415 - which compiles the learners
-
         return adapter_to_budget(self, budget, parameters)
 
     def __new__(cls, model: Any = None, *_: Any, **__: Any) -> Self:

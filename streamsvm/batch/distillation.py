@@ -117,8 +117,8 @@ def to_budget(
     names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)) if feature_names is None else feature_names)
     if len(set(names)) != model.n_features_in_:
         raise ValueError(f"feature_names must be {model.n_features_in_} different names, not {feature_names!r}")
-    kinds = _LEARNERS[learner][0 if is_classifier(model) else 1]
-    result = _make(kinds, model, names, budget, seed, {**_defaults(model, learner, len(rows)), **parameters})
+    kind = _LEARNERS[learner][0 if is_classifier(model) else 1]
+    result = _make(kind, model, names, budget, seed, {**_defaults(model, learner, len(rows)), **parameters})
     pupil = _Distillation(model, names, budget, rows, seed).run(passes)
     return _take(pupil, result, len(rows))
 

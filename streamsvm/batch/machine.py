@@ -57,7 +57,7 @@ class KernelMachine(Kept):
 
     def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
         """A budgeted learner that decides alike and goes on learning: `streamsvm.batch.to_budget`."""
-        from streamsvm.batch.distillation import to_budget  # noqa: PLC0415 - which compiles the learners
+        from streamsvm.batch.distillation import to_budget  # noqa: PLC0415 - which imports this module
 
         return to_budget(self, budget, X, **parameters)
 

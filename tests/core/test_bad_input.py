@@ -1,7 +1,6 @@
 """Input that is refused: by name, and without a trace in the model."""
 
 import os
-import pickle
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -11,21 +10,10 @@ import pandas as pd
 import pytest
 from numba import config
 
+from problems import snapshot
 from streamsvm import BSCAClassifier, BSGDClassifier, learners
 from streamsvm.features import FeatureSpace
 from streamsvm.learners import _bsgd
-
-
-def snapshot(model):
-    return pickle.dumps((model._store.snapshot(), model.feature_names, model.labels))
-
-
-@pytest.fixture(params=[0, 5], ids=["fresh", "learned"])
-def model(request):
-    model = BSGDClassifier(budget=5, max_features=3, seed=1)
-    for i in range(request.param):
-        model.learn_one({"a": float(i), "b": -1.0}, i % 2 == 0)
-    return model
 
 
 @pytest.mark.parametrize(

@@ -4,27 +4,11 @@ import pickle
 
 import numpy as np
 import pytest
-from numba import config
 
 import naive
+from problems import EPOCHS, EXACT, ROWS, blobs, gram
 from streamsvm import BSCAClassifier, Projection, Removal
 from streamsvm.learners import _online
-
-ROWS = 50 if config.DISABLE_JIT else 150
-EPOCHS = 60 if config.DISABLE_JIT else 400
-EXACT = {"relaxation": 1.0, "averaging": 0, "gamma": 0.8, "seed": 0}
-
-
-def blobs(classes=2, rows=ROWS, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(classes, size=rows)
-    X = rng.normal(size=(rows, 2)) + 1.2 * np.column_stack([np.cos(2 * np.pi * y / classes), np.sin(2 * np.pi * y / classes)])
-    return X.astype(np.float32), y
-
-
-def gram(X, gamma=0.8):
-    X = np.asarray(X, float)
-    return np.exp(-gamma * ((X[:, None] - X[None]) ** 2).sum(axis=2))
 
 
 @pytest.mark.parametrize("classes", [2, 3])

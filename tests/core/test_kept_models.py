@@ -6,20 +6,9 @@ import pickle
 import numpy as np
 import pytest
 
+from problems import snapshot
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, OneClassBSGD
 from streamsvm.store import HEADER, SupportVectorStore
-
-
-def snapshot(model):
-    return pickle.dumps((model._store.snapshot(), model.feature_names, model.labels))
-
-
-@pytest.fixture(params=[0, 5], ids=["fresh", "learned"])
-def model(request):
-    model = BSGDClassifier(budget=5, max_features=3, seed=1)
-    for i in range(request.param):
-        model.learn_one({"a": float(i), "b": -1.0}, i % 2 == 0)
-    return model
 
 
 def filled():

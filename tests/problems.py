@@ -1,0 +1,27 @@
+"""Small problems, and what several files of tests ask of models."""
+
+import pickle
+
+import numpy as np
+from numba import config
+
+ROWS = 50 if config.DISABLE_JIT else 150
+EPOCHS = 60 if config.DISABLE_JIT else 400
+EXACT = {"relaxation": 1.0, "averaging": 0, "gamma": 0.8, "seed": 0}
+
+
+def blobs(classes=2, rows=ROWS, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=rows)
+    X = rng.normal(size=(rows, 2)) + 1.2 * np.column_stack([np.cos(2 * np.pi * y / classes), np.sin(2 * np.pi * y / classes)])
+    return X.astype(np.float32), y
+
+
+def gram(X, gamma=0.8):
+    X = np.asarray(X, float)
+    return np.exp(-gamma * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+
+
+def snapshot(model):
+    """All that a classifier knows."""
+    return pickle.dumps((model._store.snapshot(), model.feature_names, model.labels))
