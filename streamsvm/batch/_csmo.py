@@ -376,7 +376,7 @@ def steps(
         slot, found = find(slot_of, owner, newer, older, i)
         at_i = n * slot
         if not found:
-            column(rows, rows, i, kernel, n, columns[at_i : at_i + n])
+            column(rows, rows, i, kernel, columns[at_i : at_i + n])
         ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
         inverse = 1.0 / curvature if follow else 0.0
         j = _partner(descent, columns, at_i, diagonal, i, ascent_i - origin, image, inverse, ascent)
@@ -385,7 +385,7 @@ def steps(
         slot, found = find(slot_of, owner, newer, older, j)
         at_j = n * slot
         if not found:
-            column(rows, rows, j, kernel, n, columns[at_j : at_j + n])
+            column(rows, rows, j, kernel, columns[at_j : at_j + n])
         gain = (gradient[j] + _fall(b[j], lower[j], kink[j], epsilon)) - ascent_i
         image_ij = image[i] - image[j]
         beta = -image_ij * inverse

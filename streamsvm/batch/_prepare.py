@@ -9,11 +9,11 @@ from numba import njit
 from scipy import sparse
 
 from streamsvm.batch._solver import Problem
-from streamsvm.batch.columns import SPARSE_COST, Kernel, Rows, diagonal, pack, same_rows, store_dense, store_sparse, subset
+from streamsvm.batch.columns import Kernel, Rows, best_dense, diagonal, pack, same_rows, single, store_dense, store_sparse
 from streamsvm.kernels import KERNELS, RBF
 from streamsvm.learners._inputs import check_number, check_one_of
 
-__all__ = ["Groups", "check_parameters", "feasible", "gamma_of", "store", "training_rows"]
+__all__ = ["Groups", "canonical", "check_parameters", "feasible", "gamma_of", "store"]
 
 _LARGEST_KERNEL = 1e30
 _LARGEST_VALUE = 1e15
@@ -50,7 +50,18 @@ def gamma_of(gamma: float | str, X: Any, weights: np.ndarray) -> float:
     return 1.0 / (X.shape[1] * variance) if variance > 1e-15 * mean * mean else 1.0
 
 
-def _canonical(X: Any) -> Any:
+def canonical(X: Any) -> Any:
+    """X itself, or if it is sparse a CSR array of its own: no duplicates, no zeros.
+
+    Raises
+    ------
+    ValueError
+        A sparse X of more features than indices can tell apart.
+    """
+    if not sparse.issparse(X):
+        return X
+    if X.shape[1] >= 2**31:
+        raise ValueError(f"X has {X.shape[1]:,} features, and 2^31 or more are too many: hash them into fewer")
     X = sparse.csr_array(X, copy=True)
     X.sum_duplicates()
     X.eliminate_zeros()
@@ -61,32 +72,27 @@ def store(X: Any, dtype: Any, *, dense: bool) -> Rows:
     """X, an array or CSR [n, d], as dense rows or as sparse ones."""
     if dense:
         return store_dense(X.toarray() if sparse.issparse(X) else X, dtype)
-    return store_sparse(_canonical(X), dtype)
+    return store_sparse(canonical(X), dtype)
 
 
-def training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
-    """X in float32 and in float64, in the form whose columns are quickest.
-
-    Raises
-    ------
-    ValueError
-        Values that are so large that float32 has no kernel values for them.
-    """
-    if sparse.issparse(X):
-        X = _canonical(X)
-        n, d = X.shape
-        if d * n <= min(SPARSE_COST * X.nnz, _LARGEST_DENSE):
-            X = X.toarray()
-    largest = np.abs(X.data if sparse.issparse(X) else X).max(initial=0.0)
-    packed = None if sparse.issparse(X) or kernel.kind != RBF else pack(X, kernel.gamma)
-    if packed is None and not sparse.issparse(X) and kernel.kind == RBF:
-        X = X - 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay, and float32 has its digits for them
-    rows = packed or tuple(store(X, kind, dense=not sparse.issparse(X)) for kind in (np.float32, np.float64))
-    norms = np.empty(X.shape[0])
-    diagonal(rows[1], kernel, norms)
+def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
+    # X in float32 and in float64, in the form whose columns are quickest. Destroys a dense X.
+    dense, n, values = not sparse.issparse(X), X.shape[0], X.data if sparse.issparse(X) else X
+    largest = max(values.max(initial=0.0), -values.min(initial=0.0))
+    packed = pack(X, kernel.gamma) if dense and kernel.kind == RBF else None
+    if packed is not None:
+        rows, exact = packed
+    else:
+        if dense and kernel.kind == RBF:
+            X -= 0.5 * (X.min(axis=0) + X.max(axis=0))  # distances stay, and float32 has its digits for them
+        exact = store_dense(X, np.float64) if dense else store_sparse(X, np.float64)
+        del X, values  # before there is one copy more
+        rows = single(exact)
+    norms = np.empty(n)
+    diagonal(exact, kernel, norms)
     if not (largest < _LARGEST_VALUE and np.abs(norms).max() < _LARGEST_KERNEL):
         raise ValueError("X has values that are too large for this kernel: scale its features")
-    return rows[0], rows[1]
+    return rows, exact
 
 
 class Groups:
@@ -94,20 +100,27 @@ class Groups:
 
     Parameters
     ----------
-    rows, exact_rows
-        n rows in float32 and float64.
+    X
+        Array float64 [N, d], or CSR from `canonical`.
+    which
+        Numbers of the n rows of X in question, int64 [n].
     C
         Bound of each row, float64 [n], above 0.
     targets
         Of regression float64 [n], or None.
     positive
         Of classification: which rows are of the positive class, bool [n], or None.
+
+    Raises
+    ------
+    ValueError
+        Values that are so large that float32 has no kernel values for them.
     """
 
     def __init__(
         self,
-        rows: Rows,
-        exact_rows: Rows,
+        X: Any,
+        which: np.ndarray,
         C: np.ndarray,
         *,
         targets: np.ndarray | None = None,
@@ -115,19 +128,21 @@ class Groups:
         epsilon: float = 1.0,
         kernel: Kernel,
     ) -> None:
+        if len(which) < X.shape[0]:
+            X = X[which]
+        if sparse.issparse(X) and _quicker_dense(X, kernel):
+            X = X.toarray()
         self.C, self.positive = C, positive
-        self.of = same_rows(exact_rows, targets)
+        self.of = same_rows(X, targets)
         m = int(self.of.max()) + 1
-        #: A row of each group.
-        self.first = np.empty(m, np.int64)
-        self.first[self.of] = np.arange(len(C))
+        first = np.empty(m, np.int64)  # a row of each group
+        first[self.of] = np.arange(len(C))
         rise, fall = (C, C) if positive is None else (C * positive, C * ~positive)
         upper, lower = np.bincount(self.of, rise, m), -np.bincount(self.of, fall, m)
         kink = np.zeros(m) if positive is None else upper + lower
-        t = np.zeros(m) if targets is None else targets[self.first]
-        self.problem = Problem(
-            subset(rows, self.first), subset(exact_rows, self.first), kernel, t, epsilon, lower, upper, kink, positive is not None
-        )
+        t = np.zeros(m) if targets is None else targets[first]
+        rows, exact = _training_rows(X if sparse.issparse(X) else X[first], kernel)
+        self.problem = Problem(rows, exact, kernel, t, epsilon, lower, upper, kink, positive is not None)
 
     def coefficients(self, b: np.ndarray) -> np.ndarray:
         """The rows' own share in their groups' coefficients ``b``: y_i alpha_i, or alpha_i - alpha_i^* of regression."""
@@ -144,12 +159,17 @@ class Groups:
         return rising - falling
 
 
+def _quicker_dense(X: Any, kernel: Kernel) -> bool:
+    two_valued = kernel.kind == RBF and X.nnz > 0 and bool((X.data == X.data[0]).all())
+    return bool(X.shape[0] * X.shape[1] <= _LARGEST_DENSE) and (two_valued or best_dense(X))
+
+
 @njit(cache=True, error_model="numpy")
 def _hand_out(of: np.ndarray, bounds: np.ndarray, amounts: np.ndarray, shares: np.ndarray) -> None:
     # To as few rows as can be: each of a group is given its bound until nothing is left. Destroys ``amounts``.
     least = 1e-12 * amounts  # what rounding leaves
     for i in range(len(of)):
-        share = min(bounds[i], amounts[of[i]])
+        share = bounds[i] if bounds[i] <= amounts[of[i]] + least[of[i]] else amounts[of[i]]
         if share > least[of[i]]:
             shares[i] = share
             amounts[of[i]] -= share

@@ -70,7 +70,8 @@ def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, k
     support = np.flatnonzero(b.any(axis=0))
     if not len(support):
         return
-    part, coefficients = subset(rows, support), np.ascontiguousarray(b[:, support])
+    part = rows if len(support) == b.shape[1] else subset(rows, support)
+    coefficients = np.ascontiguousarray(b[:, support])
     values = np.empty(len(support), rows.dense.dtype)
     size = max(int(_PAUSE / (len(support) * cost(rows))), 1)
     for begin in range(0, len(which), size):
@@ -167,7 +168,7 @@ class _State:
 
 
 def solve(problem: Problem, b: np.ndarray, options: Options, buffer: np.ndarray) -> Solution:
-    """Solve a problem from the feasible point ``b`` float64 [n], with room for columns from `ColumnCache.room`.
+    """Solve a problem from the feasible point ``b`` float64 [n], with room for columns, float32 [at least 2 n].
 
     O(n) a step, and O(n d) for each new column.
     """

@@ -30,7 +30,7 @@ class ColumnCache:
     Parameters
     ----------
     buffer
-        Where the columns go, from `room`. The operating system gives memory only as columns are written.
+        Where the columns go, float32 [`values`]. The operating system gives memory only as columns are written.
     n
         Rows there are at first, and never more of them.
     """
@@ -40,10 +40,9 @@ class ColumnCache:
         self.reset(n)
 
     @staticmethod
-    def room(limit: int, n: int) -> np.ndarray:
-        """A buffer for columns of up to n values that takes up, with the bookkeeping, ``limit`` bytes at most, or two columns."""
-        size = max(limit - 2 * _ROW_BYTES * n, 0) // 4
-        return np.empty(max(min(size, n * n), 2 * n), np.float32)
+    def values(limit: int, n: int) -> int:
+        """How many values of columns of n take up, with the bookkeeping, ``limit`` bytes at most; two columns at least."""
+        return max(min(max(limit - 2 * _ROW_BYTES * n, 0) // 4, n * n), 2 * n)
 
     @property
     def nbytes(self) -> int:

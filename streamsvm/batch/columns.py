@@ -11,19 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 from numba.extending import overload
+from scipy import sparse
 
 from streamsvm.kernels import FAST, LINEAR, RBF, exp64, expf
 
 __all__ = [
-    "SPARSE_COST",
     "Kernel",
     "Rows",
+    "best_dense",
     "column",
     "cost",
     "diagonal",
     "expand",
     "pack",
     "same_rows",
+    "single",
     "store_dense",
     "store_sparse",
     "subset",
@@ -31,9 +33,7 @@ __all__ = [
 
 DENSE, BITS, SPARSE = 0, 1, 2
 
-#: A value of a sparse row that is not zero takes about as long as this many of a dense one, zeros among them.
-SPARSE_COST = 32
-
+_SPARSE_COST = 12  # dense features for each one that two sparse rows share
 _TILE = 2048  # rows whose running sums stay in the first-level cache
 _UNIT = np.uint64(1)
 _PAIRS, _FOURS = np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -54,7 +54,8 @@ class Rows(NamedTuple):
 
     Dense: ``dense`` [d, n], feature by feature. Bits, for the Gaussian kernel of features with two values each: ``words`` uint64
     [w, n], and ``table`` [64 w + 1] with the kernel values of 0, 1, ... differing features. Sparse: row i has the ``values`` and
-    ``indices`` from ``starts[i]`` to ``ends[i]``, and the squared norm ``squares[i]``.
+    ``indices`` from ``starts[i]`` to ``starts[i + 1]``, and the squared norm ``squares[i]``; feature j is not zero in the rows
+    ``members`` from ``lists[j]`` to ``lists[j + 1]``, where its values are ``entries``.
     """
 
     kind: int
@@ -62,10 +63,12 @@ class Rows(NamedTuple):
     words: np.ndarray
     table: np.ndarray
     starts: np.ndarray
-    ends: np.ndarray
     indices: np.ndarray
     values: np.ndarray
     squares: np.ndarray
+    lists: np.ndarray
+    members: np.ndarray
+    entries: np.ndarray
     features: int
 
 
@@ -75,10 +78,12 @@ def _rows(kind: int, dtype: Any, features: int, **given: np.ndarray) -> Rows:
         "words": np.empty((0, 0), np.uint64),
         "table": np.empty(0, dtype),
         "starts": np.empty(0, np.int64),
-        "ends": np.empty(0, np.int64),
         "indices": np.empty(0, np.uint32),
         "values": np.empty(0, dtype),
         "squares": np.empty(0, np.float64),
+        "lists": np.empty(0, np.int64),
+        "members": np.empty(0, np.uint32),
+        "entries": np.empty(0, dtype),
     }
     return Rows(kind, **{**empty, **given}, features=features)
 
@@ -89,18 +94,20 @@ def store_dense(X: np.ndarray, dtype: Any) -> Rows:
 
 
 def store_sparse(X: Any, dtype: Any) -> Rows:
-    """The rows of X, a scipy CSR array or matrix without duplicates [n, d]."""
-    values = X.data.astype(np.float64)
-    squares = np.add.reduceat(np.append(values * values, 0.0), X.indptr[:-1]) * (np.diff(X.indptr) > 0)
+    """The rows of X, a scipy CSR array or matrix without duplicates [n, d]; they share its memory where they can."""
+    squares = sparse.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
+    by_feature = X.tocsc()
     return _rows(
         SPARSE,
         dtype,
         X.shape[1],
-        starts=X.indptr[:-1].astype(np.int64),
-        ends=X.indptr[1:].astype(np.int64),
-        indices=X.indices.astype(np.uint32),
-        values=X.data.astype(dtype),
+        starts=X.indptr.astype(np.int64),
+        indices=X.indices.astype(np.int32, copy=False).view(np.uint32),
+        values=X.data.astype(dtype, copy=False),
         squares=squares,
+        lists=by_feature.indptr.astype(np.int64),
+        members=by_feature.indices.astype(np.int32, copy=False).view(np.uint32),
+        entries=by_feature.data.astype(dtype, copy=False),
     )
 
 
@@ -124,31 +131,48 @@ def pack(X: np.ndarray, gamma: float) -> tuple[Rows, Rows] | None:
 
 
 def subset(rows: Rows, which: np.ndarray) -> Rows:
-    """A copy of the rows numbered ``which``; sparse ones share their values."""
+    """A copy of the rows numbered ``which``, int64 [m]."""
     if rows.kind == DENSE:
         return rows._replace(dense=np.take(rows.dense, which, axis=1))
     if rows.kind == BITS:
         return rows._replace(words=np.take(rows.words, which, axis=1))
-    return rows._replace(starts=rows.starts[which], ends=rows.ends[which], squares=rows.squares[which])
+    X = sparse.csr_array((rows.values, rows.indices.view(np.int32), rows.starts), (len(rows.squares), rows.features))
+    return store_sparse(X[which], rows.values.dtype)._replace(squares=rows.squares[which])
 
 
 def cost(rows: Rows) -> float:
     """About how many operations a kernel value takes: dense features, or what takes as long."""
     if rows.kind == SPARSE:
-        return 4.0 + SPARSE_COST * float((rows.ends - rows.starts).mean())
+        return 8.0 + _SPARSE_COST * _shared(np.diff(rows.lists), len(rows.squares))
     return 4.0 + (rows.features if rows.kind == DENSE else len(rows.words))
 
 
-def same_rows(rows: Rows, values: np.ndarray | None = None) -> np.ndarray:
-    """A number for each row, int64 [n], from 0 without gaps: equal only for rows that are equal bit by bit, and in
-    their ``values`` float64 [n] where those are given. O(n (d + log n)).
+def _shared(counts: np.ndarray, n: int) -> float:
+    # Features that two of n rows share, in the mean, where ``counts`` rows have each of them.
+    return float(np.square(counts / n).sum())
+
+
+def best_dense(X: Any) -> bool:
+    """Whether kernel values of X, CSR [n, d], come quicker from dense rows."""
+    counts = np.bincount(X.indices, minlength=X.shape[1])
+    return X.shape[1] <= 8.0 + _SPARSE_COST * _shared(counts, X.shape[0])
+
+
+def single(rows: Rows) -> Rows:
+    """Rows of float64 in float32."""
+    return rows._replace(**{name: getattr(rows, name).astype(np.float32) for name in ("dense", "table", "values", "entries")})
+
+
+def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
+    """A number for each row of X, float64 [n, d] or CSR, int64 [n], from 0 without gaps: equal only for rows that are equal bit
+    by bit, and in their ``values`` float64 [n] where those are given. O(n (d + log n)).
 
     The numbers do not depend on the order of the rows, but for sparse ones, which each have their own. Equal rows whose hashes
     others share may be given different numbers.
     """
-    if rows.kind == SPARSE:
-        return np.arange(len(rows.starts))
-    bits = [*(rows.words if rows.kind == BITS else rows.dense.view(np.uint32 if rows.dense.itemsize == 4 else np.uint64))]
+    if sparse.issparse(X):
+        return np.arange(X.shape[0])
+    bits = [X[:, j].view(np.uint64) for j in range(X.shape[1])]
     if values is not None:
         bits.append(values.view(np.uint64))
     factors = np.random.default_rng(0).integers(0, 2**63, len(bits), dtype=np.uint64) | np.uint64(1)
@@ -262,37 +286,44 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def column(rows: Rows, source: Rows, i: int, kernel: Kernel, n: int, out: np.ndarray) -> None:
-    """Kernel values between row i of ``source`` and the first n of ``rows``, stored alike, into ``out`` [n]. O(n d), or for
-    sparse rows O(d + their values).
+def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
+    n, lists, members, entries = len(out), rows.lists, rows.members, rows.entries
+    products = np.zeros(n)
+    for k in range(source.starts[i], source.starts[i + 1]):
+        value, feature = np.float64(source.values[k]), source.indices[k]
+        for place in range(lists[feature], lists[feature + 1]):
+            products[members[place]] += value * np.float64(entries[place])
+    if kernel.kind == RBF:
+        for t in range(n):
+            products[t] = max(rows.squares[t] + source.squares[i] - 2.0 * products[t], 0.0)
+    sums = np.empty(n, out.dtype)
+    sums[:] = products
+    _from_sums(kernel, sums, out)
+
+
+@njit(cache=True, error_model="numpy")
+def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
+    """Kernel values between row i of ``source`` and all n of ``rows``, stored alike, into ``out`` [n].
+
+    O(n d), or for sparse rows O(n + values that are not zero in both rows).
     """
+    n = len(out)
     if rows.kind == BITS:
         _differing(source.words[:, i].copy(), rows.words, rows.table, n, out)
         return
-    x = np.zeros(rows.features, out.dtype)
-    sums = np.empty(min(n, _TILE), out.dtype)
-    if rows.kind == DENSE:
-        for j in range(rows.features):
-            x[j] = source.dense[j, i]
-    else:
-        for k in range(source.starts[i], source.ends[i]):
-            x[source.indices[k]] = source.values[k]
+    if rows.kind == SPARSE:
+        _sparse_column(rows, source, i, kernel, out)
+        return
+    x, sums = np.empty(rows.features, out.dtype), np.empty(min(n, _TILE), out.dtype)
+    for j in range(rows.features):
+        x[j] = source.dense[j, i]
     for begin in range(0, n, _TILE):
         part = sums[: min(n - begin, _TILE)]
-        if rows.kind == SPARSE:
-            for t in range(len(part)):
-                product = 0.0
-                for k in range(rows.starts[begin + t], rows.ends[begin + t]):
-                    product += np.float64(rows.values[k]) * np.float64(x[rows.indices[k]])
-                if kernel.kind == RBF:
-                    product = max(rows.squares[begin + t] + source.squares[i] - 2.0 * product, 0.0)
-                part[t] = product
+        part[:] = 0.0
+        if kernel.kind == RBF:
+            _add_differences(x, rows.dense, begin, len(part), part)
         else:
-            part[:] = 0.0
-            if kernel.kind == RBF:
-                _add_differences(x, rows.dense, begin, len(part), part)
-            else:
-                _add_products(x, rows.dense, begin, len(part), part)
+            _add_products(x, rows.dense, begin, len(part), part)
         _from_sums(kernel, part, out[begin : begin + len(part)])
 
 
@@ -330,6 +361,6 @@ def expand(
     O(m n d).
     """
     for t in range(len(which)):
-        column(rows, source, which[t], kernel, len(values), values)
+        column(rows, source, which[t], kernel, values)
         for k in range(len(coefficients)):
             out[t, k] += _product(coefficients[k], values)

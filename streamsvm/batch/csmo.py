@@ -10,14 +10,13 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm.batch._prepare import Groups, check_parameters, training_rows
-from streamsvm.batch.columns import subset
+from streamsvm.batch._prepare import Groups, canonical, check_parameters
 from streamsvm.batch.machine import CSMO
 from streamsvm.learners._inputs import check_number
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
 
-_LARGEST_TARGET = 1e20  # beyond it products of gradients leave float32
+_SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
 
 
 class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
@@ -44,7 +43,8 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         them and 16 more are all that is used: what is soon computed again is not worth fresh memory. One cache serves the
         machines of all pairs of classes in turn. It always has room for two columns.
     class_weight
-        A dictionary from labels to weights, 1 for those it does not have, or ``"balanced"``: n / (classes * rows of the class).
+        A dictionary from labels to weights, 1 for those it does not have, or ``"balanced"``: n / (classes * rows of the class),
+        where rows count by their weights.
     conjugate
         Whether steps follow conjugate directions; else this is plain SMO.
     shrinking
@@ -83,13 +83,15 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
     Warns
     -----
     ConvergenceWarning
-        The gap is above ``tol``, with the gap. The attributes are those of the last iterate.
+        The gap is above ``tol``, with the gap. The attributes are those of the last iterate, which is the best one: each step
+        lowers the objective.
 
     Notes
     -----
     A step costs O(n) and, for columns that are not in the cache, O(n d); columns are float32. Before it is accepted, a solution
     is checked in float64, and stepped on from there where float32 was not enough. Rows that are equal are solved as one. Features
-    of two values each are compared bit by bit. Memory: the cache, and about 40 bytes for each value of X.
+    of two values each are compared bit by bit. Memory beside X: the cache, 20 bytes for each value (80 for each one that is not
+    zero, where few are), and a few hundred for each row.
 
     A fit that is interrupted (Ctrl-C) sets the attributes to the last iterate, then raises KeyboardInterrupt.
 
@@ -146,32 +148,25 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only, {self.classes_[0]!r}: there is nothing to tell apart")
+            raise ValueError(f"y has one class only, {self.classes_.tolist()[0]!r}: there is nothing to tell apart")
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = self._begin(X, weights)
         present = np.bincount(labels[counted], minlength=len(self.classes_)) > 0
         if not present.all():
-            raise ValueError(f"class {self.classes_[~present][0]!r} has no row whose sample_weight is above 0")
+            raise ValueError(f"class {self.classes_[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
         if dual_coef_init is not None and len(self.classes_) > 2:
             raise ValueError("dual_coef_init is for two classes")
         start = self._start(dual_coef_init, len(labels), counted)
         C = self.C * (weights * self._class_weights(labels, weights)[labels])[counted]
         if not C.min() > 0.0:
-            raise ValueError("class_weight must be above 0")
-        rows, exact_rows = training_rows(X if len(counted) == len(weights) else X[counted], self._kernel)
-        buffer = self._buffer(rows, len(counted))
-        labels_counted = labels[counted]
+            raise ValueError("C times the smallest weights is 0 in float64: scale C, sample_weight or class_weight")
+        rows, labels_counted = canonical(X), labels[counted]
+        buffer = self._buffer(np.sort(np.bincount(labels_counted))[-2:].sum())
         pairs = list(combinations(range(len(self.classes_)), 2))
         coefficients, solutions = np.zeros((len(pairs), len(labels))), []
         for k, (first, second) in enumerate(pairs):
             either = np.flatnonzero((labels_counted == first) | (labels_counted == second))
-            groups = Groups(
-                subset(rows, either),
-                subset(exact_rows, either),
-                C[either],
-                positive=labels_counted[either] == second,
-                kernel=self._kernel,
-            )
+            groups = Groups(rows, counted[either], C[either], positive=labels_counted[either] == second, kernel=self._kernel)
             solutions.append(self._solve(groups, None if start is None else start[either], buffer))
             coefficients[k, counted[either]] = groups.coefficients(solutions[-1].b)
             if solutions[-1].interrupted:
@@ -192,8 +187,8 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
             if self.class_weight != "balanced":
                 raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {self.class_weight!r}")
             return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
-        unknown = set(self.class_weight) - set(classes.tolist())
-        if unknown:
+        labels_known = set(classes.tolist())
+        if labels_known - set(self.class_weight) and (unknown := set(self.class_weight) - labels_known):
             raise ValueError(f"class_weight has labels that y has not: {sorted(unknown, key=str)}")
         for label, weight in self.class_weight.items():
             check_number(f"class_weight[{label!r}]", weight, 0.0)
@@ -314,21 +309,18 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=True)
         y = y.astype(np.float64)
-        if not np.abs(y).max() <= _LARGEST_TARGET:
-            raise ValueError(f"y has values above {_LARGEST_TARGET:g}: scale the targets")
+        largest = np.abs(y).max()
+        if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):
+            raise ValueError(
+                f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets"
+            )
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = self._begin(X, weights)
         start = self._start(dual_coef_init, len(y), counted)
-        rows, exact_rows = training_rows(X if len(counted) == len(weights) else X[counted], self._kernel)
         groups = Groups(
-            rows,
-            exact_rows,
-            self.C * weights[counted],
-            targets=y[counted],
-            epsilon=float(self.epsilon),
-            kernel=self._kernel,
+            canonical(X), counted, self.C * weights[counted], targets=y[counted], epsilon=float(self.epsilon), kernel=self._kernel
         )
-        solution = self._solve(groups, start, self._buffer(rows, len(counted)))
+        solution = self._solve(groups, start, self._buffer(len(counted)))
         self.n_iter_ = solution.n_iter
         coefficients = np.zeros((1, len(y)))
         coefficients[0, counted] = groups.coefficients(solution.b)

@@ -14,7 +14,7 @@ from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import Groups, feasible, gamma_of, store
 from streamsvm.batch._solver import Options, Solution, add_expansions, solve
 from streamsvm.batch.cache import ColumnCache
-from streamsvm.batch.columns import Kernel, Rows, cost
+from streamsvm.batch.columns import Kernel, cost
 from streamsvm.kernels import KERNELS
 from streamsvm.learners.base import BudgetedEstimator
 
@@ -108,10 +108,11 @@ class CSMO(KernelMachine):
         b = np.zeros(len(p.targets))
         if start is not None:
             b = feasible(p, np.bincount(groups.of, start, len(b)))
-        return solve(p, b, self._options(), buffer)
+        worth = int(_WORTH * cost(p.rows) * _MEGABYTE)
+        return solve(p, b, self._options(), buffer[: ColumnCache.values(worth, len(b))])
 
-    def _buffer(self, rows: Rows, n: int) -> np.ndarray:
-        return ColumnCache.room(int(min(self.cache_size, _WORTH * cost(rows)) * _MEGABYTE), n)
+    def _buffer(self, n: int) -> np.ndarray:
+        return np.empty(ColumnCache.values(int(self.cache_size * _MEGABYTE), n), np.float32)
 
     def _start(self, start: Any, n: int, counted: np.ndarray) -> np.ndarray | None:
         if start is None:

@@ -34,7 +34,7 @@ def test_column(kernel, form, dtype):
     for part, which in ((rows, np.arange(N)), (columns.subset(rows, some), some)):
         for i in (0, 3, N - 1):
             out = np.full(len(which), np.nan, dtype)
-            columns.column(part, rows, i, parameters, len(which), out)
+            columns.column(part, rows, i, parameters, out)
             np.testing.assert_allclose(out, expected[i, which], rtol=1e-5 if dtype == np.float32 else 1e-12, atol=1e-6)
     diagonal = np.empty(N, dtype)
     columns.diagonal(rows, parameters, diagonal)
@@ -49,7 +49,7 @@ def test_two_valued_features_as_bits(d):
     expected = naive_batch.kernel_matrix(X, X, gamma=0.01)
     for rows, tolerance in zip(columns.pack(X, 0.01), (1e-7, 1e-14), strict=True):
         out = np.empty(N, rows.table.dtype)
-        columns.column(rows, rows, 5, columns.Kernel(0, 0.01, 0.0, 3), N, out)
+        columns.column(rows, rows, 5, columns.Kernel(0, 0.01, 0.0, 3), out)
         np.testing.assert_allclose(out, expected[5], atol=tolerance, rtol=tolerance)
 
 
@@ -67,8 +67,8 @@ def test_equal_rows_have_one_number_whatever_their_order():
     y = rng.integers(0, 2, N).astype(float)
     order = rng.permutation(N)
     for values in (None, y):
-        numbers = columns.same_rows(columns.store_dense(X, np.float64), values)
-        again = columns.same_rows(columns.store_dense(X[order], np.float64), None if values is None else values[order])
+        numbers = columns.same_rows(X, values)
+        again = columns.same_rows(X[order], None if values is None else values[order])
         keys = X if values is None else np.column_stack([X, values])
         assert len(np.unique(keys, axis=0)) == numbers.max() + 1
         assert np.array_equal((keys[:, None] == keys).all(axis=2), numbers[:, None] == numbers)
@@ -109,7 +109,7 @@ def test_columns_of_rows_that_stay_are_kept():
 
 
 def test_room_of_the_cache():
-    assert ColumnCache.room(10**6, 50).size == 50 * 50
-    assert ColumnCache.room(1, 50).size == 100
-    cache = ColumnCache(ColumnCache.room(10**6, 5000), 5000)
+    assert ColumnCache.values(10**6, 50) == 50 * 50
+    assert ColumnCache.values(1, 50) == 100
+    cache = ColumnCache(np.empty(ColumnCache.values(10**6, 5000), np.float32), 5000)
     assert 0.8e6 < cache.nbytes <= 1e6

@@ -4,6 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numba import config
 from scipy import sparse
 from sklearn.datasets import make_blobs
@@ -70,6 +72,36 @@ def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
         assert true_gap(model, X, y) <= 1.01 * model.gap_ + rounding
 
 
+@settings(max_examples=5 if config.DISABLE_JIT else 100)
+@given(
+    kernel=st.sampled_from(["rbf", "linear", "poly"]),
+    model=st.sampled_from([CSMOClassifier, CSMORegressor]),
+    log_scale=st.floats(-3.0, 3.0),
+    log_C=st.floats(-3.0, 12.0),
+    thin=st.booleans(),
+    seed=st.integers(0, 10_000),
+)
+def test_the_gap_is_the_true_one_of_any_problem(kernel, model, log_scale, log_C, thin, seed):
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(4, 30)), int(rng.integers(1, 9))
+    X = rng.normal(size=(n, d)) * 10.0**log_scale
+    if thin:
+        X[rng.random((n, d)) < 0.7] = 0.0
+    y = rng.permutation(np.arange(n) % 2)
+    model = model(C=10.0**log_C, kernel=kernel, gamma=0.3, coef0=1.0, max_iter=20_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(sparse.csr_array(X) if thin else X, y)
+    if not len(model.support_):
+        assert isinstance(model, CSMORegressor)
+        return
+    b, K = model.dual_coef_[0], np.abs(kernel_of(model, X))
+    assert (np.abs(b) <= model.C).all()
+    assert abs(b.sum()) <= 1e-12 * (1 + np.max(model.n_iter_)) * (np.abs(b).sum() + model.C)  # what steps may snap by
+    rounding = 1e-11 * (K[:, model.support_] @ np.abs(b)).max()
+    assert true_gap(model, X, y) <= 1.01 * model.gap_ + rounding
+
+
 @pytest.mark.parametrize("offset", [1e4, 1e8, 1.7e9])
 def test_rows_far_from_the_origin_are_as_near_to_each_other(offset):
     rng = np.random.default_rng(0)
@@ -89,8 +121,9 @@ def test_a_fit_that_is_refused_leaves_the_model_as_it_was():
         with pytest.raises(ValueError, match="too large|NaN|one class"):
             model.fit(bad_X, bad_y)
         np.testing.assert_array_equal(model.decision_function(X), before)
-    with pytest.raises(ValueError, match="scale the targets"):
-        CSMORegressor().fit(X, y * 1e30)
+    for factor in (1e30, 1e-30):
+        with pytest.raises(ValueError, match="scale the targets"):
+            CSMORegressor().fit(X, y * factor)
 
 
 def test_sparse_rows_with_large_indices():
