@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from itertools import combinations
 from typing import Any
 
@@ -26,7 +26,7 @@ _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, B
 _ROWS_A_VECTOR = 20  # for least squares: as many for each support vector
 _RIDGE = 1e-7  # over the mean of the diagonal
 _C_AFTERWARDS = 0.3  # most, for labels: what is there already should not be undone by a few rows that are noise
-_BLOCK = 2000  # rows whose kernel values are held at a time
+_BLOCK, _BLOCK_VALUES = 2000, 1_000_000  # rows that are dense, and whose kernel values are held, at a time
 _PATIENCE = 3  # passes without gain before the best so far is taken
 
 
@@ -61,7 +61,8 @@ def to_budget(
         Of the machine's columns, where it was fitted to an array. None: those that it was fitted with (``feature_names_in_``), or
         0, 1, ...
     learner
-        ``"bsca"`` or ``"bsgd"``.
+        ``"bsca"`` or ``"bsgd"``. The latter's intercept is regularised: of targets that are far from 0 it would lose the offset
+        as it learns on.
     passes
         At most so many; 0: none.
     seed
@@ -109,8 +110,9 @@ def to_budget(
     check_one_of("learner", learner, _LEARNERS)
     check_number("budget", budget, 1, inclusive=True, high=2**31 - 1, integer=True)
     check_number("passes", passes, 0, inclusive=True, high=2**31, integer=True)
-    rows = _dense(model.support_vectors_ if X is None else validate_data(model, X, accept_sparse="csr", reset=False))
-    if not len(rows):
+    X = model.support_vectors_ if X is None else validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
+    n = X.shape[0]
+    if n == 0:
         raise ValueError("there are no rows to decide alike on: give the machine's rows as X")
     if taken := [name for name in ("kernel", "gamma", "degree", "coef0") if name in parameters]:
         raise ValueError(f"{taken[0]} is that of the machine, and cannot be another")
@@ -118,9 +120,9 @@ def to_budget(
     if len(set(names)) != model.n_features_in_:
         raise ValueError(f"feature_names must be {model.n_features_in_} different names, not {feature_names!r}")
     kind = _LEARNERS[learner][0 if is_classifier(model) else 1]
-    result = _make(kind, model, names, budget, seed, {**_defaults(model, learner, len(rows)), **parameters})
-    pupil = _Distillation(model, names, budget, rows, seed).run(passes)
-    return _take(pupil, result, len(rows))
+    result = _make(kind, model, names, budget, seed, {**_defaults(model, learner, n), **parameters})
+    pupil = _Distillation(model, names, budget, X, seed).run(passes)
+    return _take(pupil, result, n)
 
 
 def adapter_to_budget(adapter: Any, budget: int, parameters: dict[str, Any]) -> Any:
@@ -139,10 +141,6 @@ def adapter_to_budget(adapter: Any, budget: int, parameters: dict[str, Any]) -> 
     for name, mean, scale in zip(names, fit.mean.tolist(), fit.scale.tolist(), strict=True):
         scaler.counts[name], scaler.means[name], scaler.vars[name] = adapter.n_window, mean, scale * scale
     return scaler | learner
-
-
-def _dense(X: Any) -> np.ndarray:
-    return np.asarray(X.toarray() if sparse.issparse(X) else X, np.float64)
 
 
 def _defaults(model: Any, learner: str, n: int) -> dict[str, Any]:
@@ -191,34 +189,38 @@ def _set_iterates(model: Any, coefficients: np.ndarray, bias: np.ndarray) -> Non
 
 
 class _Distillation:
-    """A machine, the learner that is to be like it, and rows float64 [n, features] to be like it on."""
+    """A machine, the learner that is to be like it, and rows, an array or CSR [n, features], to be like it on."""
 
-    def __init__(self, machine: Any, names: list[Hashable], budget: int, rows: np.ndarray, seed: int | None) -> None:
+    def __init__(self, machine: Any, names: list[Hashable], budget: int, X: Any, seed: int | None) -> None:
         kind: Any = BSCAClassifier if is_classifier(machine) else BSCARegressor
         how = {"C": 1.0, "tol": 0.1} if is_classifier(machine) else {"C": machine.C}
         pupil = _make(kind, machine, names, budget, seed, how)
         self.machine, self.pupil, self.rng = machine, pupil, np.random.default_rng(seed)
-        places = np.argsort(pupil._features.columns_of(names, False))
-        values = machine._values(rows)
-        self.batch = Batch(
-            np.ascontiguousarray(rows[:, places], np.float32),
-            pupil.feature_names,
-            machine._predictions(values).tolist(),
-            np.ones(len(rows)),
-            np.arange(len(rows)),
-            len(rows),
-        )
-        self.vectors = np.ascontiguousarray(_dense(machine.support_vectors_)[:, places], np.float32)
+        self.X, self.places = X, np.argsort(pupil._features.columns_of(names, False))
+        values = machine._values(X)
         self.decisions = self._of_outputs(values)
+        self.labels = machine._predictions(values)
+        self.weights = np.ones(len(values))
         if is_classifier(machine):
-            self.batch = self.batch._replace(weights=np.clip(self._margins(self.decisions), 1e-3, 1.0))
+            self.weights = np.clip(self._margins(self.decisions), 1e-3, 1.0)
+
+    def _parts(self, n: int) -> Iterator[slice]:
+        size = max(min(_BLOCK, _BLOCK_VALUES // len(self.places)), 1)
+        return (slice(begin, begin + size) for begin in range(0, n, size))
+
+    def _dense(self, X: Any, which: np.ndarray) -> np.ndarray:
+        # Rows of X as the learner has them, float32 [m, features].
+        part = X[which]
+        return np.ascontiguousarray((part.toarray() if sparse.issparse(part) else part)[:, self.places], np.float32)
 
     def run(self, passes: int) -> Any:
         pupil, machine, store = self.pupil, self.machine, self.pupil._store
-        order = self.rng.permutation(len(self.vectors))
+        order = self.rng.permutation(len(machine.support_))
         coefficients = np.ascontiguousarray(self._of_outputs(machine.dual_coef_.T)[order])
         columns = np.arange(store.used)
-        _epochs.expand(pupil._block, pupil._ready(), self.vectors[order], columns, np.ones(len(order)), coefficients)
+        for part in self._parts(len(order)):
+            vectors = self._dense(machine.support_vectors_, order[part])
+            _epochs.expand(pupil._block, pupil._ready(), vectors, columns, np.ones(len(vectors)), coefficients[part])
         bias = self._of_outputs(machine.intercept_[np.newaxis])[0]
         _set_iterates(pupil, (pupil._coefficients_of("last")).T, bias)
         best, kept, since = self._agreement(), store.snapshot(), 0
@@ -230,16 +232,15 @@ class _Distillation:
                 best, kept, since = agreement, store.snapshot(), 0
             if done == passes or since > _PATIENCE or best == 1.0:
                 break
-            order = self.rng.permutation(len(self.batch.matrix))
-            pupil._learn_batch(
-                self.batch._replace(
-                    matrix=self.batch.matrix[order],
-                    y=[self.batch.y[i] for i in order.tolist()],
-                    weights=self.batch.weights[order],
-                )
-            )
+            order = self.rng.permutation(len(self.labels))
+            for part in self._parts(len(order)):
+                pupil._learn_batch(self._batch(order[part]))
         store.restore(kept, own=True)
         return pupil
+
+    def _batch(self, which: np.ndarray) -> Batch:
+        X = self._dense(self.X, which)
+        return Batch(X, self.pupil.feature_names, self.labels[which].tolist(), self.weights[which], which, len(self.labels))
 
     def _of_outputs(self, f: np.ndarray) -> np.ndarray:
         # From values of the machine, float64 [n, machines], to those of the learner, float64 [n, outputs].
@@ -274,11 +275,11 @@ class _Distillation:
         if is_classifier(self.machine):
             weights /= 1.0 + np.square(self._margins(f))
         h = pupil._store.views.header[0]
-        S, X = pupil.support_vectors.astype(np.float64), self.batch.matrix[chosen].astype(np.float64)
+        S = pupil.support_vectors.astype(np.float64)
         G, target = np.zeros((n, n)), np.zeros((n, f.shape[1]))
-        for start in range(0, len(X), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            K = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X[part], S)
+        for part in self._parts(len(chosen)):
+            X = self._dense(self.X, chosen[part]).astype(np.float64)
+            K = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X, S)
             weighted = K.T * weights[part]
             G += weighted @ K
             target += weighted @ (f[part] - bias)
@@ -287,9 +288,13 @@ class _Distillation:
 
     def _agreement(self) -> float:
         # The share of rows with the same label, or minus the mean distance of the numbers.
-        pupil, X = self.pupil, self.batch.matrix
-        found = np.empty((len(X), 1 if pupil._outputs == 1 else pupil._outputs + 1))
-        _online.decide_many(pupil._block, X, np.arange(X.shape[1]), _online.CHOSEN, found)
-        if not is_classifier(self.machine):
-            return -float(np.abs(found[:, 0] - self.batch.y).mean())
-        return float((pupil._labels.array(found[:, 0]) == np.array(self.batch.y)).mean())
+        pupil, n, total = self.pupil, len(self.labels), 0.0
+        for part in self._parts(n):
+            X = self._dense(self.X, np.arange(n)[part])
+            found = np.empty((len(X), 1 if pupil._outputs == 1 else pupil._outputs + 1))
+            _online.decide_many(pupil._block, X, np.arange(X.shape[1]), _online.CHOSEN, found)
+            if is_classifier(self.machine):
+                total += float((pupil._labels.array(found[:, 0]) == self.labels[part]).sum())
+            else:
+                total -= float(np.abs(found[:, 0] - self.labels[part]).sum())
+        return total / n

@@ -1,6 +1,7 @@
 """An exact machine within a budget: it decides alike, and goes on learning."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -107,6 +108,18 @@ def test_sparse_rows_and_support_vectors_alone():
     exact = CSMOClassifier(gamma=0.5).fit(sparse.csr_array(X), y)
     assert agreement(exact, exact.to_budget(20, sparse.csr_array(X)), X) > 0.95
     assert agreement(exact, exact.to_budget(20), X[exact.support_]) > 0.8
+
+
+def test_sparse_rows_are_never_dense_all_at_once():
+    _, y = blobs()
+    rng = np.random.default_rng(0)
+    wide = sparse.csr_array((rng.normal(size=8 * ROWS), rng.integers(0, 20_000, 8 * ROWS), 8 * np.arange(ROWS + 1)))
+    exact = CSMOClassifier(gamma=0.05).fit(wide, y)
+    tracemalloc.start()
+    exact.to_budget(5, wide, passes=1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.5 * 8 * ROWS * 20_000
 
 
 def test_what_does_not_fit_is_refused():
