@@ -21,7 +21,8 @@ from rich.table import Table
 RESULTS = Path(__file__).parent / "results"
 
 #: Every data set: the file that holds it. ``X`` float32 [n, d] and ``y`` in {-1, 1}, and ``X_test``, ``y_test`` where there is
-#: an official test file. The last three are regressions: ``y`` holds their targets.
+#: an official test file. The last three are regressions: ``y`` holds their targets. Before them a sparse one, as the parts of two
+#: CSR matrices.
 FILES = {
     "a9a": "a9a.npz",
     "ijcnn1": "ijcnn1.npz",
@@ -29,6 +30,7 @@ FILES = {
     "skin": "skin_nonskin.npz",
     "w7a": "w7a.npz",
     "elec2": "elec2.npz",
+    "reuters": "reuters_lasvm.npz",
     "abalone": "abalone.npz",
     "cpusmall": "cpusmall.npz",
     "cadata": "cadata.npz",
