@@ -74,7 +74,7 @@ def text(folder: Path | None) -> list[Any]:
     a = load_file("reuters", folder)
     found: list[Any] = []
     for part in ("", "_test"):
-        values = a[f"X{part}_data"].astype(float), a[f"X{part}_indices"], a[f"X{part}_indptr"]
+        values = a[f"X{part}_data"].astype(float), a[f"X{part}_indices"].astype(np.int32), a[f"X{part}_indptr"].astype(np.int32)
         found += [sparse.csr_array(values, shape=tuple(a[f"X{part}_shape"])), a[f"y{part}"] > 0]
     return found
 
