@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OVERFLOW", "FeatureSpace"]
+__all__ = ["LONGEST_NAME", "OVERFLOW", "FeatureSpace"]
 
 #: What happens to a feature name that comes when every column has one.
 OVERFLOW = ("raise", "hash", "ignore")
 
-# Names are kept for good, so one name may not take unbounded memory.
-_LONGEST_NAME = 1024
+#: Names, and labels, are kept for good, so one of them may not take unbounded memory: characters at most.
+LONGEST_NAME = 1024
 
 
 class FeatureSpace:
@@ -140,9 +140,9 @@ class FeatureSpace:
             return
         for name, value in x.items():
             length = len(name) if isinstance(name, str | bytes) else len(repr(name))
-            if length > _LONGEST_NAME:
+            if length > LONGEST_NAME:
                 raise ValueError(
-                    f"feature {_shown(name)} has a name of {length:,} characters; at most {_LONGEST_NAME:,} are kept"
+                    f"feature {_shown(name)} has a name of {length:,} characters; at most {LONGEST_NAME:,} are kept"
                 )
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)

@@ -46,7 +46,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         ------
         ValueError
             A feature or the weight is not a finite number, there are more features than ``max_features`` with
-            ``overflow="raise"``, or the label is missing or one too many. The model is as it was then.
+            ``overflow="raise"``, or the label is missing, too long a text or one too many. The model is as it was then.
         """
         w = 1.0 if w == 1.0 else checked_weight(w)
         if w == 0.0:

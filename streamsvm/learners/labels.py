@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.features import LONGEST_NAME
+
 __all__ = ["Labels"]
 
 
@@ -63,7 +65,7 @@ class Labels:
         Raises
         ------
         ValueError
-            The label is None, NaN or not hashable, or one too many.
+            The label is None, NaN, not hashable, a text of more than 1,024 characters, or one too many.
         """
         try:
             return self.targets[y]
@@ -123,6 +125,8 @@ class Labels:
             raise ValueError(f"label {y!r} is no label: leave rows without one out of learning")
         if isinstance(y, np.generic):
             y = y.item()
+        if isinstance(y, str | bytes) and len(y) > LONGEST_NAME:
+            raise ValueError(f"label {y[:50]!r}... has {len(y):,} characters; at most {LONGEST_NAME:,} are kept")
         n = len(self.targets)
         if n >= self.max_classes:
             seen = ", ".join(map(repr, self.seen[:10]))

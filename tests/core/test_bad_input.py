@@ -14,6 +14,7 @@ from problems import snapshot
 from streamsvm import BSCAClassifier, BSGDClassifier, learners
 from streamsvm.features import FeatureSpace
 from streamsvm.learners import _bsgd
+from streamsvm.learners.labels import Labels
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,17 @@ def test_labels(model, y):
     with pytest.raises(ValueError, match="label"):
         model.learn_one({"a": 1.0}, y)
     assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("kind", [str, str.encode, np.str_], ids=["str", "bytes", "numpy"])
+def test_a_label_that_is_too_long(model, kind):
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="label b?'x{50}'... has 1,025 characters; at most 1,024 are kept"):
+        model.learn_one({"a": 1.0}, kind("x" * 1025))
+    with pytest.raises(ValueError, match="row 1: label .* has 1,025 characters"):
+        model.learn_many(np.ones((2, 1)), [True, kind("x" * 1025)])
+    assert snapshot(model) == before
+    Labels(2).target(kind("x" * 1024))
 
 
 def test_a_label_too_many():
