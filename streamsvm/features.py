@@ -141,9 +141,7 @@ class FeatureSpace:
         for name, value in x.items():
             length = len(name) if isinstance(name, str | bytes) else len(repr(name))
             if length > LONGEST_NAME:
-                raise ValueError(
-                    f"feature {_shown(name)} has a name of {length:,} characters; at most {LONGEST_NAME:,} are kept"
-                )
+                raise ValueError(f"feature {_shown(name)} has a name of {length:,} characters; at most {LONGEST_NAME:,} are kept")
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
             except (struct.error, TypeError, OverflowError):

@@ -92,7 +92,7 @@ class NaiveBSGD:
         return (f > 0.0) != (y > 0.0)
 
     def _shrunk_bias(self, eta):
-        return self.bias * (1.0 - self.l2 * eta)
+        return self.bias * (1.0 - self.l2 * eta) if self.fit_intercept else self.bias
 
     def _append(self, x, a, b):
         self.vectors.append(np.asarray(x, float))
@@ -158,7 +158,8 @@ class NaiveMulticlassBSGD:
         self.t += 1
         rival = max((k for k in range(len(f)) if k != y), key=lambda k: f[k])
         self.coefficients = self.coefficients * (1.0 - 1.0 / self.t)
-        self.bias = self.bias * (1.0 - 1.0 / self.t)
+        if self.fit_intercept:
+            self.bias = self.bias * (1.0 - 1.0 / self.t)
         if f[y] - f[rival] < 1.0:
             new = np.zeros(len(f))
             new[y] = 0.5 * w / (self.l2 * self.t)

@@ -61,8 +61,8 @@ def to_budget(
         Of the machine's columns, where it was fitted to an array. None: those that it was fitted with (``feature_names_in_``), or
         0, 1, ...
     learner
-        ``"bsca"`` or ``"bsgd"``. The latter's intercept is regularised: of targets that are far from 0 it would lose the offset
-        as it learns on.
+        ``"bsca"`` or ``"bsgd"``. The latter's intercept is regularised where it is fitted, as that of numbers is by default: of
+        targets that are far from 0 it would lose the offset as it learns on. With ``fit_intercept=False`` it stays as it is.
     passes
         At most so many; 0: none.
     seed

@@ -48,7 +48,7 @@ def learn_one(block: np.ndarray, upkeep: np.ndarray, target: float, weight: floa
         c["scale"] *= shrink
     if c["loss"] == ONE_CLASS:  # the bias is minus the threshold: driven up, not regularised
         v.biases[0] -= eta * s["l2"]
-    elif shrink > 0.0:
+    elif shrink > 0.0 and s["intercept"]:  # a bias that is not fitted, as after distillation, stays
         for k in range(0, live, 2):
             v.biases[k] *= shrink
     if missing != 0.0:

@@ -67,6 +67,19 @@ def test_decisions_are_those_of_the_twin(model, twin):
     assert model.n_merges > 5
 
 
+def test_a_bias_that_is_not_fitted_stays():
+    X, y = waves(60)
+    model = BSGDRegressor(budget=100, gamma=0.8, l2=1e-2, fit_intercept=False)
+    twin = naive.NaiveBSGDRegression(100, 0.8, 1e-2, learning_rate="capped", eta0=0.1, epsilon=0.1)
+    model._store.views.biases[:2] = twin.bias = twin.average_bias = 50.0  # as distillation brings it
+    for row, target in zip(X, y + 50.0, strict=True):
+        x = dict(enumerate(row))
+        np.testing.assert_allclose([model._decide_row(x, what) for what in (0, 1)], twin.decisions(np.float32(row)), rtol=1e-5)
+        model.learn_one(x, target)
+        twin.learn(np.float32(row), target)
+    assert model.intercept.tolist() == [50.0]
+
+
 @pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor])
 def test_many_is_one_after_the_other(kind):
     X, y = waves(300)
