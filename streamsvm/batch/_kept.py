@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 
 from streamsvm.batch.columns import Kernel
 from streamsvm.kernels import KERNELS
+from streamsvm.learners._inputs import check_number, check_one_of
 
 __all__ = ["Kept", "own"]
 
@@ -19,19 +20,26 @@ class Kept(BaseEstimator):  # type: ignore[misc]
 
     def __getstate__(self) -> Any:
         state = dict(super().__getstate__())
+        state.pop("_rows", None)  # the support vectors once more
         if "_kernel" in state:
             state["_kernel"] = tuple(state["_kernel"])
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = {name: own(value) for name, value in state.items()}
-        if strange := [name for name in state if hasattr(type(self), name)]:
+        if strange := [name for name in state if name == "_rows" or hasattr(type(self), name)]:
             raise ValueError(f"the model was kept with an attribute {strange[0]!r}, which is not one that a model keeps")
         if "_kernel" in state:
             state["_kernel"] = _kernel(*state["_kernel"])
         if "support_vectors_" in state:
-            _check(state)
+            _check(state, _machines(state.get("classes_")) if is_classifier(self) else 1)
         super().__setstate__(state)
+        if "support_vectors_" in state:
+            self._store_rows()
+
+    def _store_rows(self) -> None:
+        """Set what predictions need once for all."""
+        raise NotImplementedError
 
 
 def own(value: Any) -> Any:
@@ -40,15 +48,44 @@ def own(value: Any) -> Any:
 
 
 def _kernel(kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
-    if kind not in KERNELS.values() or not np.isfinite([gamma, coef0]).all() or not degree >= 1:
-        raise ValueError("the model was kept with a kernel that there is not")
+    try:
+        check_one_of("kernel", kind, KERNELS.values())
+        check_number("gamma", gamma, 0.0)
+        check_number("coef0", coef0, 0.0, inclusive=True)
+        check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+    except ValueError as error:
+        raise ValueError(f"the model was kept with a kernel that there is not: {error}") from None
     return Kernel(int(kind), float(gamma), float(coef0), int(degree))
 
 
-def _check(state: dict[str, Any]) -> None:
-    vectors, coefficients, intercept = (state[name] for name in ("support_vectors_", "dual_coef_", "intercept_"))
-    dense = [coefficients, intercept] if sparse.issparse(vectors) else [vectors, coefficients, intercept]
-    fits = all(isinstance(array, np.ndarray) and array.dtype == np.float64 for array in dense)
-    fits = fits and (coefficients.ndim, intercept.ndim) == (2, 1) and len(coefficients) == len(intercept)
-    if not fits or vectors.shape != (coefficients.shape[1], state["n_features_in_"]) or "_kernel" not in state:
+def _machines(classes: Any) -> int:
+    # One for each pair of classes.
+    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not len(set(classes.tolist())) == len(classes) >= 2:
+        raise ValueError("the model was kept with classes that are not two or more")
+    return len(classes) * (len(classes) - 1) // 2
+
+
+def _check(state: dict[str, Any], machines: int) -> None:
+    vectors, *others = (state[name] for name in ("support_vectors_", "dual_coef_", "intercept_"))
+    values = _values(vectors) if sparse.issparse(vectors) and vectors.format == "csr" else vectors
+    fits = all(
+        isinstance(array, np.ndarray) and array.dtype == np.float64 and np.isfinite(array).all() for array in (values, *others)
+    )
+    n = len(state["support_"])
+    shapes = [array.shape for array in (vectors, *others)] if fits else []
+    if shapes != [(n, state["n_features_in_"]), (machines, n), (machines,)] or "_kernel" not in state:
         raise ValueError("the model was kept with support vectors and coefficients that do not fit together")
+
+
+def _values(X: Any) -> Any:
+    # Of a CSR matrix whose indices lead nowhere else.
+    (n, d), values, indices, starts = X.shape, X.data, X.indices, X.indptr
+    if (
+        not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (values, indices, starts))
+        or not indices.dtype.kind == starts.dtype.kind == "i"
+        or not (len(starts) == n + 1 and starts[0] == 0 and starts[-1] == len(indices) == len(values))
+        or (starts[1:] < starts[:-1]).any()
+        or ((indices < 0) | (indices >= d)).any()
+    ):
+        raise ValueError("the model was kept with sparse support vectors that are no CSR matrix")
+    return values

@@ -70,14 +70,15 @@ def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, k
     support = np.flatnonzero(b.any(axis=0))
     if not len(support):
         return
-    part = rows if len(support) == b.shape[1] else subset(rows, support)
-    coefficients = np.ascontiguousarray(b[:, support])
+    if len(support) < b.shape[1]:
+        rows, b = subset(rows, support), b[:, support]
+    b = np.require(b, requirements=["C", "W"])  # what compiled code is compiled for
     values = np.empty(len(support), rows.dense.dtype)
     size = max(int(_PAUSE / (len(support) * cost(rows))), 1)
     for begin in range(0, len(which), size):
         some = which[begin : begin + size]
         sums = np.zeros((len(some), len(b)))
-        expand(part, coefficients, source, some, kernel, values, sums)
+        expand(rows, b, source, some, kernel, values, sums)
         out[some] += sums
 
 

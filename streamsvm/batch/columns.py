@@ -90,7 +90,7 @@ def _rows(kind: int, dtype: Any, features: int, **given: np.ndarray) -> Rows:
 
 def store_dense(X: np.ndarray, dtype: Any) -> Rows:
     """The rows of X [n, d], copied feature by feature."""
-    return _rows(DENSE, dtype, X.shape[1], dense=np.ascontiguousarray(X.T, dtype))
+    return _rows(DENSE, dtype, X.shape[1], dense=np.require(X.T, dtype, ["C", "W"]))
 
 
 def store_sparse(X: Any, dtype: Any) -> Rows:

@@ -14,7 +14,7 @@ from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import Groups, feasible, gamma_of, store
 from streamsvm.batch._solver import Options, Solution, add_expansions, solve
 from streamsvm.batch.cache import ColumnCache
-from streamsvm.batch.columns import Kernel, cost
+from streamsvm.batch.columns import Kernel, Rows, cost
 from streamsvm.kernels import KERNELS
 from streamsvm.learners.base import BudgetedEstimator
 
@@ -26,7 +26,12 @@ _ROWS_AT_ONCE = 4096  # of a prediction
 
 
 class KernelMachine(Kept):
-    """A fitted one has ``support_vectors_``, ``dual_coef_`` [machines, n_support], ``intercept_`` and ``_kernel``."""
+    """A fitted one has ``support_vectors_``, ``dual_coef_`` [machines, n_support], ``intercept_`` and ``_kernel``; and ``_rows``,
+    the support vectors as compiled code takes them, which is set with them and not kept.
+    """
+
+    support_vectors_: Any
+    _rows: Rows
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -39,16 +44,25 @@ class KernelMachine(Kept):
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
         return self._values(X)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_rows")
+
+    def _store_rows(self) -> None:
+        dense = not sparse.issparse(self.support_vectors_)
+        self._rows = store(self.support_vectors_, np.float64, dense=dense)
+        if dense:
+            self.support_vectors_ = self._rows.dense.T  # of the same memory
+
     def _values(self, X: Any) -> np.ndarray:
+        """float64 [n, machines], of rows float64 [n, features] that are checked: finite, an array or CSR."""
         out = np.tile(self.intercept_, (X.shape[0], 1))
         dense = not sparse.issparse(self.support_vectors_)
         if not dense and not sparse.issparse(X):
             X = sparse.csr_array(X)
-        rows = store(self.support_vectors_, np.float64, dense=dense)
         for begin in range(0, X.shape[0], _ROWS_AT_ONCE):
             part = store(X[begin : begin + _ROWS_AT_ONCE], np.float64, dense=dense)
             end = min(begin + _ROWS_AT_ONCE, X.shape[0])
-            add_expansions(rows, self.dual_coef_, part, np.arange(end - begin), self._kernel, out[begin:end])
+            add_expansions(self._rows, self.dual_coef_, part, np.arange(end - begin), self._kernel, out[begin:end])
         return out
 
     def _predictions(self, f: np.ndarray) -> np.ndarray:
@@ -126,6 +140,7 @@ class CSMO(KernelMachine):
         # Attributes, from the coefficients of all rows, float64 [outputs, n], and the numbers of those that have one.
         self.support_ = support.astype(np.int32)
         self.support_vectors_ = X[self.support_]
+        self._store_rows()
         self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
         self.intercept_ = np.array([solution.bias for solution in solutions])
         self.objective_ = sum(solution.objective for solution in solutions)
