@@ -14,7 +14,7 @@ from river import base
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from streamsvm.batch._collect import collect
+from streamsvm.batch._collect import collect, parted
 from streamsvm.batch._kept import own
 from streamsvm.batch._window import Rows, Window, placed
 from streamsvm.features import OVERFLOW, FeatureSpace
@@ -189,19 +189,29 @@ class Refitting(base.Estimator):
             self._forget(known)
             raise
 
-    def collect(self, source: Any, y: Any = None, *, label: str | None = None, limit: int | None = None) -> int:
+    def collect(
+        self,
+        source: Any,
+        y: Any = None,
+        *,
+        label: str | None = None,
+        format: str | None = None,  # noqa: A002
+        limit: int | None = None,
+    ) -> int:
         """Put the rows of a source into the window, without fitting. All of it is read, and the last ``window`` rows stay.
 
         Parameters
         ----------
         source
-            With ``y``: a frame or array as `learn_many` takes it. Else a path (CSV, JSON lines, LIBSVM text; ``.gz`` too) or URL
-            as the command line takes it, read up to the end that it has now; pairs (x, y), as of a river dataset; or a source
-            of `streamsvm.runtime`, which stays open.
+            With ``y``: a frame or array as `learn_many` takes it. With ``label``: a frame too. Else a path (CSV, JSON lines,
+            LIBSVM text; ``.gz`` too) or URL as the command line takes it, read up to the end that it has now; pairs (x, y), as of
+            a river dataset; or a source of `streamsvm.runtime`, which stays open.
         y
             The labels or targets of a frame or array.
         label
-            Name of the label, for a path or URL.
+            Name of the label, for a path, a URL, or a frame without ``y``.
+        format
+            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, where the name of a file does not say it.
         limit
             Rows with a label that are taken, at most. Rows without one are passed over.
 
@@ -219,17 +229,28 @@ class Refitting(base.Estimator):
         if limit is not None:
             check_number("limit", limit, 0, inclusive=True, integer=True)
         before = self.n_learned
+        w: Any = 1.0
+        if y is None and label is not None and hasattr(source, "columns"):
+            source, y, w = parted(source, label)
         if y is not None:
-            batch = as_batch(source, y, 1.0)
+            batch = as_batch(source, y, w)
             batch = batch._replace(matrix=batch.matrix[:limit], y=batch.y[:limit], weights=batch.weights[:limit])
             self._window.put(*self._admitted(batch), batch.weights)
         else:
-            collect(source, label, limit, lambda x, y: self._put_one(x, y, 1.0))
+            collect(source, label, format, limit, lambda x, y: self._put_one(x, y, 1.0))
         return self.n_learned - before
 
     # Fits -------------------------------------------------------------------------------------------------------------------
 
-    def fit(self, source: Any = None, y: Any = None, *, label: str | None = None, limit: int | None = None) -> Self:
+    def fit(
+        self,
+        source: Any = None,
+        y: Any = None,
+        *,
+        label: str | None = None,
+        format: str | None = None,  # noqa: A002
+        limit: int | None = None,
+    ) -> Self:
         """Fit now, on all rows of the window; those of a source are put into it first. Parameters as in `collect`.
 
         Raises
@@ -241,7 +262,7 @@ class Refitting(base.Estimator):
             As `collect`.
         """
         if source is not None:
-            self.collect(source, y, label=label, limit=limit)
+            self.collect(source, y, label=label, format=format, limit=limit)
         self._refit()
         return self
 

@@ -1,4 +1,4 @@
-"""Rows from whatever a user has: a path or URL, a source, or pairs."""
+"""Rows from whatever a user has: a path or URL, a source, pairs, or a frame that has the label as a column."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from river.utils import dataframe
 
-__all__ = ["collect"]
+__all__ = ["collect", "parted"]
 
 
-def collect(source: Any, label: str | None, limit: int | None, learn: Callable[[Any, Any], None]) -> int:
+def collect(
+    source: Any,
+    label: str | None,
+    format: str | None,  # noqa: A002
+    limit: int | None,
+    learn: Callable[[Any, Any], None],
+) -> int:
     """Hand the first ``limit`` rows of a source that have a label to ``learn``; how many they were.
 
     Raises
@@ -26,11 +33,12 @@ def collect(source: Any, label: str | None, limit: int | None, learn: Callable[[
 
     if isinstance(source, np.ndarray) or hasattr(source, "columns") or not isinstance(source, str | Path | Source | Iterable):
         raise ValueError(
-            f"rows come from a frame or array with y, a path, a URL, or pairs (x, y), not from a {type(source).__name__} alone"
+            "rows come from a frame or array with y, a frame with label=, a path, a URL, or pairs (x, y), not from a "
+            f"{type(source).__name__} alone"
         )
     opened = None
     if isinstance(source, str | Path):
-        source = opened = open_source(str(source), label=label, stop_at_end=True)
+        source = opened = open_source(str(source), label=label, format=format, stop_at_end=True)
     elif not isinstance(source, Source):
         source = IterableSource(_pairs(source), type(source).__name__)
     given = learned = 0
@@ -46,11 +54,30 @@ def collect(source: Any, label: str | None, limit: int | None, learn: Callable[[
                     raise StreamError(f"{source.place}: {explained(error, x)}") from error
                 learned += 1
         if given and not learned:
-            raise StreamError(f"{source.name} has no label in any of its {given:,} rows. Is label={label!r} its name?")
+            advice = "" if opened is None else ": give label=, its name" if label is None else f". Is label={label!r} its name?"
+            raise StreamError(f"{source.name} has no label in any of its {given:,} rows{advice}")
         return learned
     finally:
         if opened is not None:
             opened.close()
+
+
+def parted(frame: Any, label: str) -> tuple[Any, list[Any], np.ndarray]:
+    """A frame without the column of the labels; that column; and a weight for each row: 0 where the label is missing, else 1.
+
+    Raises
+    ------
+    ValueError
+        It is no eager frame, or has no such column.
+    """
+    try:
+        whole = dataframe.into_frame(frame)
+    except TypeError:
+        raise ValueError(f"rows come from an eager frame, not from a {type(frame).__name__}") from None
+    if label not in whole.columns:
+        raise ValueError(f"the frame has no column {label!r} for the label. It has: {', '.join(map(str, whole.columns))}")
+    labels = whole[label]
+    return whole.drop(label).to_native(), labels.to_list(), 1.0 - labels.is_null().to_numpy()
 
 
 def _pairs(rows: Iterable[Any]) -> Iterator[tuple[Any, Any]]:

@@ -42,7 +42,9 @@ def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
         suffix = PurePath(spec.removesuffix(".gz")).suffix.lower()
         format = _SUFFIXES.get(suffix)  # noqa: A001
     if format not in FORMATS:
-        raise StreamError(f"{spec}: of what format? Name one with --format: {', '.join(FORMATS)}")
+        raise StreamError(
+            f"{spec}: of what format? Suffixes that say it are {', '.join(_SUFFIXES)}; else name the format: {', '.join(FORMATS)}"
+        )
     return format
 
 

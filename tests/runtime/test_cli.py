@@ -169,7 +169,7 @@ def test_wrong_command_lines(csv_file, capsys, words, message):
     [
         (["learn", "{folder}/none.csv", "--label", "y"], "No such file"),
         (["learn", "{csv}", "--label", "z"], "no column 'z'"),
-        (["learn", "-", "--label", "y"], "--format"),
+        (["learn", "-", "--label", "y"], "name the format"),
         (["learn", "{csv}", "--label", "a", "--scale", "none"], "bananas.csv, line 2: feature 'y' is 'False', a str"),
         (
             ["learn", "{csv}", "--label", "a"],

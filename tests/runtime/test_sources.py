@@ -354,7 +354,7 @@ def test_labels_of_libsvm_text_are_numbers(tmp_path):
 def test_names_that_say_nothing(tmp_path):
     with pytest.raises(StreamError, match="No such file"):
         open_source(str(tmp_path / "none.csv"), label="y")
-    with pytest.raises(StreamError, match="--format"):
+    with pytest.raises(StreamError, match="name the format: csv, jsonl, libsvm"):
         open_source("-", label="y")
     with pytest.raises(StreamError, match="nothing installed knows amqp"):
         open_source("amqp://host/queue", label="y")
