@@ -101,12 +101,20 @@ class BatchAdapter(Refitting):
         Parameters
         ----------
         budget, parameters
-            As in `streamsvm.batch.to_budget`; it is to decide alike on the rows of the window.
+            As in `streamsvm.batch.to_budget`; it is to decide alike on the rows of the window. What the adapter has room for the
+            learner has room for by default: its ``max_features``, ``overflow`` and ``max_classes`` are the adapter's.
 
         Raises
         ------
         ValueError
-            There is no fitted model yet, it is none of `streamsvm`, or its labels are of several types.
+            There is no fitted model yet, it is none of `streamsvm`, its labels are of several types or numbers with fractions,
+            or features that are standardised may have been hashed together.
+
+        Notes
+        -----
+        Time as in `streamsvm.batch.to_budget`, for the rows of the window; meanwhile there is a copy of them in float64. The
+        learner's ``nbytes`` grow with ``budget * (4 * max_features + 16 * max_classes)``: where no more are to come, smaller
+        ones save memory. The scaler keeps three numbers for each name that it ever meets, also those that are then ignored.
         """
         return adapter_to_budget(self, budget, parameters)
 

@@ -131,10 +131,19 @@ def adapter_to_budget(adapter: Any, budget: int, parameters: dict[str, Any]) -> 
     if fit is None or not isinstance(fit.model, KernelMachine):
         raise ValueError("the adapter has no fitted kernel machine: fit() first, with a model of streamsvm")
     if is_classifier(fit.model) and fit.classes != fit.model.classes_.tolist():
-        raise ValueError("the labels are of several types: give them as strings")
+        raise ValueError("the labels are of several types, or numbers with fractions: give them as strings")
+    if adapter.overflow == "hash" and adapter.standardize and len(adapter.feature_names) == adapter.max_features:
+        raise ValueError(
+            f"all max_features={adapter.max_features} columns are taken, and what was hashed into them together cannot be "
+            "standardised name by name: raise max_features, or standardize before the adapter and not in it"
+        )
     names = adapter.feature_names[: len(fit.mean)]
-    X = (adapter._window.ordered(len(names)).X - fit.mean) / fit.scale
-    learner = to_budget(fit.model, budget, X, feature_names=names, **parameters)
+    X = adapter._window.ordered(len(names)).X
+    X -= fit.mean
+    X /= fit.scale
+    room = {"max_features": adapter.max_features, "overflow": adapter.overflow}
+    room |= {"max_classes": adapter.max_classes} if is_classifier(fit.model) else {}
+    learner = to_budget(fit.model, budget, X, feature_names=names, **{**room, **parameters})
     if not adapter.standardize:
         return learner
     scaler = preprocessing.StandardScaler()
@@ -161,7 +170,9 @@ def _make(kind: Any, model: Any, names: list[Hashable], budget: int, seed: int |
     }
     same |= {"max_classes": len(model.classes_)} if is_classifier(model) else {"epsilon": model.epsilon}
     made = kind(budget=budget, **{**same, **parameters})
-    made._features.columns_of(names, True)
+    if made.max_features < len(names):
+        raise ValueError(f"max_features must be at least {len(names)}, the features of the machine, not {made.max_features}")
+    made._features.restore(names)  # in their order: hashed names find the columns that they had
     made._store.used = len(made._features)
     if is_classifier(model):
         for label in model.classes_.tolist():
@@ -196,7 +207,7 @@ class _Distillation:
         how = {"C": 1.0, "tol": 0.1} if is_classifier(machine) else {"C": machine.C}
         pupil = _make(kind, machine, names, budget, seed, how)
         self.machine, self.pupil, self.rng = machine, pupil, np.random.default_rng(seed)
-        self.X, self.places = X, np.argsort(pupil._features.columns_of(names, False))
+        self.X = X
         values = machine._values(X)
         self.decisions = self._of_outputs(values)
         self.labels = machine._predictions(values)
@@ -205,13 +216,13 @@ class _Distillation:
             self.weights = np.clip(self._margins(self.decisions), 1e-3, 1.0)
 
     def _parts(self, n: int) -> Iterator[slice]:
-        size = max(min(_BLOCK, _BLOCK_VALUES // len(self.places)), 1)
+        size = max(min(_BLOCK, _BLOCK_VALUES // self.X.shape[1]), 1)
         return (slice(begin, begin + size) for begin in range(0, n, size))
 
     def _dense(self, X: Any, which: np.ndarray) -> np.ndarray:
         # Rows of X as the learner has them, float32 [m, features].
         part = X[which]
-        return np.ascontiguousarray((part.toarray() if sparse.issparse(part) else part)[:, self.places], np.float32)
+        return np.ascontiguousarray(part.toarray() if sparse.issparse(part) else part, np.float32)
 
     def run(self, passes: int) -> Any:
         pupil, machine, store = self.pupil, self.machine, self.pupil._store

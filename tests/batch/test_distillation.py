@@ -91,10 +91,10 @@ def test_the_same_seed_gives_the_same_learner():
 
 def test_names_and_parameters_are_carried_over():
     X, y = blobs()
-    frame = pd.DataFrame(X, columns=["width", "height"])  # columns of a learner are sorted
+    frame = pd.DataFrame(X, columns=["width", "height"])
     exact = CSMOClassifier(C=0.2, gamma=0.5).fit(frame, y)
     learner = exact.to_budget(20, frame, max_features=5, averaging=100)
-    assert learner.feature_names == ["height", "width"]
+    assert learner.feature_names == ["width", "height"]
     assert (learner.C, learner.effective_gamma, learner.max_features, learner.averaging) == (0.2, 0.5, 5, 100)
     row = {"width": X[0, 0], "height": X[0, 1]}
     assert learner.predict_one(row) == exact.predict(frame[:1])[0]
@@ -110,6 +110,7 @@ def test_sparse_rows_and_support_vectors_alone():
     assert agreement(exact, exact.to_budget(20), X[exact.support_]) > 0.8
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="minutes without compilation")
 def test_sparse_rows_are_never_dense_all_at_once():
     _, y = blobs()
     rng = np.random.default_rng(0)
@@ -136,6 +137,7 @@ def test_what_does_not_fit_is_refused():
         ({"budget": 10, "C": 0.0}, "C must be"),
         ({"budget": 10, "gamma": 9.0}, "gamma is that of the machine"),
         ({"budget": 10, "kernel": "linear"}, "kernel is that of the machine"),
+        ({"budget": 10, "max_features": 1, "overflow": "ignore"}, "max_features must be at least 2"),
     ):
         with pytest.raises(ValueError, match=message):
             exact.to_budget(**options)
@@ -156,6 +158,32 @@ def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
     for x, label in rows[:20]:
         model.learn_one(x, label)
     assert model.predict_one(rows[0][0]) in ("in", "out")
+
+
+@pytest.mark.parametrize("learner", ["bsca", "bsgd"])
+def test_what_an_adapter_accepts_its_learner_accepts(learner):
+    X, y = blobs(rows=80)
+    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), refit_every=None, max_features=4, max_classes=3, overflow="ignore")
+    model = adapter.fit(X, y).to_budget(20, learner=learner)
+    assert (model[-1].max_features, model[-1].overflow, model[-1].max_classes) == (4, "ignore", 3)
+    for x in ({0: 1.0, "new": 1.0}, {f"n{i}": 1.0 for i in range(9)}):
+        model.learn_one(x, "a third label")
+    assert model[-1].labels == [0, 1, "a third label"]
+    assert adapter.to_budget(20, learner=learner, max_classes=2)[-1].max_classes == 2
+    regressor = BatchAdapter(CSMORegressor(gamma=0.5), refit_every=None, max_features=4).fit(X, y.astype(float))
+    assert regressor.to_budget(20, learner=learner)[-1].max_features == 4
+
+
+def test_names_that_were_hashed_find_their_columns():
+    X, y = blobs()
+    rows = [({"b": 0.0, "z": 0.0}, 0), *(({"z": 0.0, "a": 0.1 * b, "q": a}, label) for (a, b), label in zip(X, y, strict=True))]
+    options = {"refit_every": None, "max_features": 3, "overflow": "hash"}
+    adapter = BatchAdapter(CSMOClassifier(gamma=0.5), standardize=False, **options).fit(rows)
+    assert adapter.feature_names == ["b", "z", "a"]
+    model = adapter.to_budget(30)
+    assert np.mean([model.predict_one(x) == adapter.predict_one(x) for x, _ in rows]) > 0.95
+    with pytest.raises(ValueError, match="max_features=3 columns are taken.*raise max_features, or standardize before"):
+        BatchAdapter(CSMOClassifier(gamma=0.5), **options).fit(rows).to_budget(30)
 
 
 def test_adapters_that_have_nothing_to_distil_say_so():
