@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from river import base
@@ -15,26 +15,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from streamsvm.batch._collect import collect, parted
-from streamsvm.batch._kept import own
+from streamsvm.batch._fit import Fit, restored
 from streamsvm.batch._window import Rows, Window, placed
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.learners._inputs import Batch, as_batch, as_matrix, check_number, check_one_of, checked_weight
 
-__all__ = ["Fit", "Refitting"]
-
-
-class Fit(NamedTuple):
-    """What one fit has brought."""
-
-    model: Any
-    mean: np.ndarray
-    """Of the features when it was fitted, float64 [features]."""
-    scale: np.ndarray
-    """float64 [features]."""
-    classes: list[Any]
-    """Labels, in the order of the model's ``classes_``; none of a regressor."""
-    log_factor: float
-    """Of the decision values, for probabilities."""
+__all__ = ["Refitting"]
 
 
 class Refitting(base.Estimator):
@@ -62,6 +48,8 @@ class Refitting(base.Estimator):
         self._row = np.zeros(max_features, np.float32)
         self._fit: Fit | None = None
         self._attempted = 0  # rows put in when a fit was tried last
+        self._fitted_at = 0  # and when one succeeded last
+        self._told = False  # whether a warning has said that the fit that is due must wait
         self._n_fits = 0
         self._made = True
 
@@ -114,7 +102,11 @@ class Refitting(base.Estimator):
         except BaseException:  # an interrupt as well
             self._forget(known)
             raise
-        self._window.put(row[np.newaxis], np.array([target]), np.array([w]))
+        self._put(row[np.newaxis], np.array([target]), np.array([w]))
+
+    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """As `Window.put`: all rows come by here."""
+        return self._window.put(X, targets, weights)
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Put a row into the window, and fit where that is due.
@@ -164,12 +156,12 @@ class Refitting(base.Estimator):
         begin, n = 0, len(rows)
         while begin < n:
             end = n if self.refit_every is None else min(n, begin + max(self.refit_every - self.n_since_fit, 1))
-            self._window.put(rows[begin:end], targets[begin:end], batch.weights[begin:end])
+            self._put(rows[begin:end], targets[begin:end], batch.weights[begin:end])
             begin = end
             try:
                 self._fit_where_due()
             except BaseException:  # an interrupt as well: no row is lost
-                self._window.put(rows[end:], targets[end:], batch.weights[end:])
+                self._put(rows[end:], targets[end:], batch.weights[end:])
                 raise
 
     def _admitted(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
@@ -235,7 +227,7 @@ class Refitting(base.Estimator):
         if y is not None:
             batch = as_batch(source, y, w)
             batch = batch._replace(matrix=batch.matrix[:limit], y=batch.y[:limit], weights=batch.weights[:limit])
-            self._window.put(*self._admitted(batch), batch.weights)
+            self._put(*self._admitted(batch), batch.weights)
         else:
             collect(source, label, format, limit, lambda x, y: self._put_one(x, y, 1.0))
         return self.n_learned - before
@@ -273,9 +265,10 @@ class Refitting(base.Estimator):
     def _fit_where_due(self) -> None:
         if self.refit_every is None or self.n_since_fit < self.refit_every:
             return
-        last = "" if self._fit is None else f"the model of {self.n_since_fit:,} rows ago stays"
+        last = "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
         if why_not := self._why_not():
-            if last and self.n_since_fit == self.refit_every:
+            if last and not self._told:
+                self._told = True
                 warnings.warn(f"{why_not}: {last} until that changes", RuntimeWarning, stacklevel=3)
             return
         try:
@@ -288,7 +281,7 @@ class Refitting(base.Estimator):
     def _refit(self) -> None:
         if why_not := self._why_not():
             raise ValueError(f"{why_not}: there is nothing to fit")
-        self._attempted = self._window.n_put
+        self._attempted, self._told = self._window.n_put, False
         rows = self._window.ordered(len(self._features))
         mean, scale = np.zeros(rows.X.shape[1]), np.ones(rows.X.shape[1])
         if self.standardize:
@@ -298,7 +291,7 @@ class Refitting(base.Estimator):
             scale[varies] = deviation[varies]
             rows = rows._replace(X=(rows.X - mean) / scale)
         self._fit = self._fitted(rows, mean, scale)  # at once: an interrupt leaves the last one
-        self._n_fits += 1
+        self._n_fits, self._fitted_at = self._n_fits + 1, self._attempted
 
     def _fitted(self, rows: Rows, mean: np.ndarray, scale: np.ndarray) -> Fit:
         raise NotImplementedError
@@ -379,25 +372,20 @@ class Refitting(base.Estimator):
             "features": self.feature_names,
             "window": self._window.snapshot(len(self._features)),
             "fit": None if self._fit is None else tuple(self._fit),
-            "counts": (self._attempted, self._n_fits),
+            "counts": (self._attempted, self._fitted_at, self._n_fits),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["parameters"])  # type: ignore[misc]
         self._features.restore(state["features"])
         self._window.restore(state["window"], len(self._features))
-        self._attempted, self._n_fits = state["counts"]
-        if not 0 <= self._attempted <= self.n_learned or self._n_fits < 0:
+        self._attempted, self._fitted_at, self._n_fits = counts = state["counts"]
+        if not all(isinstance(count, int) for count in counts) or not (
+            0 <= self._fitted_at <= self._attempted <= self.n_learned and self._n_fits >= 0
+        ):
             raise ValueError(f"the adapter was kept with {self._n_fits} fits, the last tried after {self._attempted} rows")
         if state["fit"] is not None:
-            model, mean, scale, classes, log_factor = state["fit"]
-            fit = Fit(model, own(mean), own(scale), classes, log_factor)
-            if type(fit.model) is not type(self.model):
-                raise ValueError(f"the adapter was kept with a {type(fit.model).__name__}, its model is another")
-            n = fit.model.n_features_in_
-            if fit.mean.shape != (n,) or fit.scale.shape != (n,) or n > len(self._features):
-                raise ValueError(f"the adapter was kept with a model of {n} features that does not fit what it knows")
-            self._fit = fit
+            self._fit = restored(state["fit"], type(self.model), len(self._features))
 
 
 @lru_cache

@@ -43,7 +43,7 @@ class Window:
     --------
     >>> window = Window(size=2, columns=1)
     >>> for value in (1.0, 2.0, 3.0):
-    ...     window.put(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
+    ...     gone = window.put(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
     >>> window.ordered(columns=1).X.ravel()
     array([2., 3.])
     """
@@ -67,15 +67,20 @@ class Window:
         """float64 [rows there are], in no particular order; a view."""
         return self._targets[: len(self)]
 
-    def put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
-        """Put in rows, float32 [n, columns in use or fewer], in O(n d). Columns once in use must stay so."""
+    def put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Put in rows, float32 [n, columns in use or fewer], in O(n d); the targets of those that went, float64 [n or fewer].
+
+        Columns once in use must stay so.
+        """
         size, n = len(self._X), len(X)
         skipped = max(n - size, 0)  # rows that would go again at once
         places = (self.n_put + np.arange(skipped, n)) % size
+        gone = self._targets[places[places < len(self)]]
         self._X[places, : X.shape[1]] = X[skipped:]
         self._targets[places] = targets[skipped:]
         self._weights[places] = weights[skipped:]
         self.n_put += n
+        return gone
 
     def ordered(self, columns: int) -> Rows:
         """All rows, with their first ``columns`` columns, in O(n d)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import inspect
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -10,8 +12,10 @@ from river import base
 from river.utils import dataframe
 from sklearn.base import is_classifier, is_regressor
 
-from streamsvm.batch._adapting import Fit, Refitting
+from streamsvm.batch._adapting import Refitting
 from streamsvm.batch._calibration import LARGEST_LOG_FACTOR, fit_log_factor, probabilities
+from streamsvm.batch._fit import Fit
+from streamsvm.batch._models import as_array, check_classifier, check_width, codes, decisions, follows_conventions, predictions
 from streamsvm.batch._window import Rows
 from streamsvm.batch.csmo import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import adapter_to_budget
@@ -19,10 +23,6 @@ from streamsvm.learners._inputs import check_number, checked_target
 from streamsvm.learners.labels import Labels
 
 __all__ = ["BatchAdapter", "BatchClassifier", "BatchRegressor"]
-
-
-def _is(kind: Callable[[Any], bool], model: Any) -> bool:
-    return not isinstance(model, type) and hasattr(model, "__sklearn_tags__") and kind(model)
 
 
 class BatchAdapter(Refitting):
@@ -121,15 +121,15 @@ class BatchAdapter(Refitting):
     def __new__(cls, model: Any = None, *_: Any, **__: Any) -> Self:
         kind: Any = cls
         if cls is BatchAdapter:
-            kind = BatchClassifier if _is(is_classifier, model) else BatchRegressor
+            kind = BatchClassifier if follows_conventions(is_classifier, model) else BatchRegressor
         return super().__new__(kind)
 
 
 class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     """A batch classifier as a river classifier; see `BatchAdapter` for the parameters.
 
-    Labels of one type (bool, int, float or str) are given to the model as they are; others as 0, 1, ..., in the order in which
-    they came.
+    Labels of one type (bool, int, str, or float without fractions) are given to the model as they are; others as 0, 1, ..., in
+    the order in which they came.
 
     Examples
     --------
@@ -155,18 +155,16 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         calibration_folds: int = 3,
         max_classes: int = 10,
     ) -> None:
-        if not _is(is_classifier, model):
+        if not follows_conventions(is_classifier, model):
             raise ValueError(f"model must be a classifier with scikit-learn's conventions, not {model!r}")
-        if not (hasattr(model, "predict_proba") or hasattr(model, "decision_function")):
-            raise ValueError(f"model must have predict_proba or decision_function; {type(model).__name__} has neither")
-        if getattr(model, "decision_function_shape", "ovr") != "ovr":
-            raise ValueError("model must have decision_function_shape='ovr': a decision value for each class, not for each pair")
+        check_classifier(model)
         self.calibration_folds = calibration_folds
         self.max_classes = max_classes
         if calibration_folds != 0:
             check_number("calibration_folds", calibration_folds, 2, inclusive=True, high=100, integer=True)
         check_number("max_classes", max_classes, 2, inclusive=True, high=2**20, integer=True)
         self._labels = Labels(max_classes)
+        self._counts: Counter[float] = Counter()  # rows of the window, by target
         super().__init__(model, window, refit_every, standardize, max_features, overflow)
 
     @property
@@ -188,29 +186,38 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         super()._forget(known)
         self._labels.forget(known[1])
 
+    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        gone = super()._put(X, targets, weights)
+        for target in targets[-self.window :].tolist():
+            self._counts[target] += 1
+        for target in gone.tolist():
+            self._counts[target] -= 1
+        return gone
+
     def _why_not(self) -> str | None:
         targets = self._window.targets
-        if len(targets) and (targets == targets[0]).all():
+        if len(targets) and self._counts[targets[0]] == len(targets):
             return f"the window has one class only, {self.labels[int(targets[0])]!r}"
         return super()._why_not()
 
     def _fitted(self, rows: Rows, mean: np.ndarray, scale: np.ndarray) -> Fit:
         labels, targets = self.labels, rows.targets.astype(np.int64)
-        values = _array(labels)
-        if values.dtype == object:
-            values = np.arange(len(labels))
-            if isinstance(getattr(self.model, "class_weight", None), dict):
-                raise ValueError("class_weight as a dictionary is for labels of one type: bool, int, float or str")
+        values = codes(labels)
+        if values is None:
+            values = as_array(labels)
+        elif isinstance(getattr(self.model, "class_weight", None), dict):
+            raise ValueError("class_weight as a dictionary is for labels of one type: bool, int, str, or float without fractions")
         model = self._solved(rows.X, values[targets], rows.weights)
-        codes = dict(zip(values.tolist(), range(len(labels)), strict=True))
-        order = [codes[value] for value in model.classes_.tolist()]
+        numbers = dict(zip(values.tolist(), range(len(labels)), strict=True))
+        order = [numbers[value] for value in model.classes_.tolist()]
         log_factor = 0.0
         if not hasattr(model, "predict_proba"):
+            check_width(model, decisions(model, rows.X[:1]), len(order))
             places = np.empty(len(labels), np.int64)
             places[order] = np.arange(len(order))
 
             def decide(train: np.ndarray, held: np.ndarray) -> np.ndarray:
-                return self._solved(rows.X[train], values[targets[train]], rows.weights[train]).decision_function(rows.X[held])
+                return decisions(self._solved(rows.X[train], values[targets[train]], rows.weights[train]), rows.X[held])
 
             log_factor = fit_log_factor(places[targets], rows.weights, self.calibration_folds, decide)
         return Fit(model, mean, scale, [labels[code] for code in order], log_factor)
@@ -227,33 +234,31 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """The labels in the order of the columns of `predict_proba_many`: those that the model was fitted with first."""
         if self._fit is None:
             return self._labels.many or list(self._labels.probabilities(0.5))
-        return [*self._fit.classes, *(label for label in self.labels if label not in self._fit.classes)]
+        fitted = set(self._fit.classes)
+        return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
 
     def _places(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
-        # Of the labels predicted, among `classes`.
-        if fit is None:
+        # Of the labels predicted, among `classes`. Models of others refuse to predict no rows.
+        if fit is None or not len(rows):
             return np.full(len(rows), np.argmax(self._prior()))
-        values = fit.model.classes_.tolist()
-        return np.array([values.index(value) for value in fit.model.predict(rows).tolist()], np.int64)
+        places = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
+        return np.array([places[value] for value in predictions(fit.model, rows).tolist()], np.int64)
 
     def _probabilities(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         # float64 [n, classes].
-        if fit is None:
+        if fit is None or not len(rows):
             return np.tile(self._prior(), (len(rows), 1))
         model = fit.model
         if hasattr(model, "predict_proba"):
             p = model.predict_proba(rows)
         else:
-            p = probabilities(fit.log_factor, model.decision_function(rows))
+            p = probabilities(fit.log_factor, decisions(model, rows))
         return np.pad(p, ((0, 0), (0, len(self.classes) - p.shape[1])))
 
     def _prior(self) -> np.ndarray:
         # Before there is a model: what share of the rows each label has, with one more row for each.
-        classes, labels = self.classes, self.labels
-        counts = dict(
-            zip(labels, np.bincount(self._window.targets.astype(np.int64), minlength=len(labels)).tolist(), strict=True)
-        )
-        prior = np.array([counts.get(label, 0) + 1.0 for label in classes])
+        counts = {label: self._counts[number] for number, label in enumerate(self.labels)}
+        prior = np.array([counts.get(label, 0) + 1.0 for label in self.classes])
         return prior / prior.sum()
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
@@ -280,14 +285,14 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         row = self._row_of(x, fit)
         if fit is None:
             return 0.0
-        f = fit.model.decision_function(row)[0]
+        f = decisions(fit.model, row)[0]
         return float(f) if np.ndim(f) == 0 else dict(zip(fit.classes, f.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: an array [n] of labels, a series where X is a frame."""
         fit = self._fit
         rows, like = self._rows_of(X, fit)
-        labels = _array(self.classes)[self._places(rows, fit)]
+        labels = as_array(self.classes)[self._places(rows, fit)]
         return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
 
     def predict_proba_many(self, X: Any) -> Any:
@@ -307,12 +312,14 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._labels.restore(state["labels"])
-        if not np.isin(self._window.targets, range(self._labels.n_seen)).all():
+        self._counts = Counter(self._window.targets.tolist())
+        if not self._counts.keys() <= set(range(self._labels.n_seen)):
             raise ValueError("the adapter was kept with rows of labels that it does not know")
         fit = self._fit
         if fit is not None and not (
             len(fit.classes) == len(fit.model.classes_)
-            and set(fit.classes) <= set(self.labels)
+            and len(fit.classes) == len(set(fit.classes) & set(self.labels))
+            and isinstance(fit.log_factor, float)
             and abs(fit.log_factor) <= LARGEST_LOG_FACTOR
         ):
             raise ValueError("the adapter was kept with a model of other labels")
@@ -332,7 +339,7 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
 
     >>> model = BatchRegressor(CSMORegressor(C=10.0), window=500, refit_every=20)
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 1.580174
+    MAE: 1.58...
     """
 
     def __init__(
@@ -344,7 +351,7 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         max_features: int = 256,
         overflow: str = "raise",
     ) -> None:
-        if not _is(is_regressor, model):
+        if not follows_conventions(is_regressor, model):
             raise ValueError(f"model must be a classifier or regressor with scikit-learn's conventions, not {model!r}")
         super().__init__(model, window, refit_every, standardize, max_features, overflow)
 
@@ -358,13 +365,13 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         """The target of one row; 0 before the first fit."""
         fit = self._fit
         row = self._row_of(x, fit)
-        return 0.0 if fit is None else float(fit.model.predict(row)[0])
+        return 0.0 if fit is None else float(predictions(fit.model, row)[0])
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: float64 [n], a series where X is a frame."""
         fit = self._fit
         rows, like = self._rows_of(X, fit)
-        targets = np.zeros(len(rows)) if fit is None else fit.model.predict(rows)
+        targets = predictions(fit.model, rows) if fit is not None and len(rows) else np.zeros(len(rows))
         return targets if like is None else dataframe.to_native_series(targets, name=None, like=like)
 
     @classmethod
@@ -372,12 +379,5 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         yield {"model": CSMORegressor(), "window": 60, "refit_every": 50}
 
 
-def _array(labels: list[Any]) -> np.ndarray:
-    # An array that gives labels back as they are: numpy would turn labels of two kinds into one kind, and tuples into rows.
-    if len({type(label) for label in labels}) == 1 and isinstance(labels[0], bool | int | float | str):
-        values = np.array(labels)
-        if values.tolist() == labels:
-            return values
-    values = np.empty(len(labels), object)
-    values[:] = labels
-    return values
+# What help() shows: subclasses have their own parameters, which `__new__` must let pass.
+BatchAdapter.__new__.__signature__ = inspect.signature(BatchClassifier.__init__)  # type: ignore[attr-defined]

@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 from numba import config
 from river import base, checks, preprocessing
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVR
 
+from adapters import Majority
 from streamsvm import batch
 from streamsvm.batch import BatchAdapter, BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
 
@@ -41,35 +42,6 @@ def test_there_are_both_and_none_asks_for_exceptions():
 @pytest.mark.parametrize(("model", "check"), CASES, ids=name)
 def test_river(model, check):
     check(model.clone())
-
-
-class Majority(ClassifierMixin, BaseEstimator):
-    """A solver that costs nothing, remembers what it was given, and fails where it is told to."""
-
-    failures = ()
-    n_calls = 0
-
-    def fit(self, X, y):
-        type(self).n_calls += 1
-        for when, error in self.failures:
-            if when == self.n_calls:
-                raise error
-        self.n_features_in_ = X.shape[1]
-        self.classes_, counts = np.unique(y, return_counts=True)
-        self.X_, self.y_, self.best_ = X, y, counts.argmax()
-        return self
-
-    def predict_proba(self, X):
-        return np.tile(np.eye(len(self.classes_))[self.best_], (len(X), 1))
-
-    def predict(self, X):
-        return self.classes_[np.full(len(X), self.best_)]
-
-
-@pytest.fixture
-def majority(monkeypatch):
-    monkeypatch.setattr(Majority, "n_calls", 0)
-    return BatchAdapter(Majority(), window=10, refit_every=5, standardize=False)
 
 
 def rows(n, d=3, seed=0, classes=2):
@@ -205,18 +177,31 @@ def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
     assert majority.predict_proba_one({}) == {"x": 1.0, "z": 0.0, "y": 0.0}
 
 
+def test_a_fit_that_waits_is_told_once_whatever_came_before(majority):
+    majority.fit([({"a": 0.0}, "x"), ({"a": 1.0}, "y")])
+    for _ in range(2):
+        majority.collect([({"a": 1.0}, "x")] * 20)
+        with pytest.warns(RuntimeWarning, match="one class only, 'x': the model of .* rows ago stays") as told:
+            majority.learn_many(pd.DataFrame({"a": [1.0] * 20}), ["x"] * 20)
+        assert len(told) == 1
+        majority.learn_one({"a": 2.0}, "y")
+    assert majority.n_fits == 3
+
+
 def test_a_fit_that_fails_keeps_the_last_model(majority, monkeypatch):
-    monkeypatch.setattr(Majority, "failures", ((2, ValueError("no luck")),))
-    X, y, _ = rows(15)
+    monkeypatch.setattr(Majority, "failures", ((2, ValueError("no luck")), (3, ValueError("nor now"))))
+    X, y, _ = rows(20)
     majority.learn_many(X[:9], y[:9])
     model = majority.fitted_
     with pytest.warns(RuntimeWarning, match="the fit of 10 rows failed, the model of 5 rows ago stays: no luck"):
         majority.learn_many(X[9:11], y[9:11])
     assert majority.fitted_ is model
     assert (majority.n_fits, majority.n_window, majority.n_since_fit) == (1, 10, 1)
-    majority.learn_many(X[11:], y[11:])
+    with pytest.warns(RuntimeWarning, match="failed, the model of 10 rows ago stays: nor now"):
+        majority.learn_many(X[11:15], y[11:15])
+    majority.learn_many(X[15:], y[15:])
     assert majority.n_fits == 2
-    np.testing.assert_array_equal(majority.fitted_.X_, X[5:])
+    np.testing.assert_array_equal(majority.fitted_.X_, X[10:])
 
 
 def test_a_first_fit_that_fails_is_raised_and_loses_no_row(majority, monkeypatch):
@@ -288,6 +273,7 @@ def test_what_is_refused_leaves_no_trace(learned):
         ("w must be", lambda: model.learn_one({"a": 1.0}, 1, -1.0)),
         ("w must be", lambda: model.learn_one({"a": 1.0}, 1, float("nan"))),
         ("row 1: feature 'b' is nan", lambda: model.learn_many(good.assign(b=[0.0, None]), [0, 1])),
+        ("label 'x{50}'... has 100,000 characters", lambda: model.learn_one({"a": 1.0}, "x" * 100_000)),
         ("row 1: label nan", lambda: model.learn_many(good, [0, float("nan")])),
         ("row 2: label 'z' is one too many", lambda: model.learn_many(np.ones((3, 1)), [0, 1, "z"])),
         ("X has 2 rows, y 1", lambda: model.learn_many(good, [1])),
@@ -324,6 +310,7 @@ def test_what_is_refused_leaves_no_trace(learned):
         {"calibration_folds": 1},
         {"max_classes": 1},
         {"model": SVC(decision_function_shape="ovo")},
+        {"model": make_pipeline(SVC(decision_function_shape="ovo"))},
         {"model": SVC},
         {"model": None},
         {"model": preprocessing.StandardScaler()},
@@ -333,6 +320,42 @@ def test_what_is_refused_leaves_no_trace(learned):
 def test_parameters_are_checked(parameters):
     with pytest.raises(ValueError, match=next(iter(parameters))):
         BatchAdapter(**{"model": CSMOClassifier(), **parameters})
+
+
+class Pairs(SVC):
+    """Gives a value for each pair of classes."""
+
+    def decision_function(self, X):
+        return np.ones((len(X), 1))
+
+
+def test_a_decision_value_for_each_class_is_needed():
+    with pytest.raises(ValueError, match=r"Pairs gives decision values of shape \[1, 1\] for 1 rows of 2 classes"):
+        BatchAdapter(Pairs()).fit([({"a": 1.0}, 0), ({"a": 2.0}, 1)])
+
+
+@pytest.mark.parametrize("solver", [CSMOClassifier(), SVC(), Majority(), CSMORegressor(), LinearSVR()], ids=name)
+def test_no_rows_have_no_predictions(solver):
+    model = BatchAdapter(solver, refit_every=None)
+    frames = [pd.DataFrame({"a": [], "b": []}, dtype=float), np.empty((0, 2))]
+    for _ in range(2):
+        assert [len(model.predict_many(X)) for X in frames] == [0, 0]
+        if isinstance(model, BatchClassifier):
+            assert [np.shape(model.predict_proba_many(X)) for X in frames] == [(0, 2)] * 2
+        model.fit([({"a": 1.0}, 0), ({"a": 2.0, "b": 1.0}, 1)])
+
+
+def test_signatures():
+    assert inspect.signature(BatchAdapter).parameters == inspect.signature(BatchClassifier).parameters
+    assert list(inspect.signature(BatchRegressor).parameters) == list(inspect.signature(BatchClassifier).parameters)[:6]
+
+    class Own(BatchClassifier):
+        def __init__(self, C):
+            self.C = C
+            super().__init__(SVC(C=C))
+
+    assert list(inspect.signature(Own).parameters) == ["C"]
+    assert Own(C=3.0).clone().model.C == 3.0
 
 
 def test_kinds():

@@ -1,0 +1,44 @@
+"""Adapters, and rows for them, that several files of tests share."""
+
+import numpy as np
+from numba import config
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from streamsvm.batch import BatchAdapter, CSMOClassifier
+
+N = 40 if config.DISABLE_JIT else 120
+
+
+def stream(n, kind=bool, seed=0, noise=0.3):
+    rng = np.random.default_rng(seed)
+    for a, b in rng.normal(size=(n, 2)).astype(np.float32).tolist():
+        yield {"a": a, "b": b}, kind(np.sin(2.0 * a) + b + noise * rng.normal() > 0.0)
+
+
+ROWS = list(stream(N))
+
+
+def adapter(**parameters):
+    return BatchAdapter(CSMOClassifier(), **{"window": 60, "refit_every": 20, "calibration_folds": 2, **parameters})
+
+
+class Majority(ClassifierMixin, BaseEstimator):
+    """A solver that costs nothing, remembers what it was given, and fails where it is told to."""
+
+    failures = ()
+    n_calls = 0
+
+    def fit(self, X, y):
+        type(self).n_calls += 1
+        for when, error in self.failures:
+            if when == self.n_calls:
+                raise error
+        self.classes_, counts = np.unique(y, return_counts=True)
+        self.X_, self.y_, self.best_ = X, y, counts.argmax()
+        return self
+
+    def predict_proba(self, X):
+        return np.tile(np.eye(len(self.classes_))[self.best_], (len(X), 1))
+
+    def predict(self, X):
+        return self.classes_[np.full(len(X), self.best_)]

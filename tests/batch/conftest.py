@@ -1,0 +1,12 @@
+"""What several files of tests ask for."""
+
+import pytest
+
+from adapters import Majority
+from streamsvm.batch import BatchAdapter
+
+
+@pytest.fixture
+def majority(monkeypatch):
+    monkeypatch.setattr(Majority, "n_calls", 0)
+    return BatchAdapter(Majority(), window=10, refit_every=5, standardize=False)

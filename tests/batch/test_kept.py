@@ -1,0 +1,215 @@
+"""What is kept of adapters and of exact machines, and what is refused when it was changed."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numba import config
+from river import metrics, preprocessing
+from scipy import sparse
+from sklearn.svm import SVC
+
+from adapters import ROWS, Majority, N, adapter
+from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor, columns
+from streamsvm.runtime import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
+from streamsvm.runtime.pickling import dumps, loads
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor", "pipeline"])
+def test_resumed_runs_end_with_the_same_bytes(tmp_path, kind):
+    def run(folder, *stops, n=N - 7):
+        for stop in (*stops, None):
+            model = {
+                "classifier": adapter,
+                "pipeline": lambda: preprocessing.StandardScaler() | adapter(),
+                "regressor": lambda: BatchAdapter(CSMORegressor(), window=30, refit_every=15),
+            }[kind]()
+            rows = [(x, float(y)) for x, y in ROWS[:n]] if kind == "regressor" else ROWS[:n]
+            metric = metrics.MAE() if kind == "regressor" else metrics.LogLoss()
+            with CheckpointFolder(tmp_path / folder) as checkpoints:
+                if kind == "regressor":  # the loop scores classifiers: this is what it does
+                    found = checkpoints.newest()
+                    model, begin = (model, 0) if found is None else (found.model, found.header["rows"])
+                    for x, y in rows[begin:stop]:
+                        model.predict_one(x)
+                        model.learn_one(x, y)
+                    checkpoints.save(model, metric, rows=len(rows[:stop]), position={})
+                else:
+                    loop = LearningLoop(IterableSource(rows), model, metric, checkpoints=checkpoints)
+                    loop.run(None if stop is None else stop - loop.rows)
+        return max((tmp_path / folder).glob("*.ckpt")).read_bytes()
+
+    assert run("whole") == run("parts", 7, 20, 33)
+    model = load(tmp_path / "parts")
+    assert model.predict_one(ROWS[0][0]) == load(tmp_path / "whole").predict_one(ROWS[0][0])
+
+
+def test_a_solver_of_others_needs_trust(tmp_path):
+    model = BatchAdapter(SVC(), refit_every=20)
+    for x, y in ROWS[:20]:
+        model.learn_one(x, y)
+    with CheckpointFolder(tmp_path / "state") as folder, pytest.raises(CheckpointError, match="SVC.*trusted=True"):
+        folder.save(model, None, rows=1, position={})
+    with CheckpointFolder(tmp_path / "trusted", trusted=True) as folder:
+        path = folder.save(model, None, rows=1, position={})
+    with pytest.raises(CheckpointError, match="trusted=True"):
+        load(path)
+    assert load(path, trusted=True).predict_one(ROWS[0][0]) == model.predict_one(ROWS[0][0])
+
+
+@pytest.mark.parametrize("solver", [CSMOClassifier(), CSMORegressor()])
+def test_copies_are_equal_and_independent(solver):
+    model = BatchAdapter(solver, window=30, refit_every=20)
+    for x, y in ROWS[:25]:
+        model.learn_one(x, float(y))
+    copy = loads(dumps(model))
+    assert dumps(copy) == dumps(model)
+    assert (copy.n_fits, copy.n_window, copy.n_learned, copy.n_since_fit) == (1, 25, 25, 5)
+    before = dumps(model)
+    for x, y in ROWS[25:45]:
+        copy.learn_one(x, float(y))
+    assert copy.n_fits == 2
+    assert dumps(model) == before
+    for x, y in ROWS[25:45]:
+        model.learn_one(x, float(y))
+    assert dumps(copy) == dumps(model)
+
+
+@pytest.mark.parametrize(
+    ("match", "change"),
+    [
+        ("a name|feature names", lambda s: {**s, "features": ["a"] * 300}),
+        ("window was kept with other arrays", lambda s: {**s, "features": ["a"]}),
+        ("window was kept with -1 rows", lambda s: {**s, "window": (-1, *s["window"][1:])}),
+        ("other arrays", lambda s: {**s, "window": (7, *s["window"][1:])}),
+        ("weights that are not above 0", lambda s: {**s, "window": (*s["window"][:3], -s["window"][3])}),
+        ("labels that it does not know", lambda s: {**s, "window": (*s["window"][:2], s["window"][2] + 5.0, s["window"][3])}),
+        ("last tried after 99 rows", lambda s: {**s, "counts": (99, 0, 1)}),
+        ("last tried after 20", lambda s: {**s, "counts": (20, 25, 1)}),
+        ("with 1.5 fits", lambda s: {**s, "counts": (20, 20, 1.5)}),
+        ("its model is another", lambda s: {**s, "fit": (CSMORegressor(), *s["fit"][1:])}),
+        ("does not fit what it knows", lambda s: {**s, "fit": (s["fit"][0], np.zeros(9), *s["fit"][2:])}),
+        ("not fitted", lambda s: {**s, "fit": (CSMOClassifier(), *s["fit"][1:])}),
+        ("mean or scale", lambda s: {**s, "fit": (s["fit"][0], np.zeros(2, np.float32), *s["fit"][2:])}),
+        ("mean or scale", lambda s: {**s, "fit": (s["fit"][0], np.array([0.0, np.inf]), *s["fit"][2:])}),
+        ("mean or scale", lambda s: {**s, "fit": (*s["fit"][:2], [1.0, 1.0], *s["fit"][3:])}),
+        ("scale that is not above 0", lambda s: {**s, "fit": (*s["fit"][:2], np.array([1.0, 0.0]), *s["fit"][3:])}),
+        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:3], ["x", "y"], 0.0)}),
+        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:3], [True, True], 0.0)}),
+        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:4], np.zeros(2))}),
+        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:4], float("nan"))}),
+        ("labels", lambda s: {**s, "labels": [False]}),
+    ],
+)
+def test_an_adapter_that_was_changed_is_refused(match, change):
+    model = adapter().fit(ROWS[:30])
+    fresh = BatchClassifier.__new__(BatchClassifier)
+    fresh.__setstate__(model.__getstate__())
+    assert dumps(fresh) == dumps(model)
+    with pytest.raises(ValueError, match=match):
+        BatchClassifier.__new__(BatchClassifier).__setstate__(change(model.__getstate__()))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dual_coef_": np.ones((1, 500))},
+        {"dual_coef_": np.ones(5)},
+        {"support_vectors_": np.ones((500, 2))},
+        {"support_vectors_": np.ones((500, 2), np.float32)},
+        {"support_vectors_": [[1.0]]},
+        {"n_features_in_": 9},
+        {"intercept_": np.ones(3)},
+        {"_kernel": (7, 1.0, 0.0, 3)},
+        {"_kernel": (0, float("nan"), 0.0, 3)},
+        {"_kernel": (0, 0.0, 0.0, 3)},
+        {"_kernel": (0, 1.0, -1.0, 3)},
+        {"_kernel": (2, 1.0, 0.0, 2**40)},
+        {"_kernel": (2, 1.0, 0.0, 2.5)},
+        {"intercept_": np.array([np.nan])},
+        {"classes_": np.array([0, 1, 2])},
+        {"classes_": np.array([1, 1])},
+        {"classes_": np.array([[0, 1]])},
+        {"classes_": [0, 1]},
+        {"support_": np.arange(7)},
+        {"predict": len},
+        {"_rows": ()},
+    ],
+    ids=str,
+)
+def test_a_solver_that_was_changed_is_refused(changes):
+    solver = adapter().fit(ROWS[:30]).fitted_
+    state = {**solver.__getstate__(), **changes}
+    with pytest.raises(ValueError, match="the model was kept with"):
+        CSMOClassifier.__new__(CSMOClassifier).__setstate__(state)
+    X = np.ones((3, 2))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(solver)).predict(X), solver.predict(X))
+
+
+def test_a_regressor_is_one_machine():
+    solver = CSMORegressor().fit(np.arange(6.0)[:, np.newaxis], np.arange(6.0))
+    twice = {name: np.concatenate([getattr(solver, name)] * 2) for name in ("dual_coef_", "intercept_")}
+    with pytest.raises(ValueError, match="do not fit together"):
+        CSMORegressor.__new__(CSMORegressor).__setstate__({**solver.__getstate__(), **twice})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: X.indices.__setitem__(0, 99),
+        lambda X: X.indices.__setitem__(0, -1),
+        lambda X: X.indptr.__setitem__(1, 10**6),
+        lambda X: X.indptr.__setitem__(0, 1),
+        lambda X: X.indptr.__setitem__(-1, 10**6),
+        lambda X: X.data.__setitem__(0, np.inf),
+        lambda X: setattr(X, "data", X.data[:-1]),
+        lambda X: setattr(X, "data", X.data.astype(np.float32)),
+        lambda X: setattr(X, "indices", X.indices.astype(np.float64)),
+        lambda X: setattr(X, "indptr", X.indptr[:-1]),
+        lambda X: setattr(X, "indices", X.indices.tolist()),
+    ],
+)
+def test_sparse_support_vectors_that_were_changed_are_refused(change):
+    X = sparse.random_array((40, 30), density=0.2, rng=np.random.default_rng(0), format="csr")
+    solver = CSMOClassifier().fit(X, np.arange(40) % 2)
+    copy = pickle.loads(pickle.dumps(solver))
+    np.testing.assert_array_equal(copy.predict(X), solver.predict(X))
+    change(copy.support_vectors_)
+    with pytest.raises(ValueError, match="the model was kept with"):
+        CSMOClassifier.__new__(CSMOClassifier).__setstate__(copy.__getstate__())
+
+
+def test_support_vectors_are_laid_out_once(monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
+    solver = CSMOClassifier().fit(X, y)
+    for model in (solver, pickle.loads(pickle.dumps(solver)), CSMOClassifier().fit(-X, y).fit(X, y)):
+        assert np.shares_memory(model.support_vectors_, model._rows.dense)
+        np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+        np.testing.assert_array_equal(model.decision_function(X), solver.decision_function(X))
+    assert "_rows" not in solver.__getstate__()
+    expected = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y).predict_many(X).tolist()
+    model = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y)
+    for name in ("predict", "decision_function"):  # which look at their rows once more
+        monkeypatch.delattr(CSMOClassifier, name)
+    assert [model.predict_one(dict(enumerate(x))) for x in X.tolist()] == expected
+    assert set(model.decision_function_one({0: 1.0})) == {0, 1, 2}
+
+
+def test_compiled_code_is_not_compiled_anew_for_arrays_that_cannot_be_written():
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
+    model = CSMOClassifier().fit(X, y)
+    expected = model.predict(X)
+    compiled = len(columns.expand.signatures) if not config.DISABLE_JIT else 0
+    Z = np.asfortranarray(X)
+    for array in (Z, model.dual_coef_):
+        array.flags.writeable = False
+    np.testing.assert_array_equal(model.predict(Z), expected)
+    if not config.DISABLE_JIT:
+        assert len(columns.expand.signatures) == compiled
+
+
+def test_a_solver_that_does_not_count_its_features():
+    model = BatchAdapter(Majority(), refit_every=None).fit(ROWS[:20])
+    assert not hasattr(model.fitted_, "n_features_in_")
+    copies = model.clone(include_attributes=True), pickle.loads(pickle.dumps(model))
+    assert all(copy.predict_one({}) == model.predict_one({}) for copy in copies)
