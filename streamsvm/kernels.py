@@ -8,6 +8,7 @@ reordering, because its range reduction would lose its second term; so is `exp64
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,6 +23,7 @@ __all__ = [
     "LINEAR",
     "POLY",
     "RBF",
+    "Kernel",
     "cos_and_sin",
     "exp64",
     "expf",
@@ -35,6 +37,16 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 RBF, LINEAR, POLY, FOURIER = 0, 1, 2, 3
 #: Kernel names as in scikit-learn. rbf: exp(-gamma |x-s|^2); linear: x.s; poly: (gamma x.s + coef0)^degree.
 KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
+
+
+class Kernel(NamedTuple):
+    """A kernel and its parameters, as compiled functions take them; ``kind`` is one of `KERNELS`."""
+
+    kind: int
+    gamma: float
+    coef0: float
+    degree: int
+
 
 #: Squared norms of rows stay below this, so that squared distances are finite in float32.
 LARGEST_NORM = 1e36

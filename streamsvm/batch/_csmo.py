@@ -21,8 +21,8 @@ import numpy as np
 from numba import njit
 
 from streamsvm.batch.cache import Slots, find
-from streamsvm.batch.columns import Kernel, Rows, column
-from streamsvm.kernels import FAST
+from streamsvm.batch.columns import Rows, column
+from streamsvm.kernels import FAST, Kernel
 
 __all__ = ["CONVERGED", "RUNNING", "STALLED", "Active", "slopes", "steps"]
 

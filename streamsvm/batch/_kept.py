@@ -8,8 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, is_classifier
 
-from streamsvm.batch.columns import Kernel
-from streamsvm.kernels import KERNELS
+from streamsvm.kernels import KERNELS, Kernel
 from streamsvm.learners._inputs import check_number, check_one_of
 
 __all__ = ["Kept", "own"]
@@ -32,10 +31,14 @@ class Kept(BaseEstimator):  # type: ignore[misc]
         if "_kernel" in state:
             state["_kernel"] = _kernel(*state["_kernel"])
         if "support_vectors_" in state:
-            _check(state, _machines(state.get("classes_")) if is_classifier(self) else 1)
+            _check(state, self._n_machines(_classes(state.get("classes_"))) if is_classifier(self) else 1)
         super().__setstate__(state)
         if "support_vectors_" in state:
             self._store_rows()
+
+    def _n_machines(self, classes: int) -> int:
+        """How many machines a classifier has for so many classes."""
+        raise NotImplementedError
 
     def _store_rows(self) -> None:
         """Set what predictions need once for all."""
@@ -58,11 +61,10 @@ def _kernel(kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
     return Kernel(int(kind), float(gamma), float(coef0), int(degree))
 
 
-def _machines(classes: Any) -> int:
-    # One for each pair of classes.
+def _classes(classes: Any) -> int:
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not len(set(classes.tolist())) == len(classes) >= 2:
         raise ValueError("the model was kept with classes that are not two or more")
-    return len(classes) * (len(classes) - 1) // 2
+    return len(classes)
 
 
 def _check(state: dict[str, Any], machines: int) -> None:

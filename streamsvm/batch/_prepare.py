@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets
 
 from streamsvm.batch._solver import Problem
-from streamsvm.batch.columns import Kernel, Rows, best_dense, diagonal, pack, same_rows, single, store_dense, store_sparse
-from streamsvm.kernels import KERNELS, RBF
+from streamsvm.batch.columns import Rows, best_dense, diagonal, pack, same_rows, single, store_dense, store_sparse
+from streamsvm.kernels import KERNELS, RBF, Kernel
 from streamsvm.learners._inputs import check_number, check_one_of
 
-__all__ = ["Groups", "canonical", "check_parameters", "feasible", "gamma_of", "store"]
+__all__ = [
+    "Bounds",
+    "Groups",
+    "canonical",
+    "check_bounds",
+    "check_kernel",
+    "class_weights",
+    "feasible",
+    "gamma_of",
+    "labels_of",
+    "problem_of",
+    "quickest_form",
+    "store",
+]
 
 _LARGEST_KERNEL = 1e30
 _LARGEST_VALUE = 1e15
 _LARGEST_DENSE = 1e8  # values
 
 
-def check_parameters(estimator: Any) -> None:
-    """Raise a ValueError that names a parameter which is out of its range."""
-    check_number("C", estimator.C, 0.0)
+def check_kernel(estimator: Any) -> None:
+    """Raise a ValueError that names a parameter of the kernel which is out of its range."""
     check_one_of("kernel", estimator.kernel, KERNELS)
     if isinstance(estimator.gamma, str):
         check_one_of("gamma", estimator.gamma, ("scale", "auto"))
@@ -30,9 +43,48 @@ def check_parameters(estimator: Any) -> None:
         check_number("gamma", estimator.gamma, 0.0)
     check_number("degree", estimator.degree, 1, inclusive=True, high=100, integer=True)
     check_number("coef0", estimator.coef0, 0.0, inclusive=True)
-    check_number("tol", estimator.tol, 0.0)
-    check_number("cache_size", estimator.cache_size, 0.0)
-    check_number("max_iter", estimator.max_iter, -1, inclusive=True, integer=True)
+
+
+def labels_of(y: Any, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The classes, and for each row the number of its own, int64 [n]; each must be among the rows that are ``counted``.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two classes, or targets that are none.
+    """
+    check_classification_targets(y)
+    classes, labels = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"y has one class only, {classes.tolist()[0]!r}: there is nothing to tell apart")
+    present = np.bincount(labels[counted], minlength=len(classes)) > 0
+    if not present.all():
+        raise ValueError(f"class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
+    return classes, labels
+
+
+def class_weights(
+    given: dict[Any, float] | str | None, classes: np.ndarray, labels: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """The parameter ``class_weight`` as numbers, float64 [classes]."""
+    if given is None:
+        return np.ones(len(classes))
+    if isinstance(given, str):
+        if given != "balanced":
+            raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {given!r}")
+        return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
+    known = set(classes.tolist())
+    if known - set(given) and (unknown := set(given) - known):  # some of a fold of cross-validation may be missing
+        raise ValueError(f"class_weight has labels that y has not: {sorted(unknown, key=str)}")
+    for label, weight in given.items():
+        check_number(f"class_weight[{label!r}]", weight, 0.0)
+    return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
+
+
+def check_bounds(C: np.ndarray) -> None:
+    """Raise a ValueError where C times a row's weight is no bound."""
+    if not (C.min() > 0.0 and C.max() < np.inf):
+        raise ValueError("C times the rows' weights is 0 or infinite in float64: scale C, sample_weight or class_weight")
 
 
 def gamma_of(gamma: float | str, X: Any, weights: np.ndarray) -> float:
@@ -68,6 +120,15 @@ def canonical(X: Any) -> Any:
     return X
 
 
+def quickest_form(X: Any, kernel: Kernel) -> Any:
+    """X, as an array or as CSR from `canonical`: kernel values of sparse rows may come quicker from dense ones or from bits."""
+    X = canonical(X)
+    if not sparse.issparse(X) or X.shape[0] * X.shape[1] > _LARGEST_DENSE:
+        return X
+    two_valued = kernel.kind == RBF and X.nnz > 0 and (X.data == X.data[0]).all()
+    return X.toarray() if two_valued or best_dense(X) else X
+
+
 def store(X: Any, dtype: Any, *, dense: bool) -> Rows:
     """X, an array or CSR [n, d], as dense rows or as sparse ones."""
     if dense:
@@ -95,73 +156,83 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
     return rows, exact
 
 
+class Bounds(NamedTuple):
+    """Of the coefficients of groups, float64 [m] each; ``kink``: where the objective bends."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    kink: np.ndarray
+
+
 class Groups:
-    """Equal rows as one, of either class (classification) or of one target (regression).
+    """Equal rows as one, of any class (classification) or of one target (regression).
 
     Parameters
     ----------
     X
-        Array float64 [N, d], or CSR from `canonical`.
+        Array float64 [N, d], or CSR without duplicates.
     which
         Numbers of the n rows of X in question, int64 [n].
-    C
-        Bound of each row, float64 [n], above 0.
     targets
         Of regression float64 [n], or None.
-    positive
-        Of classification: which rows are of the positive class, bool [n], or None.
+
+    Attributes
+    ----------
+    targets : float64 [m]
+        Of the groups; of classification 0.
+    """
+
+    def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None) -> None:
+        self._X = X[which] if len(which) < X.shape[0] else X
+        self._of = same_rows(self._X, targets)
+        m = int(self._of.max()) + 1
+        self._first = np.empty(m, np.int64)  # a row of each group
+        self._first[self._of] = np.arange(len(which))
+        self.targets = np.zeros(m) if targets is None else targets[self._first]
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def rows(self) -> Any:
+        """Of each group one, a copy [m, d] (sparse ones are all their own)."""
+        return self._X if sparse.issparse(self._X) else self._X[self._first]
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Of float64 [n] in each group, [m]."""
+        return np.bincount(self._of, values, len(self))
+
+    def bounds(self, C: np.ndarray, positive: np.ndarray | None = None) -> Bounds:
+        """From those of the rows, float64 [n], above 0, and of classification which are of the positive class, bool [n]."""
+        if positive is None:
+            upper = self.sums(C)
+            return Bounds(-upper, upper, np.zeros(len(self)))
+        lower, upper = -self.sums(C * ~positive), self.sums(C * positive)
+        return Bounds(lower, upper, lower + upper)
+
+    def coefficients(self, b: np.ndarray, C: np.ndarray, positive: np.ndarray | None = None) -> np.ndarray:
+        """The rows' own share in their groups' coefficients ``b``: y_i alpha_i, or alpha_i - alpha_i^* of regression."""
+        if positive is None:
+            shares = np.zeros(len(C))
+            _hand_out(self._of, C, np.abs(b), shares)
+            return shares * np.sign(b)[self._of]
+        # Of equal rows, those of one class are all at their bound.
+        lower, upper, kink = self.bounds(C, positive)
+        rising, falling = np.zeros(len(C)), np.zeros(len(C))
+        _hand_out(self._of, C * positive, np.where(b >= kink, upper, b - lower), rising)
+        _hand_out(self._of, C * ~positive, np.where(b >= kink, upper - b, -lower), falling)
+        return rising - falling
+
+
+def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None) -> Problem:
+    """What `solve` takes, of regression with its epsilon, of classification with None.
 
     Raises
     ------
     ValueError
         Values that are so large that float32 has no kernel values for them.
     """
-
-    def __init__(
-        self,
-        X: Any,
-        which: np.ndarray,
-        C: np.ndarray,
-        *,
-        targets: np.ndarray | None = None,
-        positive: np.ndarray | None = None,
-        epsilon: float = 1.0,
-        kernel: Kernel,
-    ) -> None:
-        if len(which) < X.shape[0]:
-            X = X[which]
-        if sparse.issparse(X) and _quicker_dense(X, kernel):
-            X = X.toarray()
-        self.C, self.positive = C, positive
-        self.of = same_rows(X, targets)
-        m = int(self.of.max()) + 1
-        first = np.empty(m, np.int64)  # a row of each group
-        first[self.of] = np.arange(len(C))
-        rise, fall = (C, C) if positive is None else (C * positive, C * ~positive)
-        upper, lower = np.bincount(self.of, rise, m), -np.bincount(self.of, fall, m)
-        kink = np.zeros(m) if positive is None else upper + lower
-        t = np.zeros(m) if targets is None else targets[first]
-        rows, exact = _training_rows(X if sparse.issparse(X) else X[first], kernel)
-        self.problem = Problem(rows, exact, kernel, t, epsilon, lower, upper, kink, positive is not None)
-
-    def coefficients(self, b: np.ndarray) -> np.ndarray:
-        """The rows' own share in their groups' coefficients ``b``: y_i alpha_i, or alpha_i - alpha_i^* of regression."""
-        p = self.problem
-        if self.positive is None:
-            shares = np.zeros(len(self.C))
-            _hand_out(self.of, self.C, np.abs(b), shares)
-            return shares * np.sign(b)[self.of]
-        # Of equal rows, those of one class are all at their bound.
-        above = b >= p.kink
-        rising, falling = np.zeros(len(self.C)), np.zeros(len(self.C))
-        _hand_out(self.of, self.C * self.positive, np.where(above, p.upper, b - p.lower), rising)
-        _hand_out(self.of, self.C * ~self.positive, np.where(above, p.upper - b, -p.lower), falling)
-        return rising - falling
-
-
-def _quicker_dense(X: Any, kernel: Kernel) -> bool:
-    two_valued = kernel.kind == RBF and X.nnz > 0 and bool((X.data == X.data[0]).all())
-    return bool(X.shape[0] * X.shape[1] <= _LARGEST_DENSE) and (two_valued or best_dense(X))
+    rows, exact = _training_rows(groups.rows(), kernel)
+    return Problem(rows, exact, kernel, groups.targets, 1.0 if epsilon is None else epsilon, *bounds, epsilon is None)
 
 
 @njit(cache=True, error_model="numpy")

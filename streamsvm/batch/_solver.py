@@ -11,8 +11,8 @@ import numpy as np
 
 from streamsvm.batch._csmo import RUNNING, STALLED, Active, slopes, steps
 from streamsvm.batch.cache import ColumnCache
-from streamsvm.batch.columns import Kernel, Rows, cost, diagonal, expand, subset
-from streamsvm.kernels import RBF
+from streamsvm.batch.columns import Rows, cost, diagonal, expand, subset
+from streamsvm.kernels import RBF, Kernel
 
 __all__ = ["Options", "Problem", "Solution", "add_expansions", "solve"]
 

@@ -13,10 +13,9 @@ from numba import njit, types
 from numba.extending import overload
 from scipy import sparse
 
-from streamsvm.kernels import FAST, LINEAR, RBF, exp64, expf
+from streamsvm.kernels import FAST, LINEAR, RBF, Kernel, exp64, expf
 
 __all__ = [
-    "Kernel",
     "Rows",
     "best_dense",
     "column",
@@ -38,15 +37,6 @@ _TILE = 2048  # rows whose running sums stay in the first-level cache
 _UNIT = np.uint64(1)
 _PAIRS, _FOURS = np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
 _ODD, _BYTES = np.uint64(0x5555555555555555), np.uint64(0x0101010101010101)
-
-
-class Kernel(NamedTuple):
-    """A kernel and its parameters, as compiled functions take them; ``kind`` is one of `streamsvm.kernels.KERNELS`."""
-
-    kind: int
-    gamma: float
-    coef0: float
-    degree: int
 
 
 class Rows(NamedTuple):

@@ -7,11 +7,10 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm.batch._prepare import Groups, canonical, check_parameters
-from streamsvm.batch.machine import CSMO
+from streamsvm.batch._prepare import Groups, check_bounds, class_weights, labels_of, quickest_form
+from streamsvm.batch.machine import CSMO, column_buffer
 from streamsvm.learners._inputs import check_number
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
@@ -143,32 +142,26 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
-        check_parameters(self)
+        self._check()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True)
-        check_classification_targets(y)
-        self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"y has one class only, {self.classes_.tolist()[0]!r}: there is nothing to tell apart")
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = self._begin(X, weights)
-        present = np.bincount(labels[counted], minlength=len(self.classes_)) > 0
-        if not present.all():
-            raise ValueError(f"class {self.classes_[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
+        self.classes_, labels = labels_of(y, counted)
         if dual_coef_init is not None and len(self.classes_) > 2:
             raise ValueError("dual_coef_init is for two classes")
         start = self._start(dual_coef_init, len(labels), counted)
-        C = self.C * (weights * self._class_weights(labels, weights)[labels])[counted]
-        if not C.min() > 0.0:
-            raise ValueError("C times the smallest weights is 0 in float64: scale C, sample_weight or class_weight")
-        rows, labels_counted = canonical(X), labels[counted]
-        buffer = self._buffer(np.sort(np.bincount(labels_counted))[-2:].sum())
+        C = self.C * (weights * class_weights(self.class_weight, self.classes_, labels, weights)[labels])[counted]
+        check_bounds(C)
+        rows, labels_counted = quickest_form(X, self._kernel), labels[counted]
+        buffer = column_buffer(self.cache_size, int(np.sort(np.bincount(labels_counted))[-2:].sum()))
         pairs = list(combinations(range(len(self.classes_)), 2))
         coefficients, solutions = np.zeros((len(pairs), len(labels))), []
         for k, (first, second) in enumerate(pairs):
             either = np.flatnonzero((labels_counted == first) | (labels_counted == second))
-            groups = Groups(rows, counted[either], C[either], positive=labels_counted[either] == second, kernel=self._kernel)
-            solutions.append(self._solve(groups, None if start is None else start[either], buffer))
-            coefficients[k, counted[either]] = groups.coefficients(solutions[-1].b)
+            groups, positive = Groups(rows, counted[either]), labels_counted[either] == second
+            bounds = groups.bounds(C[either], positive)
+            solutions.append(self._solve(groups, bounds, None, None if start is None else start[either], buffer))
+            coefficients[k, counted[either]] = groups.coefficients(solutions[-1].b, C[either], positive)
             if solutions[-1].interrupted:
                 never_begun = solutions[-1]._replace(bias=0.0, n_iter=0, gap=np.inf, objective=0.0, primal=np.inf)
                 solutions.extend([never_begun] * (len(pairs) - len(solutions)))
@@ -179,20 +172,16 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         self._end(X, coefficients, support[np.argsort(labels[support], kind="stable")], solutions)
         return self
 
-    def _class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        classes = self.classes_
-        if self.class_weight is None:
-            return np.ones(len(classes))
-        if isinstance(self.class_weight, str):
-            if self.class_weight != "balanced":
-                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {self.class_weight!r}")
-            return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
-        labels_known = set(classes.tolist())
-        if labels_known - set(self.class_weight) and (unknown := set(self.class_weight) - labels_known):
-            raise ValueError(f"class_weight has labels that y has not: {sorted(unknown, key=str)}")
-        for label, weight in self.class_weight.items():
-            check_number(f"class_weight[{label!r}]", weight, 0.0)
-        return np.array([float(self.class_weight.get(label, 1.0)) for label in classes.tolist()])
+    def _n_machines(self, classes: int) -> int:
+        return classes * (classes - 1) // 2
+
+    def _class_values(self, f: np.ndarray) -> np.ndarray:
+        # A pair's value is the difference of its two classes; so it is with these, where the pairs agree.
+        values = np.zeros((len(f), len(self.classes_)))
+        for k, (first, second) in enumerate(combinations(range(len(self.classes_)), 2)):
+            values[:, second] += f[:, k] / len(self.classes_)
+            values[:, first] -= f[:, k] / len(self.classes_)
+        return values
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Distances from the boundary, in units of the margin: float64 [n], positive for ``classes_[1]``. With more than two
@@ -305,7 +294,7 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         self.verbose = verbose
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
-        check_parameters(self)
+        self._check()
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=True)
         y = y.astype(np.float64)
@@ -317,13 +306,12 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = self._begin(X, weights)
         start = self._start(dual_coef_init, len(y), counted)
-        groups = Groups(
-            canonical(X), counted, self.C * weights[counted], targets=y[counted], epsilon=float(self.epsilon), kernel=self._kernel
-        )
-        solution = self._solve(groups, start, self._buffer(len(counted)))
+        C, groups = self.C * weights[counted], Groups(quickest_form(X, self._kernel), counted, y[counted])
+        check_bounds(C)
+        solution = self._solve(groups, groups.bounds(C), float(self.epsilon), start, column_buffer(self.cache_size, len(counted)))
         self.n_iter_ = solution.n_iter
         coefficients = np.zeros((1, len(y)))
-        coefficients[0, counted] = groups.coefficients(solution.b)
+        coefficients[0, counted] = groups.coefficients(solution.b, C)
         self._end(X, coefficients, np.flatnonzero(coefficients[0]), [solution])
         return self
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -260,12 +259,8 @@ class _Distillation:
         classes = self.machine.classes_.tolist()
         if len(classes) == 2:
             return f * self.pupil._labels.targets[classes[1]]
-        # A pair's value is the difference of its two classes; so it is with these, where the pairs agree.
-        scores = np.zeros((len(f), len(classes)))
-        for k, (first, second) in enumerate(combinations(range(len(classes)), 2)):
-            scores[:, second] += f[:, k] / len(classes)
-            scores[:, first] -= f[:, k] / len(classes)
-        return scores
+        values: np.ndarray = self.machine._class_values(f)
+        return values
 
     @staticmethod
     def _margins(f: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -11,14 +13,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.batch._kept import Kept
-from streamsvm.batch._prepare import Groups, feasible, gamma_of, store
+from streamsvm.batch._prepare import Bounds, Groups, check_kernel, feasible, gamma_of, problem_of, store
 from streamsvm.batch._solver import Options, Solution, add_expansions, solve
 from streamsvm.batch.cache import ColumnCache
-from streamsvm.batch.columns import Kernel, Rows, cost
-from streamsvm.kernels import KERNELS
+from streamsvm.batch.columns import Rows, cost
+from streamsvm.kernels import KERNELS, Kernel
+from streamsvm.learners._inputs import check_number
 from streamsvm.learners.base import BudgetedEstimator
 
-__all__ = ["CSMO", "KernelMachine"]
+__all__ = ["CSMO", "KernelMachine", "column_buffer", "solve_exactly"]
 
 _MEGABYTE = 2**20
 _WORTH = 4.0  # megabytes for each operation of a kernel value: what is soon computed again is not worth fresh memory
@@ -65,8 +68,43 @@ class KernelMachine(Kept):
             add_expansions(self._rows, self.dual_coef_, part, np.arange(end - begin), self._kernel, out[begin:end])
         return out
 
+    @contextmanager
+    def _as_it_was_if_refused(self) -> Iterator[None]:
+        kept = dict(self.__dict__)
+        try:
+            yield
+        except ValueError:
+            self.__dict__.clear()
+            self.__dict__.update(kept)
+            raise
+
+    def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:
+        # The kernel, and which rows count.
+        counted = np.flatnonzero(weights > 0.0)
+        if not len(counted):
+            raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
+        self._gamma = gamma_of(self.gamma, X, weights)
+        self._kernel = Kernel(KERNELS[self.kernel], self._gamma, float(self.coef0), int(self.degree))
+        return counted
+
+    def _keep(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
+        # From the coefficients of all rows, float64 [machines, n], and the numbers of those that have one.
+        self.support_ = support.astype(np.int32)
+        self.support_vectors_ = X[self.support_]
+        self._store_rows()
+        self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
+        self.intercept_ = np.asarray(intercepts, np.float64)
+
     def _predictions(self, f: np.ndarray) -> np.ndarray:
         """Labels or numbers [n], from the values float64 [n, machines]."""
+        raise NotImplementedError
+
+    def _scores(self, f: np.ndarray) -> np.ndarray:
+        """Of a classifier: what ``decision_function`` says."""
+        raise NotImplementedError
+
+    def _class_values(self, f: np.ndarray) -> np.ndarray:
+        """Of a classifier with more than two classes: a value for each, float64 [n, classes], linear in the machines' values."""
         raise NotImplementedError
 
     def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
@@ -94,39 +132,26 @@ class CSMO(KernelMachine):
             Where to start from, y_i alpha_i or b_i, float64 [n]; of classes, two. Clipped to the bounds, and the larger side
             scaled to make the sum zero.
         """
-        kept = dict(self.__dict__)
-        try:
+        with self._as_it_was_if_refused():
             return self._fit(X, y, sample_weight, dual_coef_init)
-        except ValueError:
-            self.__dict__.clear()
-            self.__dict__.update(kept)
-            raise
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
         raise NotImplementedError
 
-    def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:
-        # Gamma, the kernel, and which rows count.
-        counted = np.flatnonzero(weights > 0.0)
-        if not len(counted):
-            raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
-        self._gamma = gamma_of(self.gamma, X, weights)
-        self._kernel = Kernel(KERNELS[self.kernel], self._gamma, float(self.coef0), int(self.degree))
-        return counted
+    def _check(self) -> None:
+        check_number("C", self.C, 0.0)
+        check_kernel(self)
+        check_number("tol", self.tol, 0.0)
+        check_number("cache_size", self.cache_size, 0.0)
+        check_number("max_iter", self.max_iter, -1, inclusive=True, integer=True)
 
-    def _options(self) -> Options:
-        return Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
-
-    def _solve(self, groups: Groups, start: np.ndarray | None, buffer: np.ndarray) -> Solution:
-        p = groups.problem
-        b = np.zeros(len(p.targets))
-        if start is not None:
-            b = feasible(p, np.bincount(groups.of, start, len(b)))
-        worth = int(_WORTH * cost(p.rows) * _MEGABYTE)
-        return solve(p, b, self._options(), buffer[: ColumnCache.values(worth, len(b))])
-
-    def _buffer(self, n: int) -> np.ndarray:
-        return np.empty(ColumnCache.values(int(self.cache_size * _MEGABYTE), n), np.float32)
+    def _solve(
+        self, groups: Groups, bounds: Bounds, epsilon: float | None, start: np.ndarray | None, buffer: np.ndarray
+    ) -> Solution:
+        options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
+        return solve_exactly(
+            groups, bounds, self._kernel, epsilon, None if start is None else groups.sums(start), options, buffer
+        )
 
     def _start(self, start: Any, n: int, counted: np.ndarray) -> np.ndarray | None:
         if start is None:
@@ -138,11 +163,7 @@ class CSMO(KernelMachine):
 
     def _end(self, X: Any, coefficients: np.ndarray, support: np.ndarray, solutions: list[Solution]) -> None:
         # Attributes, from the coefficients of all rows, float64 [outputs, n], and the numbers of those that have one.
-        self.support_ = support.astype(np.int32)
-        self.support_vectors_ = X[self.support_]
-        self._store_rows()
-        self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
-        self.intercept_ = np.array([solution.bias for solution in solutions])
+        self._keep(X, coefficients, np.array([solution.bias for solution in solutions]), support)
         self.objective_ = sum(solution.objective for solution in solutions)
         self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
         self.gap_ = max(solution.gap for solution in solutions)
@@ -155,3 +176,24 @@ class CSMO(KernelMachine):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+
+def solve_exactly(
+    groups: Groups,
+    bounds: Bounds,
+    kernel: Kernel,
+    epsilon: float | None,
+    start: np.ndarray | None,
+    options: Options,
+    buffer: np.ndarray,
+) -> Solution:
+    """Conjugate SMO for groups of rows, from coefficients ``start`` of theirs, with room for columns from `column_buffer`."""
+    p = problem_of(groups, bounds, kernel, epsilon)
+    b = np.zeros(len(groups)) if start is None else feasible(p, start)
+    worth = int(_WORTH * cost(p.rows) * _MEGABYTE)
+    return solve(p, b, options, buffer[: ColumnCache.values(worth, len(b))])
+
+
+def column_buffer(megabytes: float, n: int) -> np.ndarray:
+    """Room for columns of up to n rows. The operating system gives memory only as columns are written."""
+    return np.empty(ColumnCache.values(int(megabytes * _MEGABYTE), n), np.float32)
