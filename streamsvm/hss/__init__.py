@@ -1,0 +1,25 @@
+"""Kernel matrices of many rows in hierarchically semi-separable (HSS) form: products, solves and determinants in linear time.
+
+Needs the extra ``batch``.
+
+>>> import numpy as np
+>>> from streamsvm.hss import HSSMatrix
+
+Kernel ridge regression:
+
+>>> X = np.random.default_rng(0).uniform(-3.0, 3.0, size=(2000, 2))
+>>> y = np.sin(X[:, 0]) * np.cos(X[:, 1])
+>>> K = HSSMatrix.compress(X, gamma=0.5, rel_tol=1e-3)
+>>> coefficients = K.factorize(0.1).solve(y)
+>>> bool(np.abs(K.expand(X[:5], coefficients) - y[:5]).max() < 0.01)
+True
+"""
+
+try:
+    import scipy  # noqa: F401
+except ImportError as error:
+    raise ImportError("streamsvm.hss needs scipy: pip install 'streamsvm[batch]'") from error
+
+from streamsvm.hss.matrix import HSSFactorization, HSSMatrix
+
+__all__ = ["HSSFactorization", "HSSMatrix"]

@@ -1,0 +1,59 @@
+"""Blocks of a kernel matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamsvm.kernels import LINEAR, RBF, Kernel, exp64
+
+__all__ = ["Blocks"]
+
+_AT_ONCE = 4_000_000  # kernel values
+
+
+class Blocks:
+    """The kernel matrix of rows X float64 [n, d], block by block."""
+
+    def __init__(self, X: np.ndarray, kernel: Kernel) -> None:
+        self._centre = X.mean(axis=0) if kernel.kind == RBF else np.zeros(X.shape[1])  # distances stay
+        self.X = X - self._centre
+        self.kernel = kernel
+        self.squares = np.square(self.X).sum(axis=1)
+
+    def __call__(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
+        """Kernel values between rows and rows, float64 [rows, columns]."""
+        out = self.X[rows] @ self.X[columns].T
+        _finish(out, self.squares[rows], self.squares[columns], self.kernel)
+        return out
+
+    def expand(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Kernel values between rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
+        Z = Z - self._centre
+        out = np.empty((len(Z), *coefficients.shape[1:]))
+        size = max(_AT_ONCE // len(self.X), 1)
+        for begin in range(0, len(Z), size):
+            part = Z[begin : begin + size]
+            K = part @ self.X.T
+            _finish(K, np.square(part).sum(axis=1), self.squares, self.kernel)
+            out[begin : begin + size] = K @ coefficients
+        return out
+
+
+@njit(cache=True, error_model="numpy")
+def _finish(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
+    """From products to kernel values, in place."""
+    n, m = products.shape
+    if kernel.kind == RBF:
+        distances = np.empty(m)
+        for i in range(n):
+            for j in range(m):
+                distances[j] = max(row_squares[i] + column_squares[j] - 2.0 * products[i, j], 0.0)
+            exp64(distances, -kernel.gamma, m, products[i])
+    elif kernel.kind != LINEAR:
+        for i in range(n):
+            for j in range(m):
+                base, power = kernel.gamma * products[i, j] + kernel.coef0, 1.0
+                for _ in range(kernel.degree):
+                    power *= base
+                products[i, j] = power

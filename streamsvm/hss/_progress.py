@@ -1,0 +1,15 @@
+"""Progress of long work, on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import track
+
+__all__ = ["shown"]
+
+
+def shown(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
+    """The numbers, and a bar that tells how many of them are done."""
+    return track(numbers, what, console=Console(stderr=True), transient=True) if verbose else numbers

@@ -1,0 +1,303 @@
+"""A kernel matrix in hierarchically semi-separable form."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from streamsvm.hss._blocks import Blocks
+from streamsvm.hss._compress import Node, Precision, compress
+from streamsvm.hss._factor import Factor, factorize, solve
+from streamsvm.hss._product import product
+from streamsvm.hss._progress import shown
+from streamsvm.hss._sample import Sample
+from streamsvm.hss.neighbors import approximate_neighbors
+from streamsvm.hss.tree import SPLITS, ClusterTree
+from streamsvm.kernels import KERNELS, Kernel
+from streamsvm.learners._inputs import check_number, check_one_of
+
+__all__ = ["HSSFactorization", "HSSMatrix"]
+
+_COLUMNS = 600  # outside a node that are looked at
+_FIRST = 0.5  # of the error that all rows may have: what each may have outside its node
+_ACCEPTED = 1.5  # tolerances: where the estimate is above, it is tried again
+_TRIALS = 7
+_ROUNDS = 3
+
+
+class HSSMatrix:
+    """The kernel matrix of n rows, compressed: K~ is close to K, positive semi-definite, and takes O(n) memory.
+
+    Made by `HSSMatrix.compress`. Rows are in the order in which they were given.
+
+    Attributes
+    ----------
+    error : float
+        |(K - K~) V| / |K V| in the Frobenius norm, with random vectors V, over 256 random rows: an estimate of |K - K~| / |K|.
+    shape : tuple of int
+    nbytes : int
+    ranks : int64 [levels, 2]
+        The least and the largest rank among the nodes of each level, from the root's children down.
+
+    Notes
+    -----
+    Rows are ordered in a binary tree. Leaves keep their block of the matrix as it is; towards all other rows, those of a leaf are
+    interpolated from a few of them, the leaf's skeleton; the skeletons of two leaves together from a skeleton of theirs, and so
+    on. The interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (see `streamsvm.hss._compress`):
+    K~ + shift I can be factorised for any shift above 0, and methods that rely on that cannot diverge.
+
+    References
+    ----------
+    Chávez, G., Liu, Y., Ghysels, P., Li, X. S., Rebrova, E. (2020). Scalable and memory-efficient kernel ridge regression. IPDPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.hss import HSSMatrix
+
+    >>> X = np.random.default_rng(0).normal(size=(3000, 2))
+    >>> K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.01)
+    >>> K.shape, K.error < 0.02, K.nbytes < 0.3 * 8 * 3000**2
+    ((3000, 3000), True, True)
+    >>> factorization = K.factorize(1.0)
+    >>> x = factorization.solve(np.ones(3000))
+    >>> bool(np.allclose(K @ x + 1.0 * x, 1.0))
+    True
+    """
+
+    def __init__(self, tree: ClusterTree, nodes: list[Node], blocks: Blocks, error: float) -> None:
+        self._tree, self._nodes, self._blocks = tree, nodes, blocks
+        self.error = error
+
+    @staticmethod
+    def compress(
+        X: Any,
+        *,
+        kernel: str = "rbf",
+        gamma: float = 1.0,
+        degree: int = 3,
+        coef0: float = 0.0,
+        rel_tol: float = 0.1,
+        abs_tol: float = 0.0,
+        max_rank: int = 1000,
+        n_neighbors: int = 64,
+        leaf_size: int = 256,
+        split: str = "principal-axis",
+        zero_sum: bool = False,
+        memory_limit: float | None = None,
+        seed: int | None = 0,
+        verbose: bool = False,
+    ) -> HSSMatrix:
+        """The kernel matrix of the rows of X, compressed.
+
+        Parameters
+        ----------
+        X
+            float64 [n, d], n at least 1.
+        kernel, gamma, degree, coef0
+            ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
+        rel_tol
+            What |K - K~| / |K| in the Frobenius norm should be, about. Where the estimate comes out more than half above, it is
+            compressed again, more exactly.
+        abs_tol
+            The same of |K - K~| / sqrt(n); the looser of the two counts.
+        max_rank
+            Rows of a skeleton, at most.
+        n_neighbors
+            Near rows of each row by which skeletons are chosen, about.
+        leaf_size
+            Rows of a leaf, at most.
+        split
+            How rows are cut in two: ``"principal-axis"`` or ``"two-means"``.
+        zero_sum
+            Whether K~ is for vectors whose sum is zero: tolerances and the error are then of what K does to those, which is
+            little where all rows are near each other.
+        memory_limit
+            Bytes that the matrix and a factorisation of it may take if all ranks are ``max_rank``; None: no limit.
+        seed
+            Of what is chosen at random; None: another choice each time.
+        verbose
+            Whether progress is shown on standard error.
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, X is not finite, or memory_limit is too small; the message says what would fit.
+
+        Warns
+        -----
+        RuntimeWarning
+            The estimated error is more than half above the tolerance.
+
+        Notes
+        -----
+        O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and c columns looked at, where ranks do not grow with n.
+        """
+        for name, value in (("rel_tol", rel_tol), ("abs_tol", abs_tol)):
+            check_number(name, value, 0.0, inclusive=True)
+        if not (rel_tol > 0.0 or abs_tol > 0.0):
+            raise ValueError("rel_tol or abs_tol must be above 0")
+        for name, value, low in (("max_rank", max_rank, 1), ("n_neighbors", n_neighbors, 4), ("leaf_size", leaf_size, 2)):
+            check_number(name, value, low, inclusive=True, integer=True)
+        check_one_of("split", split, SPLITS)
+        X = _rows(X)
+        parameters = _kernel(kernel, gamma, degree, coef0)
+        if memory_limit is not None:
+            _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors)
+        rng = np.random.default_rng(seed)
+        tree = ClusterTree.build(X, leaf_size, split, seed)
+        X = X[tree.order]
+        blocks = Blocks(X, parameters)
+        near = approximate_neighbors(X.astype(np.float32), n_neighbors, seed=seed)
+        sample = Sample(blocks, zero_sum, rng)
+        goal = max(rel_tol, abs_tol / sample.row_norm if sample.row_norm > 0.0 else 0.0)
+        precision = Precision(_FIRST * goal * sample.row_norm, max_rank, _COLUMNS, 1)
+        for trial in range(_TRIALS):
+            nodes = compress(tree, shown(range(len(tree.begin)), "compression", verbose), blocks, near, precision, rng)
+            error = sample.error(tree, nodes)
+            limited = max(len(node.skeleton) for node in nodes) >= max_rank
+            if error <= _ACCEPTED * goal or limited:
+                break
+            # Growing skeletons by what is seen to be wrong is dear, and a good part of what is missing: thresholds follow.
+            smaller = max(min((0.7 if trial else 2.0) * goal / error, 1.0), 0.05)
+            precision = Precision(smaller * precision.threshold, max_rank, int(1.6 * precision.columns), _ROUNDS)
+            if trial:  # thresholds do not help where rows are not known to be near
+                n_neighbors *= 2
+                near = approximate_neighbors(X.astype(np.float32), n_neighbors, seed=seed)
+        if error > _ACCEPTED * goal:
+            what = f"raise max_rank={max_rank}" if limited else "the rows' neighbours are not found: raise n_neighbors"
+            warnings.warn(f"the compressed matrix has an error of about {error:.2g}, above {goal:g}: {what}", RuntimeWarning, 2)
+        return HSSMatrix(tree, nodes, blocks, error)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n = len(self._tree.order)
+        return n, n
+
+    @property
+    def nbytes(self) -> int:
+        return self._blocks.X.nbytes + sum(array.nbytes for node in self._nodes for array in node)
+
+    @property
+    def largest_diagonal(self) -> float:
+        """The largest k(x, x)."""
+        return float(
+            max(
+                node.block.diagonal().max() for node, left in zip(self._nodes, self._tree.children[:, 0], strict=True) if left < 0
+            )
+        )
+
+    @property
+    def ranks(self) -> np.ndarray:
+        levels = self._tree.level[:-1]
+        ranks = np.array([len(node.skeleton) for node in self._nodes[:-1]], np.int64)
+        return np.array([[of.min(), of.max()] for of in (ranks[levels == level] for level in np.unique(levels))]).reshape(-1, 2)
+
+    def __matmul__(self, V: np.ndarray) -> np.ndarray:
+        """K~ V, float64, for V [n] or [n, k]. O(n (m + r) k)."""
+        return self._in_order(lambda rows: product(self._tree, self._nodes, rows), V)
+
+    def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
+        """K~ + shift I, factorised; for another shift, call again: the compression stays. O(n (m + r)^2).
+
+        Raises
+        ------
+        ValueError
+            The shift is not above 0, or so small that the matrix is not positive definite in float64.
+        """
+        check_number("shift", shift, 0.0)
+        order = shown(range(len(self._nodes)), "factorisation", verbose)
+        return HSSFactorization(self, shift, *factorize(self._tree, order, self._nodes, shift))
+
+    def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
+        """The exact kernel expansion at other rows: K(Z, X) times the coefficients [n] or [n, k], float64 [m] or [m, k].
+
+        O(m n d).
+        """
+        Z, coefficients = _rows(Z), np.asarray(coefficients, np.float64)
+        if Z.shape[1] != self._blocks.X.shape[1]:
+            raise ValueError(f"rows of {self._blocks.X.shape[1]} features are wanted, not of {Z.shape[1]}")
+        return self._blocks.expand(Z, coefficients[self._tree.order])
+
+    def exact_product(self, rows: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Some rows, int64 [m], of the exact K times v [n]: float64 [m], to see what the compression costs. O(m d) for each value
+        of v that is not zero.
+        """
+        v = np.asarray(v, np.float64)[self._tree.order]
+        own = np.empty_like(self._tree.order)
+        own[self._tree.order] = np.arange(len(own))
+        support = np.flatnonzero(v)
+        return self._blocks(own[rows], support) @ v[support]
+
+    def to_array(self) -> np.ndarray:
+        """K~ as it would be without the form, float64 [n, n]: to look at small ones."""
+        return self @ np.eye(len(self._tree.order))
+
+    def _in_order(self, compute: Any, V: Any) -> np.ndarray:
+        V = np.asarray(V, np.float64)
+        if V.ndim not in (1, 2) or len(V) != len(self._tree.order):
+            raise ValueError(f"an array of {len(self._tree.order)} rows is wanted, not one of shape {V.shape}")
+        columns = V[self._tree.order].reshape(len(V), -1)
+        out = np.empty_like(columns)
+        out[self._tree.order] = compute(columns)
+        return out.reshape(V.shape)
+
+
+class HSSFactorization:
+    """K~ + shift I, factorised, from `HSSMatrix.factorize`.
+
+    Attributes
+    ----------
+    shift : float
+    logdet : float
+        The logarithm of the determinant.
+    nbytes : int
+    """
+
+    def __init__(self, matrix: HSSMatrix, shift: float, factors: list[Factor], logdet: float) -> None:
+        self._matrix, self._factors = matrix, factors
+        self.shift, self.logdet = shift, logdet
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for factor in self._factors for array in factor)
+
+    def solve(self, B: np.ndarray) -> np.ndarray:
+        """X with (K~ + shift I) X = B, float64, for B [n] or [n, k]. O(n (m + r) k)."""
+        return self._matrix._in_order(lambda rows: solve(self._matrix._tree, self._factors, rows), B)
+
+
+def _rows(X: Any) -> np.ndarray:
+    X = np.ascontiguousarray(X, np.float64)
+    if X.ndim != 2 or not X.size:
+        raise ValueError(f"X must be rows of features, at least one of each, not an array of shape {X.shape}")
+    if not np.isfinite(X).all():
+        raise ValueError("X has values that are not finite")
+    return X
+
+
+def _kernel(kernel: str, gamma: float, degree: int, coef0: float) -> Kernel:
+    check_one_of("kernel", kernel, KERNELS)
+    check_number("gamma", gamma, 0.0)
+    check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+    check_number("coef0", coef0, 0.0, inclusive=True)
+    return Kernel(KERNELS[kernel], float(gamma), float(coef0), int(degree))
+
+
+def _check_memory(limit: float, X: np.ndarray, leaf_size: int, max_rank: int, n_neighbors: int) -> None:
+    # Before the work starts: what it takes where all ranks are the largest.
+    check_number("memory_limit", limit, 0.0)
+    n, d = X.shape
+    most = min(leaf_size, n)
+
+    def needed(rank: int) -> float:
+        leaf = 8.0 * n * (2 * most + 2 * min(rank, most))
+        inner = 8.0 * (n / max(most / 2, 1)) * (9 * rank * rank)
+        return 20.0 * n * d + 4.0 * n * n_neighbors + leaf + inner
+
+    if needed(max_rank) > limit:
+        fitting = [rank for rank in (2**k for k in range(20)) if rank < max_rank and needed(rank) <= limit]
+        hint = f"max_rank={fitting[-1]} would fit" if fitting else f"{needed(1):,.0f} is the least, with max_rank=1"
+        raise ValueError(f"memory_limit={limit:,.0f} bytes, and up to {needed(max_rank):,.0f} would be needed: {hint}")

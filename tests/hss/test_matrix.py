@@ -1,0 +1,162 @@
+"""Compressed kernel matrices, their products, solves and determinants, against dense ones."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+
+import naive_batch
+from streamsvm.hss import HSSMatrix
+
+SLOW = config.DISABLE_JIT
+N = 300 if SLOW else 1200
+
+
+def blobs(n=N, d=3, clusters=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(clusters, d))[rng.integers(0, clusters, n)] * 2.0 + 0.7 * rng.normal(size=(n, d))
+
+
+def dense_error(K, exact):
+    return np.linalg.norm(K.to_array() - exact) / np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("split", ["principal-axis", "two-means"])
+@pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
+@pytest.mark.parametrize("gamma", [0.005, 0.5, 50.0])
+def test_error_is_what_was_asked_for(gamma, tolerance, split):
+    X = blobs()
+    K = HSSMatrix.compress(X, gamma=gamma, rel_tol=tolerance, leaf_size=64, split=split)
+    error = dense_error(K, naive_batch.kernel_matrix(X, X, gamma=gamma))
+    assert error <= 2.0 * tolerance
+    if tolerance > 0.01:  # of smaller errors few rows have most, and 256 of them may not be among those
+        assert K.error == pytest.approx(error, rel=0.5, abs=1e-9)
+
+
+@pytest.mark.parametrize("kernel", [{"kernel": "linear"}, {"kernel": "poly", "gamma": 0.2, "coef0": 1.0, "degree": 2}])
+def test_kernels_of_low_rank_are_exact(kernel):
+    X = blobs()
+    K = HSSMatrix.compress(X, rel_tol=1e-6, leaf_size=64, **kernel)
+    assert dense_error(K, naive_batch.kernel_matrix(X, X, **kernel)) < 1e-5
+    assert K.ranks.max() <= 10  # of d = 3: three, or all products of two and fewer
+
+
+@settings(max_examples=5 if SLOW else 60)
+@given(
+    n=st.integers(1, 200),
+    d=st.integers(1, 4),
+    levels=st.sampled_from([2, 5, 1000]),
+    gamma=st.sampled_from([1e-6, 0.01, 1.0, 1e6]),
+    tolerance=st.sampled_from([0.5, 0.05, 1e-4]),
+    leaf=st.integers(2, 40),
+    rank=st.integers(1, 50),
+    log_shift=st.floats(-4.0, 4.0),
+    seed=st.integers(0, 1000),
+)
+def test_no_negative_eigenvalue_and_solves_are_exact(n, d, levels, gamma, tolerance, leaf, rank, log_shift, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, levels, size=(n, d)) / levels  # many rows repeat
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        K = HSSMatrix.compress(X, gamma=gamma, rel_tol=tolerance, leaf_size=leaf, max_rank=rank)
+    A, shift = K.to_array(), 10.0**log_shift
+    np.testing.assert_allclose(A, A.T, atol=1e-12)
+    assert np.linalg.eigvalsh(A)[0] >= -1e-8
+    assert K.ranks.max(initial=0) <= rank
+    A[np.diag_indices(n)] += shift
+    factorization, B = K.factorize(shift), rng.normal(size=(n, 3))
+    found = factorization.solve(B)
+    np.testing.assert_allclose(A @ found, B, rtol=0.0, atol=1e-10 * np.linalg.norm(A) * np.abs(found).max())
+    assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-6 * n)
+
+
+def test_products_and_solves_keep_shape_and_order():
+    X = blobs()
+    K = HSSMatrix.compress(X, gamma=0.5, leaf_size=50)
+    V = np.random.default_rng(1).normal(size=(N, 4))
+    dense = K.to_array()
+    np.testing.assert_allclose(K @ V, dense @ V, atol=1e-10)
+    np.testing.assert_allclose(K @ V[:, 0], dense @ V[:, 0], atol=1e-10)
+    first, second = K.factorize(1.0), K.factorize(0.1)  # of one compression
+    for factorization in (first, second):
+        x = factorization.solve(V[:, 0])
+        assert x.shape == (N,)
+        np.testing.assert_allclose(K @ x + factorization.shift * x, V[:, 0], atol=1e-9)
+    with pytest.raises(ValueError, match=f"an array of {N} rows is wanted"):
+        K @ V[:-1]
+
+
+def test_expansions_are_exact():
+    X, Z = blobs(), blobs(50, seed=3)
+    K = HSSMatrix.compress(X + 1e6, gamma=0.5, rel_tol=0.5)  # far from the origin
+    coefficients = np.random.default_rng(1).normal(size=(N, 2))
+    expected = naive_batch.kernel_matrix(Z, X, gamma=0.5) @ coefficients
+    np.testing.assert_allclose(K.expand(Z + 1e6, coefficients), expected, atol=1e-6)
+    np.testing.assert_allclose(K.expand(Z + 1e6, coefficients[:, 0]), expected[:, 0], atol=1e-6)
+    with pytest.raises(ValueError, match="rows of 3 features"):
+        K.expand(Z[:, :2], coefficients)
+
+
+def test_memory_does_not_grow_with_the_square():
+    sizes = [HSSMatrix.compress(blobs(n), gamma=0.5, leaf_size=64, max_rank=40).nbytes / n for n in (N, 4 * N)]
+    assert sizes[1] < 1.3 * sizes[0]
+    K = HSSMatrix.compress(blobs(), gamma=0.5, leaf_size=64)
+    assert K.shape == (N, N)
+    assert K.nbytes >= 8 * N * 64 / 2
+    assert K.factorize(1.0).nbytes > 0
+
+
+def test_a_limit_of_memory_is_told_before_the_work_starts():
+    X = blobs()
+    K = HSSMatrix.compress(X, gamma=0.5, max_rank=16, leaf_size=64, memory_limit=4e6 * N / 1200)
+    assert K.nbytes + K.factorize(1.0).nbytes <= 4e6 * N / 1200
+    with pytest.raises(ValueError, match=r"would be needed: max_rank=\d+ would fit"):
+        HSSMatrix.compress(X, max_rank=1000, leaf_size=64, memory_limit=4e6 * N / 1200)
+    with pytest.raises(ValueError, match="is the least"):
+        HSSMatrix.compress(X, max_rank=1000, memory_limit=1000)
+
+
+def test_a_rank_that_is_too_small_is_told_with_the_error():
+    with pytest.warns(RuntimeWarning, match=r"an error of about 0\.\d+, above 0.001: raise max_rank=3"):
+        HSSMatrix.compress(blobs(), gamma=0.5, rel_tol=1e-3, max_rank=3, leaf_size=64)
+
+
+@pytest.mark.parametrize(
+    ("X", "parameters", "message"),
+    [
+        ([[1.0, np.nan]], {}, "not finite"),
+        ([1.0, 2.0], {}, "rows of features"),
+        (np.empty((0, 3)), {}, "at least one of each"),
+        ([[1.0]], {"rel_tol": 0.0}, "rel_tol or abs_tol must be above 0"),
+        ([[1.0]], {"rel_tol": -1.0}, "rel_tol must be"),
+        ([[1.0]], {"gamma": 0.0}, "gamma must be"),
+        ([[1.0]], {"max_rank": 0}, "max_rank must be"),
+        ([[1.0]], {"leaf_size": 1}, "leaf_size must be"),
+        ([[1.0]], {"split": "random"}, "split must be one of"),
+        ([[1.0]], {"kernel": "sigmoid"}, "kernel must be one of"),
+    ],
+)
+def test_bad_input(X, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        HSSMatrix.compress(X, **parameters)
+
+
+def test_a_shift_must_be_above_zero():
+    with pytest.raises(ValueError, match="shift must be"):
+        HSSMatrix.compress(blobs()).factorize(0.0)
+
+
+def test_same_seed_same_matrix():
+    X = blobs()
+    first, again, other = (HSSMatrix.compress(X, gamma=0.5, seed=seed, leaf_size=50).to_array() for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_progress_is_shown(capsys):
+    K = HSSMatrix.compress(blobs(), verbose=True)
+    K.factorize(1.0, verbose=True)
+    assert capsys.readouterr().out == ""
