@@ -64,3 +64,22 @@ def gap(K, b, lower, upper, targets, epsilon=0.0):
     rise = gradient + np.where(b >= 0.0, epsilon, -epsilon)
     fall = gradient + np.where(b > 0.0, epsilon, -epsilon)
     return float(fall[b > lower].max() - rise[b < upper].min())
+
+
+def admm(K, t, lower, upper, kink, epsilon, beta, relaxation, steps):
+    """min 1/2 b'Kb - t'b + epsilon |b - kink|_1 within bounds and with sum zero, by ADMM; (z, multiplier of the sum)."""
+    n = len(t)
+    system = np.block([[K + beta * np.eye(n), np.ones((n, 1))], [np.ones((1, n)), np.zeros((1, 1))]])
+    z, u, bias = np.zeros(n), np.zeros(n), 0.0
+    for _ in range(steps):
+        solution = np.linalg.solve(system, np.append(t + beta * (z - u), 0.0))
+        x, bias = solution[:n], solution[n]
+        mixed = relaxation * x + (1.0 - relaxation) * z
+        z = np.empty(n)
+        for i in range(n):  # of a convex function in one variable, the best among the points where its slope may change sign
+            v = mixed[i] + u[i]
+            candidates = np.clip([v - epsilon / beta, v + epsilon / beta, kink[i], lower[i], upper[i]], lower[i], upper[i])
+            costs = epsilon * np.abs(candidates - kink[i]) + 0.5 * beta * (candidates - v) ** 2
+            z[i] = candidates[costs.argmin()]
+        u = u + mixed - z
+    return z, bias

@@ -11,6 +11,7 @@ except ImportError as error:
 from streamsvm.batch.adapter import BatchAdapter, BatchClassifier, BatchRegressor
 from streamsvm.batch.csmo import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
+from streamsvm.batch.hss_admm import HSSADMMClassifier, HSSADMMRegressor
 
 __all__ = [
     "BatchAdapter",
@@ -18,5 +19,7 @@ __all__ = [
     "BatchRegressor",
     "CSMOClassifier",
     "CSMORegressor",
+    "HSSADMMClassifier",
+    "HSSADMMRegressor",
     "to_budget",
 ]

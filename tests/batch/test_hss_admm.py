@@ -1,0 +1,260 @@
+"""ADMM on compressed kernel matrices: against its twin, the exact solver and scikit-learn's checks."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import naive_batch
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch._admm import ADMMOptions, admm
+from streamsvm.batch._prepare import Bounds
+from streamsvm.hss import HSSMatrix
+
+SLOW = config.DISABLE_JIT
+N = 120 if SLOW else 500
+
+
+def two_classes(n=N, d=3, seed=0, noise=0.5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.where(np.sin(2.0 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=n) > 0.0, 1, -1)
+
+
+def curve(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, size=(n, 2))
+    return X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.1 * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize(("beta", "relaxation"), [(100.0, 1.0), (3.0, 1.6), (0.2, 1.9)])
+def test_steps_are_those_of_the_twin(beta, relaxation, regression):
+    X, y = curve(90) if regression else two_classes(90)
+    C = np.random.default_rng(1).uniform(0.2, 3.0, 90)
+    if regression:
+        t, epsilon, bounds = y, 0.1, Bounds(-C, C, np.zeros(90))
+    else:
+        t, epsilon, bounds = np.zeros(90), 1.0, Bounds(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), y * C)
+    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=20)
+    b, bias = naive_batch.admm(K.to_array(), t, *bounds, epsilon, beta, relaxation, 12)
+    columns = Bounds(*(np.column_stack([side, 2.0 * side]) for side in bounds))  # with another problem beside it
+    solution = admm(K, t, epsilon, columns, ADMMOptions(beta, False, relaxation, 0.0, 12, False))
+    np.testing.assert_allclose(solution.b[:, 0], b, atol=1e-9)
+    assert solution.bias[0] == pytest.approx(bias, abs=1e-9)
+    assert (solution.n_iter.tolist(), solution.n_factorizations) == ([12, 12], 1)
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+def test_classifier_is_nearly_the_exact_one(C):
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    exact = CSMOClassifier(C=C, gamma=0.03).fit(X, y)
+    own = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.01, tol=1e-5, max_iter=2000, leaf_size=64).fit(X, y)
+    assert own.compression_error_ <= 0.02
+    assert np.abs(own.decision_function(X) - exact.decision_function(X)).max() < 0.15
+    assert (own.predict(X) == exact.predict(X)).mean() > 0.99
+    polished = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.3, polish=True, leaf_size=64).fit(X, y)
+    assert np.abs(polished.decision_function(X) - exact.decision_function(X)).max() < 5e-3
+
+
+def test_regressor_is_nearly_the_exact_one():
+    X, y = curve()
+    exact = CSMORegressor(C=3.0, epsilon=0.05, gamma=0.5).fit(X, y)
+    own = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, rel_tol=1e-3, tol=1e-4, max_iter=5000, leaf_size=64).fit(X, y)
+    assert np.abs(own.predict(X) - exact.predict(X)).mean() < 0.01
+    polished = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, polish=True, leaf_size=64).fit(X, y)
+    assert np.abs(polished.predict(X) - exact.predict(X)).max() < 5e-3
+    shifted = HSSADMMRegressor(**own.get_params()).fit(X, y + 1e4)  # an offset is one of the intercept
+    np.testing.assert_allclose(shifted.predict(X), own.predict(X) + 1e4, atol=1e-5)
+
+
+def test_three_classes_share_a_compression():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.01, leaf_size=40).fit(X, names)
+    assert model.decision_function(X).shape == (150, 3)
+    assert model.dual_coef_.shape == (3, len(model.support_))
+    assert model.score(X, names) > 0.95
+
+
+@settings(max_examples=4 if SLOW else 60)
+@given(
+    n=st.integers(2, 120),
+    log_h=st.floats(-2.0, 2.0),
+    tolerance=st.floats(0.001, 1.0),
+    log_beta=st.none() | st.floats(-3.0, 3.0),
+    relaxation=st.floats(0.5, 1.95),
+    log_C=st.floats(-2.0, 2.0),
+    repeats=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_no_setting_diverges(n, log_h, tolerance, log_beta, relaxation, log_C, repeats, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    X = np.round(X) if repeats else X
+    y = rng.permutation(np.arange(n) % 2)
+    model = HSSADMMClassifier(
+        C=10.0**log_C,
+        gamma=0.5 * 10.0 ** (-2.0 * log_h),
+        rel_tol=tolerance,
+        beta="balanced" if log_beta is None else 10.0**log_beta,
+        relaxation=relaxation,
+        max_iter=3000,
+        tol=1e-2,
+        leaf_size=16,
+        max_rank=40,
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(X, y)
+    assert np.abs(model.dual_coef_).max(initial=0.0) <= model.C
+    assert np.isfinite(model.decision_function(X)).all()
+    converged = max(model.primal_residual_, model.dual_residual_) <= 1e-2
+    assert converged or (log_beta is not None and any(w.category is ConvergenceWarning for w in told))
+
+
+def test_a_path_costs_one_compression(monkeypatch):
+    X, y = two_classes()
+    compressions = []
+    compress = HSSMatrix.compress
+    monkeypatch.setattr(HSSMatrix, "compress", staticmethod(lambda *a, **k: compressions.append(1) or compress(*a, **k)))
+    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.05, beta=10.0, leaf_size=64, tol=1e-4, max_iter=20_000)
+    models = model.fit_path(X, y, [0.1, 1.0, 10.0])
+    assert compressions == [1]
+    assert [m.C for m in models] == [0.1, 1.0, 10.0]
+    assert not hasattr(model, "classes_")
+    for m in models:
+        alone = HSSADMMClassifier(**m.get_params()).fit(X, y)
+        assert np.abs(alone.decision_function(X) - m.decision_function(X)).max() < 0.05
+        assert (m.n_features_in_, m.classes_.tolist()) == (3, [-1, 1])
+    with pytest.raises(ValueError, match="Cs must name"):
+        model.fit_path(X, y, [])
+    with pytest.raises(ValueError, match="C must be"):
+        model.fit_path(X, y, [1.0, -1.0])
+
+
+def test_setting_of_the_paper():
+    X, y = two_classes()
+    model = HSSADMMClassifier(gamma=0.5, beta="paper", leaf_size=64).fit(X, y)
+    assert (model.n_iter_, model.beta_) == (11, 100.0)
+    assert model.score(X, y) > 0.7
+
+
+def test_weights_are_repetitions():
+    X, y = two_classes(150)
+    weights = np.random.default_rng(1).integers(0, 4, len(y))
+    often = np.repeat(np.arange(len(y)), weights)
+    options = {"gamma": 0.5, "leaf_size": 32, "rel_tol": 0.05}
+    one, other = HSSADMMClassifier(**options).fit(X, y, weights), HSSADMMClassifier(**options).fit(X[often], y[often])
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-8)
+    assert (weights[one.support_] > 0).all()
+    heavy = HSSADMMClassifier(class_weight={1: 3.0}, **options).fit(X, y)
+    same = HSSADMMClassifier(**options).fit(X, y, np.where(y > 0, 3.0, 1.0))
+    np.testing.assert_allclose(heavy.decision_function(X), same.decision_function(X), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"C": 0.0}, "C must be"),
+        ({"gamma": "auto2"}, "gamma must be one of"),
+        ({"beta": "best"}, "beta must be one of 'balanced', 'paper'"),
+        ({"beta": 0.0}, "beta must be"),
+        ({"relaxation": 2.0}, "relaxation must be below 2"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"rel_tol": 0.0}, "rel_tol or abs_tol"),
+        ({"memory_limit": 1000.0}, "would be needed"),
+        ({"class_weight": {7: 1.0}}, "class_weight has labels"),
+    ],
+)
+def test_bad_parameters_leave_the_model_as_it_was(parameters, message):
+    X, y = two_classes(60)
+    model = HSSADMMClassifier(gamma=0.5).fit(X, y)
+    before = model.decision_function(X)
+    model.set_params(**parameters)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X + 1.0, y)
+    np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+def test_one_class_and_values_that_are_not_finite():
+    X, y = two_classes(60)
+    with pytest.raises(ValueError, match="one class only, 1"):
+        HSSADMMClassifier().fit(X, np.ones(60, int))
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        HSSADMMClassifier().fit(X, y)
+
+
+def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
+    X, y = two_classes()
+    model, calls = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64), []
+    monkeypatch.setattr("streamsvm.batch._admm._share", lambda part, whole: calls.append(1) or _interrupt_after(calls, part))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.score(X, y) > 0.6
+
+
+def _interrupt_after(calls, part):
+    if len(calls) > 10:
+        raise KeyboardInterrupt
+    return np.ones_like(part)
+
+
+def test_too_few_iterations_are_told():
+    X, y = two_classes()
+    with pytest.warns(ConvergenceWarning, match=r"above tol=1e-08, after 3 iterations: raise max_iter or tol"):
+        HSSADMMClassifier(gamma=0.5, tol=1e-8, max_iter=3).fit(X, y)
+
+
+def test_kept_models_distilled_models_and_the_adapter():
+    X, y = two_classes()
+    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.05, leaf_size=64).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
+    learner = model.to_budget(60, X)
+    assert (learner.predict_many(X) == model.predict(X)).mean() > 0.95
+    iris, kinds = load_iris(return_X_y=True)
+    three = HSSADMMClassifier(gamma=0.3, leaf_size=40).fit(iris, kinds)
+    assert (three.to_budget(40, iris).predict_many(iris) == three.predict(iris)).mean() > 0.9
+    adapter = BatchAdapter(HSSADMMClassifier(gamma=0.5, rel_tol=0.05), window=300, refit_every=100)
+    for row, label in zip(X[:250].tolist(), y[:250].tolist(), strict=True):
+        adapter.learn_one(dict(enumerate(row)), label)
+    assert adapter.n_fits == 2
+    assert (
+        np.mean([adapter.predict_one(dict(enumerate(row))) == label for row, label in zip(X.tolist(), y.tolist(), strict=True)])
+        > 0.7
+    )
+
+
+def test_cross_validation():
+    X, y = load_diabetes(return_X_y=True)
+    scores = cross_val_score(HSSADMMRegressor(C=100.0, epsilon=1.0, gamma=5.0, leaf_size=64, tol=1e-3), X, y)
+    assert scores.mean() > 0.45  # the exact one: 0.49
+
+
+CHECKS = (
+    []
+    if SLOW
+    else [
+        pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}")
+        for make in (HSSADMMClassifier, HSSADMMRegressor)
+        for i, (model, check) in enumerate(estimator_checks_generator(make(max_iter=2000)))
+        if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
+    ]
+)
+
+
+@pytest.mark.parametrize(("model", "check"), CHECKS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_conventions_of_scikit_learn(model, check):
+    check(model)
