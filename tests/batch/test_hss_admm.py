@@ -56,7 +56,8 @@ def test_steps_are_those_of_the_twin(beta, relaxation, regression):
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
 def test_classifier_is_nearly_the_exact_one(C):
     X, y = load_breast_cancer(return_X_y=True)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    X = ((X - X.mean(axis=0)) / X.std(axis=0))[:N]
+    y = y[:N]
     exact = CSMOClassifier(C=C, gamma=0.03).fit(X, y)
     own = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.01, tol=1e-5, max_iter=2000, leaf_size=64).fit(X, y)
     assert own.compression_error_ <= 0.02
@@ -149,6 +150,18 @@ def test_setting_of_the_paper():
     assert model.score(X, y) > 0.7
 
 
+def test_compression_is_as_exact_as_values_ask_for():
+    X, y = two_classes()
+    coarse, closer = (
+        HSSADMMClassifier(C=50.0, gamma=0.1, leaf_size=64, rel_tol=tol, max_iter=5000).fit(X, y) for tol in (0.3, "auto")
+    )
+    exact = CSMOClassifier(C=50.0, gamma=0.1).fit(X, y)
+    assert closer.value_error_ <= 0.5 < coarse.value_error_
+    assert closer.compression_error_ < 0.5 * coarse.compression_error_
+    errors = [np.abs(model.decision_function(X) - exact.decision_function(X)).mean() for model in (coarse, closer)]
+    assert errors[1] < 0.5 * errors[0]
+
+
 def test_weights_are_repetitions():
     X, y = two_classes(150)
     weights = np.random.default_rng(1).integers(0, 4, len(y))
@@ -172,6 +185,7 @@ def test_weights_are_repetitions():
         ({"relaxation": 2.0}, "relaxation must be below 2"),
         ({"max_iter": 0}, "max_iter must be"),
         ({"rel_tol": 0.0}, "rel_tol or abs_tol"),
+        ({"rel_tol": "best"}, "rel_tol must be one of 'auto'"),
         ({"memory_limit": 1000.0}, "would be needed"),
         ({"class_weight": {7: 1.0}}, "class_weight has labels"),
     ],
@@ -229,7 +243,7 @@ def test_kept_models_distilled_models_and_the_adapter():
     adapter = BatchAdapter(HSSADMMClassifier(gamma=0.5, rel_tol=0.05), window=300, refit_every=100)
     for row, label in zip(X[:250].tolist(), y[:250].tolist(), strict=True):
         adapter.learn_one(dict(enumerate(row)), label)
-    assert adapter.n_fits == 2
+    assert adapter.n_fits == min(N, 250) // 100
     assert (
         np.mean([adapter.predict_one(dict(enumerate(row))) == label for row, label in zip(X.tolist(), y.tolist(), strict=True)])
         > 0.7
@@ -238,20 +252,16 @@ def test_kept_models_distilled_models_and_the_adapter():
 
 def test_cross_validation():
     X, y = load_diabetes(return_X_y=True)
-    scores = cross_val_score(HSSADMMRegressor(C=100.0, epsilon=1.0, gamma=5.0, leaf_size=64, tol=1e-3), X, y)
+    scores = cross_val_score(HSSADMMRegressor(C=100.0, epsilon=1.0, gamma=5.0, leaf_size=64, max_iter=2000), X, y)
     assert scores.mean() > 0.45  # the exact one: 0.49
 
 
-CHECKS = (
-    []
-    if SLOW
-    else [
-        pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}")
-        for make in (HSSADMMClassifier, HSSADMMRegressor)
-        for i, (model, check) in enumerate(estimator_checks_generator(make(max_iter=2000)))
-        if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
-    ]
-)
+CHECKS = [
+    pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}")
+    for make in (HSSADMMClassifier, HSSADMMRegressor)
+    for i, (model, check) in enumerate(estimator_checks_generator(make(max_iter=2000)))
+    if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
+]
 
 
 @pytest.mark.parametrize(("model", "check"), CHECKS)

@@ -1,0 +1,220 @@
+"""What the machines by ADMM on a compressed kernel matrix share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone, is_regressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from streamsvm.batch._admm import ADMMOptions, ADMMSolution, admm
+from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel
+from streamsvm.batch._solver import Options
+from streamsvm.batch.machine import KernelMachine, column_buffer, solve_exactly
+from streamsvm.hss import HSSMatrix
+from streamsvm.learners._inputs import check_number, check_one_of
+
+__all__ = ["HSSADMM", "Part"]
+
+_FIRST_BETA = 10.0  # times the largest value on the diagonal; from there it follows the residuals
+_PAPER_STEPS = 11  # its loop runs from 0 to 10
+_LARGEST_DENSE = 1e9  # values
+_DIFFERENCE_ROWS = 256
+_TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003)  # of the compression where it finds its own
+_ENOUGH = 0.5  # of the margin: by how much values may differ from exact ones
+_LOW_RANK = 0.5  # of a leaf's rows
+_POLISH = Options(tol=1e-3, conjugate=True, shrinking=True, max_iter=-1, verbose=False)
+_POLISH_MEGABYTES = 200.0
+
+
+class Part(NamedTuple):
+    """What one machine learns from the rows that count."""
+
+    weights: np.ndarray
+    """float64 [n]: of their bounds."""
+    positive: np.ndarray | None
+    """bool [n]: which are on its positive side; None: regression."""
+
+
+class _Differences(NamedTuple):
+    """What the compressed expansions say more than the exact ones, with which predictions are made: of each problem."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+class HSSADMM(KernelMachine):
+    """What the classifier and the regressor share."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from all rows. What is refused with a ValueError leaves the model as it was.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features]; a sparse one is made dense.
+        y
+            Labels or targets [n].
+        sample_weight
+            Numbers of at least 0, [n]; None: all 1.
+        """
+        return self._fit_path([self], X, y, [self.C], sample_weight)[0]
+
+    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
+        """Models with each of ``Cs`` in place of C. They share one compression, and each factorisation."""
+        models = [clone(self).set_params(C=C) for C in Cs]
+        if not models:
+            raise ValueError("Cs must name at least one C")
+        return self._fit_path(models, X, y, list(Cs), sample_weight)
+
+    def _fit_path(self, models: list[Self], X: Any, y: Any, Cs: list[float], sample_weight: Any) -> list[Self]:
+        # Fit each of the models with its C.
+        first = models[0]
+        with first._as_it_was_if_refused():
+            first._check(Cs)
+            X, y = validate_data(
+                first, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=is_regressor(first)
+            )
+            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            counted = first._begin(X, weights)
+            targets, parts = first._parts(y, weights, counted)
+            for C in Cs:
+                check_bounds(C * np.concatenate([part.weights for part in parts]))
+            groups = Groups(_dense(X), counted, targets)
+            K = first._compressed(groups, first._tolerances[0])
+        units = [groups.bounds(*part) for part in parts]
+        bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
+        together = Bounds(*(np.column_stack(sides) for sides in zip(*bounds, strict=True)))
+        K, solution, differences = first._solved(K, groups, together)
+        interrupted = solution.interrupted
+        bias = solution.bias if first._width is None else solution.bias + differences.mean
+        for k, (model, C) in enumerate(zip(models, Cs, strict=True)):
+            model.__dict__.update(first.__dict__ if model is not first else {})
+            model.C = C
+            coefficients, columns = np.zeros((len(parts), len(weights))), range(k * len(parts), (k + 1) * len(parts))
+            intercepts = bias[list(columns)]
+            for machine, (part, column) in enumerate(zip(parts, columns, strict=True)):
+                b = solution.b[:, column]
+                if self.polish and not interrupted:
+                    buffer = column_buffer(_POLISH_MEGABYTES, len(groups))
+                    exact = solve_exactly(groups, bounds[column], first._kernel, first._width, b, _POLISH, buffer)
+                    b, intercepts[machine], interrupted = exact.b, exact.bias, exact.interrupted
+                coefficients[machine, counted] = groups.coefficients(b, C * part.weights, part.positive)
+            model._keep(X, coefficients, intercepts, np.flatnonzero(coefficients.any(axis=0)))
+            model._report(K, solution, differences, list(columns))
+        if interrupted:
+            raise KeyboardInterrupt
+        primal, dual = solution.primal.max(), solution.dual.max()
+        if first.beta != "paper" and max(primal, dual) > first.tol:
+            warnings.warn(
+                f"{type(first).__name__} ended with relative residuals of {primal:.1e} and {dual:.1e}, above tol={first.tol:g}, "
+                f"after {solution.n_iter.max()} iterations: raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return models
+
+    def _check(self, Cs: Sequence[float]) -> None:
+        for C in Cs:
+            check_number("C", C, 0.0)
+        check_kernel(self)
+        if isinstance(self.rel_tol, str):
+            check_one_of("rel_tol", self.rel_tol, ("auto",))
+        if isinstance(self.beta, str):
+            check_one_of("beta", self.beta, ("balanced", "paper"))
+        else:
+            check_number("beta", self.beta, 0.0)
+        check_number("relaxation", self.relaxation, 0.0)
+        if self.relaxation >= 2.0:
+            raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
+        check_number("tol", self.tol, 0.0, inclusive=True)
+        check_number("max_iter", self.max_iter, 1, inclusive=True, integer=True)
+
+    @property
+    def _width(self) -> float | None:
+        # Of the band of errors that cost nothing; None of classification.
+        return None
+
+    def _parts(self, y: Any, weights: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray | None, list[Part]]:
+        # The targets of rows that count, and what the machines learn of them.
+        raise NotImplementedError
+
+    @property
+    def _tolerances(self) -> tuple[float, ...]:
+        return _TOLERANCES if self.rel_tol == "auto" else (self.rel_tol,)
+
+    def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> tuple[HSSMatrix, ADMMSolution, _Differences]:
+        # With a closer compression where the values ask for one and ranks are so small that it costs little.
+        width, unit = (1.0, 1.0) if self._width is None else (self._width, max(self._width, 0.1 * float(groups.targets.std())))
+        for tighter in (*self._tolerances[1:], None):
+            solution = admm(K, groups.targets, width, bounds, self._admm_options(len(groups), K))
+            differences = _differences(K, solution.b, bounds)
+            enough = differences.deviation.max() <= _ENOUGH * unit or K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size
+            if tighter is None or enough or solution.interrupted:
+                break
+            K = self._compressed(groups, tighter)
+        return K, solution, differences
+
+    def _compressed(self, groups: Groups, tolerance: float) -> HSSMatrix:
+        kernel = self._kernel
+        return HSSMatrix.compress(
+            groups.rows(),
+            kernel=self.kernel,
+            gamma=kernel.gamma,
+            degree=kernel.degree,
+            coef0=kernel.coef0,
+            rel_tol=tolerance,
+            abs_tol=self.abs_tol,
+            max_rank=self.max_rank,
+            n_neighbors=self.n_neighbors,
+            leaf_size=self.leaf_size,
+            zero_sum=True,
+            memory_limit=self.memory_limit,
+            seed=self.random_state,
+            verbose=bool(self.verbose),
+        )
+
+    def _admm_options(self, n: int, K: HSSMatrix) -> ADMMOptions:
+        if self.beta == "paper":
+            beta = 1e2 if n < 10**5 else 1e3 if n < 10**6 else 1e4
+            return ADMMOptions(beta, False, 1.0, 0.0, _PAPER_STEPS, bool(self.verbose))
+        balance = self.beta == "balanced"
+        beta = _FIRST_BETA * K.largest_diagonal if balance else float(self.beta)
+        return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), int(self.max_iter), bool(self.verbose))
+
+    def _report(self, K: HSSMatrix, solution: ADMMSolution, differences: _Differences, columns: list[int]) -> None:
+        self.n_iter_ = int(solution.n_iter[columns].max())
+        self.beta_ = solution.beta
+        self.primal_residual_ = float(solution.primal[columns].max())
+        self.dual_residual_ = float(solution.dual[columns].max())
+        self.compression_error_ = K.error
+        self.value_error_ = float(differences.deviation[columns].max())
+        self.ranks_ = K.ranks
+        self.compressed_nbytes_ = K.nbytes
+
+
+def _dense(X: Any) -> np.ndarray:
+    if not sparse.issparse(X):
+        return X
+    if X.shape[0] * X.shape[1] > _LARGEST_DENSE:
+        raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
+    return np.asarray(X.toarray())
+
+
+def _differences(K: HSSMatrix, b: np.ndarray, bounds: Bounds) -> _Differences:
+    # Of rows at the margin, where there are any.
+    mean, deviation, products = np.empty(b.shape[1]), np.empty(b.shape[1]), K @ b
+    for k in range(b.shape[1]):
+        of = b[:, k]
+        rows = np.flatnonzero((of > bounds.lower[:, k]) & (of < bounds.upper[:, k]) & (of != bounds.kink[:, k]))
+        if not len(rows):
+            rows = np.arange(len(of))
+        rows = rows[:: -(-len(rows) // _DIFFERENCE_ROWS)]
+        difference = products[rows, k] - K.exact_product(rows, of)
+        mean[k], deviation[k] = difference.mean(), difference.std()
+    return _Differences(mean, deviation)
