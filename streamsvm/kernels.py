@@ -11,7 +11,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 from numpy.polynomial import Chebyshev, Polynomial
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "cos_and_sin",
     "exp64",
     "expf",
+    "exponentials",
     "kernel_matrix",
     "kernel_row",
     "self_kernel",
@@ -134,6 +136,21 @@ def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
         y = out[i]
         y = np.inf if x > _EXP_MAX_64 else y
         out[i] = 0.0 if x < _EXP_MIN_64 else y
+
+
+def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
+    """`expf` or `exp64`, by the type of the values."""
+    if values.dtype == np.float32:
+        expf(values, np.float32(factor), n, out)
+    else:
+        exp64(values, factor, n, out)
+
+
+@overload(exponentials)
+def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001 - numba compares signatures
+    if values.dtype == types.float32:
+        return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
+    return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")

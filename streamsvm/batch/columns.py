@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 from scipy import sparse
 
-from streamsvm.kernels import FAST, LINEAR, RBF, Kernel, exp64, expf
+from streamsvm.kernels import FAST, LINEAR, RBF, Kernel, exponentials
 
 __all__ = [
     "Rows",
@@ -182,21 +181,6 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
 
 
 # Compiled -------------------------------------------------------------------------------------------------------------------
-
-
-def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """`expf` or `exp64`, by the type of the values."""
-    if values.dtype == np.float32:
-        expf(values, np.float32(factor), n, out)
-    else:
-        exp64(values, factor, n, out)
-
-
-@overload(exponentials)
-def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # numba compares signatures
-    if values.dtype == types.float32:
-        return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
-    return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 from numba import njit
 
-from streamsvm.kernels import LINEAR, RBF, Kernel, exp64
+from streamsvm.kernels import LINEAR, RBF, Kernel, exponentials
 
 __all__ = ["Blocks"]
 
@@ -13,7 +15,7 @@ _AT_ONCE = 4_000_000  # kernel values
 
 
 class Blocks:
-    """The kernel matrix of rows X float64 [n, d], block by block."""
+    """The kernel matrix of rows X [n, d], block by block, in float64 or, from `single`, in float32."""
 
     def __init__(self, X: np.ndarray, kernel: Kernel) -> None:
         self._centre = X.mean(axis=0) if kernel.kind == RBF else np.zeros(X.shape[1])  # distances stay
@@ -21,8 +23,14 @@ class Blocks:
         self.kernel = kernel
         self.squares = np.square(self.X).sum(axis=1)
 
+    def single(self) -> Blocks:
+        """The same in float32: half the time, for what need not be exact."""
+        rough = copy(self)
+        rough.X, rough.squares = self.X.astype(np.float32), self.squares.astype(np.float32)
+        return rough
+
     def __call__(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
-        """Kernel values between rows and rows, float64 [rows, columns]."""
+        """Kernel values between rows and rows, [rows, columns]."""
         out = self.X[rows] @ self.X[columns].T
         _finish(out, self.squares[rows], self.squares[columns], self.kernel)
         return out
@@ -45,11 +53,11 @@ def _finish(products: np.ndarray, row_squares: np.ndarray, column_squares: np.nd
     """From products to kernel values, in place."""
     n, m = products.shape
     if kernel.kind == RBF:
-        distances = np.empty(m)
+        distances = np.empty(m, products.dtype)
         for i in range(n):
             for j in range(m):
                 distances[j] = max(row_squares[i] + column_squares[j] - 2.0 * products[i, j], 0.0)
-            exp64(distances, -kernel.gamma, m, products[i])
+            exponentials(distances, -kernel.gamma, m, products[i])
     elif kernel.kind != LINEAR:
         for i in range(n):
             for j in range(m):

@@ -27,7 +27,7 @@ from streamsvm.hss.tree import ClusterTree
 
 __all__ = ["Node", "Precision", "compress"]
 
-_JITTER = 1e-10  # over the largest diagonal value: what keeps rows of a skeleton apart in float64
+_APART = 1e-10  # of the largest diagonal value: what a row of a skeleton must have that the others do not
 _RANDOM_SHARE = 0.25  # of the columns outside a node
 
 
@@ -55,9 +55,17 @@ class Precision(NamedTuple):
 
 
 def compress(
-    tree: ClusterTree, order: Iterable[int], blocks: Blocks, near: np.ndarray, precision: Precision, rng: np.random.Generator
+    tree: ClusterTree,
+    order: Iterable[int],
+    blocks: Blocks,
+    outside: Blocks,
+    near: np.ndarray,
+    precision: Precision,
+    rng: np.random.Generator,
 ) -> list[Node]:
-    """The nodes, in the tree's ``order``. ``near`` int32 [n, k]: neighbours of each row. O(n (m + r) (m + columns + d))."""
+    """The nodes, in the tree's ``order``. ``outside``: the same blocks, perhaps less exact, by which skeletons are chosen;
+    ``near`` int32 [n, k]: neighbours of each row. O(n (m + r) (m + columns + d)).
+    """
     nodes: list[Node] = []
     for number in order:
         (left, right), begin, end = tree.children[number], int(tree.begin[number]), int(tree.end[number])
@@ -66,7 +74,7 @@ def compress(
         else:
             a, b = nodes[left].skeleton, nodes[right].skeleton
             rows, block = np.concatenate([a, b]), blocks(a, b)
-        F = _outside(blocks, near, rows, begin, end, precision.columns, rng)
+        F = _outside(outside, near, rows, begin, end, precision.columns, rng)
         chosen, interpolation = _skeleton(blocks, rows, F, precision)
         nodes.append(Node(rows[chosen], interpolation, block))
     return nodes
@@ -86,7 +94,7 @@ def _outside(
     random = rng.integers(0, max(outside, 1), size)
     random[random >= begin] += end - begin
     F = blocks(rows, np.concatenate([others, random]))
-    F[:, len(others) :] *= np.sqrt(max(outside - len(others), 1) / max(size, 1))
+    F[:, len(others) :] *= F.dtype.type(np.sqrt(max(outside - len(others), 1) / max(size, 1)))
     return F
 
 
@@ -97,25 +105,22 @@ def _skeleton(blocks: Blocks, rows: np.ndarray, F: np.ndarray, precision: Precis
         gram = left @ left.T
         if gram.diagonal().max() <= precision.threshold**2:  # which LAPACK does not ask before the first pivot
             break
-        _, pivots, rank, _ = lapack.dpstrf(gram, tol=precision.threshold**2, lower=1, overwrite_a=1)
+        pivoted = lapack.spstrf if gram.dtype == np.float32 else lapack.dpstrf
+        _, pivots, rank, _ = pivoted(gram.T, tol=precision.threshold**2, lower=1, overwrite_a=1)
         new = pivots[: min(rank, precision.max_rank - len(chosen))] - 1
         if not len(new):
             break
-        chosen = np.unique(np.concatenate([chosen, new]))
-        interpolation = _interpolation(blocks, rows, chosen)
+        chosen, interpolation = _interpolation(blocks, rows, np.unique(np.concatenate([chosen, new])))
         if done + 1 < precision.rounds:
             left = F - interpolation @ F[chosen]
             left[chosen] = 0.0
     return chosen, interpolation
 
 
-def _interpolation(blocks: Blocks, rows: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _interpolation(blocks: Blocks, rows: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    # K_IJ K_JJ^-1, for those of the chosen rows that are not, but for rounding, interpolated from the others.
     K = blocks(rows[chosen], rows)
-    jitter = _JITTER * K[np.arange(len(chosen)), chosen].max()
-    while True:
-        own = K[:, chosen]
-        own[np.diag_indices(len(chosen))] += jitter
-        factor, failed = lapack.dpotrf(own, lower=1, overwrite_a=1)
-        if not failed:
-            return lapack.dpotrs(factor, K, lower=1)[0].T
-        jitter *= 100.0
+    own = K[:, chosen]
+    factor, pivots, rank, _ = lapack.dpstrf(own, tol=_APART * own.diagonal().max(), lower=1)
+    kept = pivots[:rank] - 1
+    return chosen[kept], lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), K[kept], lower=1)[0].T

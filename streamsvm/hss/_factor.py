@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy.linalg import lapack
 
 from streamsvm.hss._compress import Node
@@ -59,17 +60,24 @@ def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift:
 
 
 def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
-    # The inverse of a positive definite matrix, and the logarithm of its determinant.
+    # The inverse of a positive definite matrix, and the logarithm of its determinant. Destroys A.
     if not len(A):
         return A, 0.0
-    factor, info = lapack.dpotrf(A, lower=1, clean=1)
-    if info:
-        raise ValueError(
-            f"the matrix with {shift:g} on its diagonal is not positive definite in float64: a larger shift is needed"
-        )
-    inverse, _ = lapack.dpotri(factor, lower=1)
-    inverse = np.tril(inverse)
-    return inverse + np.tril(inverse, -1).T, 2.0 * float(np.log(factor.diagonal()).sum())
+    factor, failed = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # transposed, LAPACK takes it as it is
+    if failed:
+        raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: take a larger shift")
+    log_determinant = 2.0 * float(np.log(factor.diagonal()).sum())
+    inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
+    _mirror(inverse)
+    return inverse, log_determinant
+
+
+@njit(cache=True, error_model="numpy")
+def _mirror(A: np.ndarray) -> None:
+    # The lower triangle from the upper one.
+    for i in range(len(A)):
+        for j in range(i):
+            A[i, j] = A[j, i]
 
 
 def solve(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:

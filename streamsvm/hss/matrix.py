@@ -25,6 +25,7 @@ _FIRST = 0.5  # of the error that all rows may have: what each may have outside 
 _ACCEPTED = 1.5  # tolerances: where the estimate is above, it is tried again
 _TRIALS = 7
 _ROUNDS = 3
+_ROUGH = 0.02  # tolerances above may choose skeletons in float32
 
 
 class HSSMatrix:
@@ -154,8 +155,10 @@ class HSSMatrix:
         sample = Sample(blocks, zero_sum, rng)
         goal = max(rel_tol, abs_tol / sample.row_norm if sample.row_norm > 0.0 else 0.0)
         precision = Precision(_FIRST * goal * sample.row_norm, max_rank, _COLUMNS, 1)
+        rough = blocks.single()
         for trial in range(_TRIALS):
-            nodes = compress(tree, shown(range(len(tree.begin)), "compression", verbose), blocks, near, precision, rng)
+            order = shown(range(len(tree.begin)), "compression", verbose)
+            nodes = compress(tree, order, blocks, blocks if trial or goal < _ROUGH else rough, near, precision, rng)
             error = sample.error(tree, nodes)
             limited = max(len(node.skeleton) for node in nodes) >= max_rank
             if error <= _ACCEPTED * goal or limited:
@@ -295,7 +298,7 @@ def _check_memory(limit: float, X: np.ndarray, leaf_size: int, max_rank: int, n_
     def needed(rank: int) -> float:
         leaf = 8.0 * n * (2 * most + 2 * min(rank, most))
         inner = 8.0 * (n / max(most / 2, 1)) * (9 * rank * rank)
-        return 20.0 * n * d + 4.0 * n * n_neighbors + leaf + inner
+        return 24.0 * n * d + 4.0 * n * n_neighbors + leaf + inner
 
     if needed(max_rank) > limit:
         fitting = [rank for rank in (2**k for k in range(20)) if rank < max_rank and needed(rank) <= limit]

@@ -50,6 +50,9 @@ def _order(X: np.ndarray, leaves: int, rng: np.random.Generator) -> np.ndarray:
         part = np.repeat(np.arange(parts), sizes)
         ends = order[begin + rng.integers(0, sizes, (2, parts))]  # two rows of each part, and the direction between them
         direction = Z[ends[0]] - Z[ends[1]]
-        order = order[np.lexsort((np.einsum("ij,ij->i", Z[order], direction[part]), part))]
+        values = np.einsum("ij,ij->i", Z[order], direction[part]).astype(np.float64)
+        low, high = np.minimum.reduceat(values, begin), np.maximum.reduceat(values, begin)
+        scale = 0.5 / np.maximum(high - low, np.finfo(np.float64).tiny)
+        order = order[np.argsort((values - low[part]) * scale[part] + part)]  # part by part
         parts *= 2
     return order

@@ -1,0 +1,330 @@
+"""Compressed kernel matrices: time against error, accuracy of ADMM on them beside the exact machine, and growth with the rows.
+
+CPU seconds in one process, beside Y: one pass over the whole kernel matrix with numpy, float32 blocks of 2,048 rows (product,
+exponential, times a vector). Errors e = |(K - K~) V| / |K V| in the Frobenius norm, of all rows and 20 random vectors, with K in
+float64. Run it on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/hss_admm.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import argument_parser, load, load_file, progress, show, summary, write
+
+from streamsvm.batch import CSMOClassifier, HSSADMMClassifier
+from streamsvm.hss import HSSMatrix
+
+VECTORS, BLOCK = 20, 2048
+CS = (0.1, 1.0, 10.0)
+GRID = np.geomspace(0.1, 10.0, 10)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set, h of the kernel exp(-|x - s|^2 / (2 h^2)), tolerances, and what the paper reports at C = 1 (coarse, LIBSVM)."""
+
+    name: str
+    h: float
+    tolerances: tuple[float, ...]
+    paper: tuple[float, float]
+    asked: tuple[float, float] | None = None  # Y at most, at an error of at most
+
+    @property
+    def gamma(self) -> float:
+        return 0.5 / self.h**2
+
+
+CASES = [
+    Case("a9a", 1.0, (0.6, 0.4, 0.3, 0.2, 0.1), (83.477, 82.697), (0.25, 0.45)),
+    Case("ijcnn1", 0.1, (0.4, 0.2, 0.1, 0.05), (92.403, 96.007), (0.18, 0.20)),
+    Case("w7a", 1.0, (0.4, 0.2, 0.1), (97.465, 97.904)),
+    Case("skin", 10.0, (0.3, 0.1, 0.03), (99.846, 99.960)),
+]
+
+
+def rows_of(case: Case, folder: Path | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """X, y, X_test, y_test: skin, which has no test file, 70/30 as in the paper."""
+    if case.name == "skin":
+        arrays = load_file("skin", folder)
+        X, y = arrays["X"].astype(float), arrays["y"] > 0
+        learn, test = np.split(np.random.default_rng(1234).permutation(len(y)), [len(y) * 7 // 10])
+        return X[learn], y[learn], X[test], y[test]
+    split = load(case.name, folder)
+    return split.X.astype(float), split.y, split.X_test.astype(float), split.y_test
+
+
+def pass_over(X: np.ndarray, gamma: float) -> float:
+    """Y: seconds for the kernel matrix times a vector."""
+    X = X.astype(np.float32)
+    squares, v, out = np.square(X).sum(axis=1), np.ones(len(X), np.float32), np.empty(len(X), np.float32)
+    start = time.process_time()
+    for begin in range(0, len(X), BLOCK):
+        K = X[begin : begin + BLOCK] @ X.T
+        K *= np.float32(2.0 * gamma)
+        K -= np.float32(gamma) * squares
+        K -= np.float32(gamma) * squares[begin : begin + BLOCK, None]
+        np.exp(K, out=K)
+        out[begin : begin + BLOCK] = K @ v
+    return time.process_time() - start
+
+
+def products(X: np.ndarray, gamma: float, V: np.ndarray) -> np.ndarray:
+    """K V in float64."""
+    centred = X - X.mean(axis=0)
+    squares = np.square(centred).sum(axis=1)
+    return np.concatenate([
+        np.exp(-gamma * np.maximum(squares[some, None] + squares - 2.0 * centred[some] @ centred.T, 0.0)) @ V
+        for some in np.array_split(np.arange(len(X)), -(-len(X) // 500))
+    ])  # fmt: skip
+
+
+def compression(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Time against error."""
+    results: dict[str, Any] = {}
+    HSSMatrix.compress(np.eye(100)).factorize(1.0)  # compiled from here on
+    for case in cases:
+        X = rows_of(case, args.data)[0]
+        V = np.random.default_rng(0).normal(size=(len(X), VECTORS))
+        KV = products(X, case.gamma, V)
+        results[case.name] = {}
+        for tolerance in case.tolerances:
+            times: dict[str, list[float]] = {"Y": [], "compress": [], "factorize": [], "solve": []}
+            for _ in range(args.repeats):
+                times["Y"].append(pass_over(X, case.gamma))
+                start = time.process_time()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)
+                    K = HSSMatrix.compress(X, gamma=case.gamma, rel_tol=tolerance, seed=None)
+                times["compress"].append(time.process_time() - start)
+                start = time.process_time()
+                factorization = K.factorize(1.0)
+                times["factorize"].append(time.process_time() - start)
+                start = time.process_time()
+                factorization.solve(V[:, 0])
+                times["solve"].append(time.process_time() - start)
+            Y = statistics.median(times["Y"])
+            results[case.name][str(tolerance)] = {
+                **{name: summary(values) for name, values in times.items()},
+                "share": (statistics.median(times["compress"]) + statistics.median(times["factorize"])) / Y,
+                "solve share": statistics.median(times["solve"]) / Y,
+                "error": float(np.linalg.norm(K @ V - KV) / np.linalg.norm(KV)),
+                "estimate": K.error,
+                "largest rank": int(K.ranks.max(initial=0)),
+                "bytes": K.nbytes + factorization.nbytes,
+                "asked": case.asked,
+            }
+            progress(f"compression: {case.name} at {tolerance:g}")
+    return results
+
+
+def show_compression(results: dict[str, Any]) -> None:
+    rows = []
+    for name, by_tolerance in results.items():
+        for tolerance, r in by_tolerance.items():
+            asked = ""
+            if r["asked"] and r["error"] <= r["asked"][1]:
+                asked = f"{'yes' if r['share'] <= r['asked'][0] else 'NO'} ({r['asked'][0]:g} at {r['asked'][1]:g})"
+            rows.append((
+                name, tolerance, f"{r['error']:.3f}", f"{r['estimate']:.3f}",
+                *(f"{r[part]['min']:.2f} {r[part]['median']:.2f} {r[part]['max']:.2f}" for part in ("compress", "factorize")),
+                f"{r['Y']['median']:.2f}", f"{r['share']:.3f}", asked, f"{r['solve share']:.4f}", r["largest rank"],
+                f"{r['bytes'] / 1e6:.0f}",
+            ))  # fmt: skip
+    show(
+        "Compression: CPU seconds (min median max), and in Y",
+        ("set", "rel_tol", "e", "estimate", "compress", "factorize", "Y, s", "both / Y", "enough", "solve / Y", "rank", "MB"),
+        rows,
+    )
+
+
+def accuracy(cases: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Of the default, with the polish, and of the paper's setting."""
+    results: dict[str, Any] = {}
+    for case in cases:
+        X, y, X_test, y_test = rows_of(case, args.data)
+        found: dict[str, Any] = {}
+        settings = {
+            "default": HSSADMMClassifier(gamma=case.gamma),
+            "polished": HSSADMMClassifier(gamma=case.gamma, polish=True),
+            "paper's setting": HSSADMMClassifier(gamma=case.gamma, beta="paper", rel_tol=case.tolerances[1]),
+        }
+        for label, model in settings.items():
+            start = time.process_time()
+            models = model.fit_path(X, y, CS)
+            found[label] = {
+                "seconds": time.process_time() - start,
+                "accuracy": [100.0 * m.score(X_test, y_test) for m in models],
+                "iterations": max(m.n_iter_ for m in models),
+                "error": models[0].compression_error_,
+            }
+        start = time.process_time()
+        exact = [CSMOClassifier(C=C, gamma=case.gamma).fit(X, y) for C in CS]
+        found["exact"] = {
+            "seconds": time.process_time() - start,
+            "accuracy": [100.0 * m.score(X_test, y_test) for m in exact],
+        }
+        times = {}
+        for label, Cs in (("single", (1.0,)), ("grid", tuple(GRID))):
+            start = time.process_time()
+            HSSADMMClassifier(gamma=case.gamma).fit_path(X, y, Cs)
+            times[label] = time.process_time() - start
+        results[case.name] = {**found, "paper": case.paper, "grid": times}
+        progress(f"accuracy: {case.name}")
+    return results
+
+
+def show_accuracy(results: dict[str, Any]) -> None:
+    rows, grids = [], []
+    for name, r in results.items():
+        for label in ("exact", "default", "polished", "paper's setting"):
+            part = r[label]
+            differences = [a - b for a, b in zip(part["accuracy"], r["exact"]["accuracy"], strict=True)]
+            enough = ""
+            if label == "default":
+                enough = "yes" if min(differences) >= -0.3 else "NO"
+            elif label == "polished":
+                enough = "yes" if max(map(abs, differences)) <= 0.3 else "NO"
+            rows.append((
+                name, label, *(f"{a:.2f} ({d:+.2f})" for a, d in zip(part["accuracy"], differences, strict=True)), enough,
+                f"{part['seconds']:.1f}", part.get("iterations", ""), f"{part['error']:.3f}" if "error" in part else "",
+                {"exact": f"{r['paper'][1]:.2f} (LIBSVM)", "paper's setting": f"{r['paper'][0]:.2f}"}.get(label, ""),
+            ))  # fmt: skip
+        ratio = r["grid"]["grid"] / r["grid"]["single"]
+        grids.append(
+            (name, f"{r['grid']['single']:.1f}", f"{r['grid']['grid']:.1f}", f"{ratio:.2f}", "yes" if ratio <= 1.5 else "NO")
+        )
+    show(
+        "Accuracy in % (and points above the exact machine's) at each C; CPU seconds for all three",
+        ("set", "", *(f"C = {C:g}" for C in CS), "enough", "seconds", "iterations", "e", "the paper's best"),
+        rows,
+    )
+    show("Ten values of C beside one, CPU seconds", ("set", "C = 1", "0.1 to 10", "ratio", "<= 1.5"), grids)
+
+
+def mixture(n: int) -> np.ndarray:
+    """Rows of 8 features from 50 Gaussians."""
+    rng = np.random.default_rng(0)
+    return rng.uniform(-5.0, 5.0, size=(50, 8))[rng.integers(0, 50, n)] + rng.normal(size=(n, 8))
+
+
+def one_size(n: int, tolerance: float) -> dict[str, float]:
+    """In a process of its own, for its peak of memory."""
+    X = mixture(n)
+    HSSMatrix.compress(X[:500]).factorize(1.0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=tolerance)
+    factorization = K.factorize(1.0)
+    seconds = time.process_time() - start
+    start = time.process_time()
+    factorization.solve(np.ones(n))
+    return {
+        "n": n,
+        "seconds": seconds,
+        "solve": time.process_time() - start,
+        "bytes": K.nbytes + factorization.nbytes,
+        "peak": 1024.0 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before),
+        "error": K.error,
+        "largest rank": int(K.ranks.max()),
+    }
+
+
+def growth(_: list[Case], args: argparse.Namespace) -> dict[str, Any]:
+    """Time and memory at growing numbers of rows."""
+    results = {}
+    for n in args.rows:
+        code = f"import json; from hss_admm import one_size; print(json.dumps(one_size({n}, {args.tolerance})))"
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+        results[str(n)] = json.loads(done.stdout)
+        progress(f"growth: {n:,} rows")
+    return results
+
+
+def exponents(results: dict[str, Any]) -> dict[str, float]:
+    """Of the number of rows, by least squares on logarithms."""
+    log_n = np.log([r["n"] for r in results.values()])
+    return {
+        part: float(np.polyfit(log_n, np.log([r[part] for r in results.values()]), 1)[0]) for part in ("seconds", "bytes", "peak")
+    }
+
+
+def show_growth(results: dict[str, Any]) -> None:
+    show(
+        "A mixture of 50 Gaussians in 8 dimensions, h = 1: compression and factorisation",
+        ("rows", "CPU s", "solve, s", "MB", "peak MB", "e, estimated", "rank"),
+        [
+            (f"{r['n']:,}", f"{r['seconds']:.1f}", f"{r['solve']:.3f}", f"{r['bytes'] / 1e6:,.0f}", f"{r['peak'] / 1e6:,.0f}",
+             f"{r['error']:.3f}", r["largest rank"])
+            for r in results.values()
+        ],
+    )  # fmt: skip
+    if len(results) > 1:
+        found = exponents(results)
+        print("exponents in n:", ", ".join(f"{name} {value:.2f}" for name, value in found.items()))
+
+
+PARTS = {
+    "compression": (compression, show_compression),
+    "accuracy": (accuracy, show_accuracy),
+    "growth": (growth, show_growth),
+}
+
+
+def plot(results: dict[str, Any], path: Path) -> None:
+    """Time against error, and growth."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow to import, and not needed by the processes that measure
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    for name, by_tolerance in results.get("compression", {}).items():
+        points = sorted((r["error"], r["share"]) for r in by_tolerance.values())
+        left.loglog(*zip(*points, strict=True), marker="o", label=name)
+    left.set(xlabel="error e", ylabel="compression and factorisation, in passes Y", title="Time against error")
+    grown = list(results.get("growth", {}).values())
+    for part, label, unit in (("seconds", "CPU seconds", 1.0), ("bytes", "memory, GB", 1e9)):
+        if grown:
+            right.loglog([r["n"] for r in grown], [r[part] / unit for r in grown], marker="o", label=label)
+    right.set(xlabel="rows", title="Growth")
+    for axes in (left, right):
+        axes.grid(alpha=0.3, which="both")
+        axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    progress(f"drawn: {path}")
+
+
+def main() -> None:
+    parser = argument_parser(__doc__, "hss_admm")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
+    parser.add_argument("--sets", default="", help="comma-separated names of data sets; empty: all")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 300_000, 1_000_000], help="of the part growth")
+    parser.add_argument("--tolerance", type=float, default=0.4, help="of the part growth")
+    args = parser.parse_args()
+    cases = [case for case in CASES if not args.sets or case.name in args.sets.split(",")]
+    results: dict[str, Any] = {}
+    for part in args.parts.split(","):
+        measure, tell = PARTS[part]
+        results[part] = measure(cases, args)
+        tell(results[part])
+        write(args.out, results)
+    plot(results, args.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
