@@ -24,7 +24,7 @@ __all__ = ["adapter_to_budget", "to_budget"]
 _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
 _ROWS_A_VECTOR = 20  # for least squares: as many for each support vector
 _RIDGE = 1e-7  # over the mean of the diagonal
-_C_AFTERWARDS = 0.3  # most, for labels: what is there already should not be undone by a few rows that are noise
+_C_AFTERWARDS = 0.2  # most, for labels: what is there already should not be undone by a few rows that are noise
 _BLOCK, _BLOCK_VALUES = 2000, 1_000_000  # rows that are dense, and whose kernel values are held, at a time
 _PATIENCE = 3  # passes without gain before the best so far is taken
 
@@ -67,7 +67,7 @@ def to_budget(
     seed
         Of the order of merges and rows, and of the learner.
     parameters
-        Of the learner, see `BSCAClassifier` and so on. By default its C is the machine's, but 0.3 at most for labels (``l2`` is
+        Of the learner, see `BSCAClassifier` and so on. By default its C is the machine's, but 0.2 at most for labels (``l2`` is
         1 / (n C)), so that a few noisy rows do not undo what is there, and there is room for just the machine's features and
         classes.
 
