@@ -200,10 +200,6 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
             sums[:, first] -= f[:, k]
         return votes + sums / (3.0 * (np.abs(sums) + 1.0))
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Labels [n]."""
-        return self._predictions(self._decisions(X))
-
     def _predictions(self, f: np.ndarray) -> np.ndarray:
         scores = self._scores(f)
         return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
@@ -314,10 +310,3 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         coefficients[0, counted] = groups.coefficients(solution.b, C)
         self._end(X, coefficients, np.flatnonzero(coefficients[0]), [solution])
         return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Values, float64 [n]."""
-        return self._predictions(self._decisions(X))
-
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
-        return f[:, 0]

@@ -173,10 +173,6 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
     def _class_values(self, f: np.ndarray) -> np.ndarray:
         return f
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Labels [n]."""
-        return self._predictions(self._decisions(X))
-
     def _predictions(self, f: np.ndarray) -> np.ndarray:
         return self.classes_[(f[:, 0] > 0.0).astype(np.int64) if len(self.classes_) == 2 else f.argmax(axis=1)]
 
@@ -277,10 +273,3 @@ class HSSADMMRegressor(RegressorMixin, HSSADMM):  # type: ignore[misc]
 
     def _parts(self, y: Any, weights: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray, list[Part]]:
         return y[counted].astype(np.float64), [Part(weights[counted], None)]
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Values, float64 [n]."""
-        return self._predictions(self._decisions(X))
-
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
-        return f[:, 0]

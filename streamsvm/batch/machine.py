@@ -95,9 +95,13 @@ class KernelMachine(Kept):
         self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
         self.intercept_ = np.asarray(intercepts, np.float64)
 
+    def predict(self, X: Any) -> np.ndarray:
+        """Labels [n], or of a regressor values, float64 [n], of the rows of X, an array or sparse matrix [n, features]."""
+        return self._predictions(self._decisions(X))
+
     def _predictions(self, f: np.ndarray) -> np.ndarray:
-        """Labels or numbers [n], from the values float64 [n, machines]."""
-        raise NotImplementedError
+        """Labels or values [n], from those of the machines, float64 [n, machines]."""
+        return f[:, 0]
 
     def _scores(self, f: np.ndarray) -> np.ndarray:
         """Of a classifier: what ``decision_function`` says."""

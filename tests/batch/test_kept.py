@@ -11,6 +11,7 @@ from sklearn.svm import SVC
 
 from adapters import ROWS, Majority, N, adapter
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor, columns
+from streamsvm.batch.machine import KernelMachine
 from streamsvm.runtime import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.runtime.pickling import dumps, loads
 
@@ -189,8 +190,7 @@ def test_support_vectors_are_laid_out_once(monkeypatch):
     assert "_rows" not in solver.__getstate__()
     expected = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y).predict_many(X).tolist()
     model = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y)
-    for name in ("predict", "decision_function"):  # which look at their rows once more
-        monkeypatch.delattr(CSMOClassifier, name)
+    monkeypatch.delattr(KernelMachine, "_decisions")  # which looks at its rows once more
     assert [model.predict_one(dict(enumerate(x))) for x in X.tolist()] == expected
     assert set(model.decision_function_one({0: 1.0})) == {0, 1, 2}
 
