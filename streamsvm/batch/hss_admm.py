@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -266,9 +267,12 @@ class HSSADMMRegressor(RegressorMixin, HSSADMM):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
+    def _check(self, Cs: Sequence[float]) -> None:
+        super()._check(Cs)
+        check_number("epsilon", self.epsilon, 0.0, inclusive=True)
+
     @property
     def _width(self) -> float:
-        check_number("epsilon", self.epsilon, 0.0, inclusive=True)
         return float(self.epsilon)
 
     def _parts(self, y: Any, weights: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray, list[Part]]:

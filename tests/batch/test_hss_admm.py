@@ -200,6 +200,16 @@ def test_bad_parameters_leave_the_model_as_it_was(parameters, message):
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
+def test_a_bad_epsilon_leaves_the_model_as_it_was():
+    X, y = curve(60)
+    model = HSSADMMRegressor(rel_tol=0.1).fit(X, y)
+    before = model.predict(X)
+    model.set_params(epsilon=-1.0)
+    with pytest.raises(ValueError, match="epsilon must be"):
+        model.fit(3.0 * X, y)  # of another gamma
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
 def test_one_class_and_values_that_are_not_finite():
     X, y = two_classes(60)
     with pytest.raises(ValueError, match="one class only, 1"):
