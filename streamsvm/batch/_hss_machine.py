@@ -70,39 +70,38 @@ class HSSADMM(KernelMachine):
         models = [clone(self).set_params(C=C) for C in Cs]
         if not models:
             raise ValueError("Cs must name at least one C")
-        return self._fit_path(models, X, y, list(Cs), sample_weight)
+        return models[0]._fit_path(models, X, y, list(Cs), sample_weight)
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, Cs: list[float], sample_weight: Any) -> list[Self]:
-        # Fit each of the models with its C.
-        first = models[0]
-        with first._as_it_was_if_refused():
-            first._check(Cs)
+        # Fit each of the models, of which this is the first one, with its C.
+        with self._as_it_was_if_refused():
+            self._check(Cs)
             X, y = validate_data(
-                first, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=is_regressor(first)
+                self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=is_regressor(self)
             )
             weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            counted = first._begin(X, weights)
-            targets, parts = first._parts(y, weights, counted)
+            counted = self._begin(X, weights)
+            targets, parts = self._parts(y, weights, counted)
             for C in Cs:
                 check_bounds(C * np.concatenate([part.weights for part in parts]))
             groups = Groups(_dense(X), counted, targets)
-            K = first._compressed(groups, first._tolerances[0])
+            K = self._compressed(groups, self._tolerances[0])
         units = [groups.bounds(*part) for part in parts]
         bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
         together = Bounds(*(np.column_stack(sides) for sides in zip(*bounds, strict=True)))
-        K, solution, differences = first._solved(K, groups, together)
+        K, solution, differences = self._solved(K, groups, together)
         interrupted = solution.interrupted
-        bias = solution.bias if first._width is None else solution.bias + differences.mean
+        buffer = column_buffer(_POLISH_MEGABYTES if self.polish else 0.0, len(groups))
+        bias = solution.bias if self._width is None else solution.bias + differences.mean
         for k, (model, C) in enumerate(zip(models, Cs, strict=True)):
-            model.__dict__.update(first.__dict__ if model is not first else {})
+            model.__dict__.update(self.__dict__ if model is not self else {})
             model.C = C
             coefficients, columns = np.zeros((len(parts), len(weights))), range(k * len(parts), (k + 1) * len(parts))
             intercepts = bias[list(columns)]
             for machine, (part, column) in enumerate(zip(parts, columns, strict=True)):
                 b = solution.b[:, column]
                 if self.polish and not interrupted:
-                    buffer = column_buffer(_POLISH_MEGABYTES, len(groups))
-                    exact = solve_exactly(groups, bounds[column], first._kernel, first._width, b, _POLISH, buffer)
+                    exact = solve_exactly(groups, bounds[column], self._kernel, self._width, b, _POLISH, buffer)
                     b, intercepts[machine], interrupted = exact.b, exact.bias, exact.interrupted
                 coefficients[machine, counted] = groups.coefficients(b, C * part.weights, part.positive)
             model._keep(X, coefficients, intercepts, np.flatnonzero(coefficients.any(axis=0)))
@@ -110,9 +109,9 @@ class HSSADMM(KernelMachine):
         if interrupted:
             raise KeyboardInterrupt
         primal, dual = solution.primal.max(), solution.dual.max()
-        if first.beta != "paper" and max(primal, dual) > first.tol:
+        if self.beta != "paper" and max(primal, dual) > self.tol:
             warnings.warn(
-                f"{type(first).__name__} ended with relative residuals of {primal:.1e} and {dual:.1e}, above tol={first.tol:g}, "
+                f"{type(self).__name__} ended with relative residuals of {primal:.1e} and {dual:.1e}, above tol={self.tol:g}, "
                 f"after {solution.n_iter.max()} iterations: raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,

@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, is_classifier
 
 from streamsvm.kernels import KERNELS, Kernel
-from streamsvm.learners._inputs import check_number, check_one_of
+from streamsvm.learners._inputs import check_one_of, checked_kernel
 
 __all__ = ["Kept", "own"]
 
@@ -53,12 +53,9 @@ def own(value: Any) -> Any:
 def _kernel(kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
     try:
         check_one_of("kernel", kind, KERNELS.values())
-        check_number("gamma", gamma, 0.0)
-        check_number("coef0", coef0, 0.0, inclusive=True)
-        check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+        return checked_kernel(next(name for name, code in KERNELS.items() if code == kind), gamma, degree, coef0)
     except ValueError as error:
         raise ValueError(f"the model was kept with a kernel that there is not: {error}") from None
-    return Kernel(int(kind), float(gamma), float(coef0), int(degree))
 
 
 def _classes(classes: Any) -> int:

@@ -11,13 +11,12 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from streamsvm.batch._solver import Problem
 from streamsvm.batch.columns import Rows, best_dense, diagonal, pack, same_rows, single, store_dense, store_sparse
-from streamsvm.kernels import KERNELS, RBF, Kernel
-from streamsvm.learners._inputs import check_number, check_one_of
+from streamsvm.kernels import RBF, Kernel
+from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
 
 __all__ = [
     "Bounds",
     "Groups",
-    "canonical",
     "check_bounds",
     "check_kernel",
     "class_weights",
@@ -36,13 +35,11 @@ _LARGEST_DENSE = 1e8  # values
 
 def check_kernel(estimator: Any) -> None:
     """Raise a ValueError that names a parameter of the kernel which is out of its range."""
-    check_one_of("kernel", estimator.kernel, KERNELS)
-    if isinstance(estimator.gamma, str):
-        check_one_of("gamma", estimator.gamma, ("scale", "auto"))
-    else:
-        check_number("gamma", estimator.gamma, 0.0)
-    check_number("degree", estimator.degree, 1, inclusive=True, high=100, integer=True)
-    check_number("coef0", estimator.coef0, 0.0, inclusive=True)
+    gamma = estimator.gamma
+    if isinstance(gamma, str):
+        check_one_of("gamma", gamma, ("scale", "auto"))
+        gamma = 1.0
+    checked_kernel(estimator.kernel, gamma, estimator.degree, estimator.coef0)
 
 
 def labels_of(y: Any, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +99,7 @@ def gamma_of(gamma: float | str, X: Any, weights: np.ndarray) -> float:
     return 1.0 / (X.shape[1] * variance) if variance > 1e-15 * mean * mean else 1.0
 
 
-def canonical(X: Any) -> Any:
+def _canonical(X: Any) -> Any:
     """X itself, or if it is sparse a CSR array of its own: no duplicates, no zeros.
 
     Raises
@@ -121,8 +118,8 @@ def canonical(X: Any) -> Any:
 
 
 def quickest_form(X: Any, kernel: Kernel) -> Any:
-    """X, as an array or as CSR from `canonical`: kernel values of sparse rows may come quicker from dense ones or from bits."""
-    X = canonical(X)
+    """X, as an array or as CSR without duplicates: kernel values of sparse rows may come quicker from dense ones or from bits."""
+    X = _canonical(X)
     if not sparse.issparse(X) or X.shape[0] * X.shape[1] > _LARGEST_DENSE:
         return X
     two_valued = kernel.kind == RBF and X.nnz > 0 and (X.data == X.data[0]).all()
@@ -133,7 +130,7 @@ def store(X: Any, dtype: Any, *, dense: bool) -> Rows:
     """X, an array or CSR [n, d], as dense rows or as sparse ones."""
     if dense:
         return store_dense(X.toarray() if sparse.issparse(X) else X, dtype)
-    return store_sparse(canonical(X), dtype)
+    return store_sparse(_canonical(X), dtype)
 
 
 def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:

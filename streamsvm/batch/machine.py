@@ -83,8 +83,7 @@ class KernelMachine(Kept):
         counted = np.flatnonzero(weights > 0.0)
         if not len(counted):
             raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
-        self._gamma = gamma_of(self.gamma, X, weights)
-        self._kernel = Kernel(KERNELS[self.kernel], self._gamma, float(self.coef0), int(self.degree))
+        self._kernel = Kernel(KERNELS[self.kernel], gamma_of(self.gamma, X, weights), float(self.coef0), int(self.degree))
         return counted
 
     def _keep(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:

@@ -15,8 +15,7 @@ from streamsvm.hss._progress import shown
 from streamsvm.hss._sample import Sample
 from streamsvm.hss.neighbors import approximate_neighbors
 from streamsvm.hss.tree import SPLITS, ClusterTree
-from streamsvm.kernels import KERNELS, Kernel
-from streamsvm.learners._inputs import check_number, check_one_of
+from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
 
 __all__ = ["HSSFactorization", "HSSMatrix"]
 
@@ -144,18 +143,18 @@ class HSSMatrix:
             check_number(name, value, low, inclusive=True, integer=True)
         check_one_of("split", split, SPLITS)
         X = _rows(X)
-        parameters = _kernel(kernel, gamma, degree, coef0)
+        parameters = checked_kernel(kernel, gamma, degree, coef0)
         if memory_limit is not None:
             _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors)
         rng = np.random.default_rng(seed)
         tree = ClusterTree.build(X, leaf_size, split, seed)
         X = X[tree.order]
         blocks = Blocks(X, parameters)
-        near = approximate_neighbors(X.astype(np.float32), n_neighbors, seed=seed)
+        rough = blocks.single()
+        near = approximate_neighbors(rough.X, n_neighbors, seed=seed)
         sample = Sample(blocks, zero_sum, rng)
         goal = max(rel_tol, abs_tol / sample.row_norm if sample.row_norm > 0.0 else 0.0)
         precision = Precision(_FIRST * goal * sample.row_norm, max_rank, _COLUMNS, 1)
-        rough = blocks.single()
         for trial in range(_TRIALS):
             order = shown(range(len(tree.begin)), "compression", verbose)
             nodes = compress(tree, order, blocks, blocks if trial or goal < _ROUGH else rough, near, precision, rng)
@@ -168,7 +167,7 @@ class HSSMatrix:
             precision = Precision(smaller * precision.threshold, max_rank, int(1.6 * precision.columns), _ROUNDS)
             if trial:  # thresholds do not help where rows are not known to be near
                 n_neighbors *= 2
-                near = approximate_neighbors(X.astype(np.float32), n_neighbors, seed=seed)
+                near = approximate_neighbors(rough.X, n_neighbors, seed=seed)
         if error > _ACCEPTED * goal:
             what = f"raise max_rank={max_rank}" if limited else "the rows' neighbours are not found: raise n_neighbors"
             warnings.warn(f"the compressed matrix has an error of about {error:.2g}, above {goal:g}: {what}", RuntimeWarning, 2)
@@ -279,14 +278,6 @@ def _rows(X: Any) -> np.ndarray:
     if not np.isfinite(X).all():
         raise ValueError("X has values that are not finite")
     return X
-
-
-def _kernel(kernel: str, gamma: float, degree: int, coef0: float) -> Kernel:
-    check_one_of("kernel", kernel, KERNELS)
-    check_number("gamma", gamma, 0.0)
-    check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
-    check_number("coef0", coef0, 0.0, inclusive=True)
-    return Kernel(KERNELS[kernel], float(gamma), float(coef0), int(degree))
 
 
 def _check_memory(limit: float, X: np.ndarray, leaf_size: int, max_rank: int, n_neighbors: int) -> None:

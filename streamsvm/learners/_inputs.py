@@ -12,6 +12,7 @@ import numpy as np
 from river.utils import dataframe
 
 from streamsvm.budget import Maintenance, Merge, Projection, Removal
+from streamsvm.kernels import KERNELS, Kernel
 from streamsvm.store import LARGEST_WEIGHT
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "as_matrix",
     "check_number",
     "check_one_of",
+    "checked_kernel",
     "checked_target",
     "checked_weight",
     "random_state",
@@ -49,6 +51,15 @@ def check_number(
         bound = f"{'at least' if inclusive else 'above'} {low:g}"
         bound += f" and at most {high:g}" if high < math.inf else ""
         raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {value!r}")
+
+
+def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
+    """A kernel by its name and parameters; a ValueError names one that is out of its range."""
+    check_one_of("kernel", kernel, KERNELS)
+    check_number("gamma", gamma, 0.0)
+    check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+    check_number("coef0", coef0, 0.0, inclusive=True)
+    return Kernel(KERNELS[str(kernel)], float(gamma), float(coef0), int(degree))
 
 
 def checked_weight(w: float) -> float:
