@@ -85,7 +85,7 @@ class HSSADMM(KernelMachine):
             for C in Cs:
                 check_bounds(C * np.concatenate([part.weights for part in parts]))
             groups = Groups(_dense(X), counted, targets)
-            K = self._compressed(groups, self._tolerances[0])
+            K = self._compressed(groups)
         units = [groups.bounds(*part) for part in parts]
         bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
         together = Bounds(*(np.column_stack(sides) for sides in zip(*bounds, strict=True)))
@@ -156,10 +156,10 @@ class HSSADMM(KernelMachine):
             enough = differences.deviation.max() <= _ENOUGH * unit or K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size
             if tighter is None or enough or solution.interrupted:
                 break
-            K = self._compressed(groups, tighter)
+            K = K.closer(tighter, self.abs_tol)
         return K, solution, differences
 
-    def _compressed(self, groups: Groups, tolerance: float) -> HSSMatrix:
+    def _compressed(self, groups: Groups) -> HSSMatrix:
         kernel = self._kernel
         return HSSMatrix.compress(
             groups.rows(),
@@ -167,7 +167,7 @@ class HSSADMM(KernelMachine):
             gamma=kernel.gamma,
             degree=kernel.degree,
             coef0=kernel.coef0,
-            rel_tol=tolerance,
+            rel_tol=self._tolerances[0],
             abs_tol=self.abs_tol,
             max_rank=self.max_rank,
             n_neighbors=self.n_neighbors,

@@ -6,8 +6,9 @@ K_II - P K_JJ P', is then a Schur complement, and the approximation a sum of tho
 eigenvalue. Fitting P to the columns outside by least squares, as an interpolative decomposition does, is somewhat more exact for
 the same skeleton, and indefinite.
 
-Skeletons are chosen as in the HSS-ANN construction: by rows of K between the node and a sample of the columns outside, most of
-them neighbours of its rows.
+Skeletons are chosen by rows of K between the node and a sample of the columns outside: neighbours of its rows, as in the HSS-ANN
+construction, and as many at random from each half of the tree that the node is not in, so that those at a middling distance, of
+which most of the norm is made, are among them.
 
 Chávez, G., Liu, Y., Ghysels, P., Li, X. S., Rebrova, E. (2020). Scalable and memory-efficient kernel ridge regression. IPDPS.
 Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning. JMLR 18:
@@ -28,7 +29,7 @@ from streamsvm.hss.tree import ClusterTree
 __all__ = ["Node", "Precision", "compress"]
 
 _APART = 1e-10  # of the largest diagonal value: what a row of a skeleton must have that the others do not
-_RANDOM_SHARE = 0.25  # of the columns outside a node
+_EXACTER, _MORE_COLUMNS = 0.2, 0.14  # powers of a node's size
 
 
 class Node(NamedTuple):
@@ -46,12 +47,18 @@ class Precision(NamedTuple):
     """How exact a compression is."""
 
     threshold: float
-    """What a row's kernel values towards all rows outside its node may be wrong by, in the Euclidean norm."""
+    """What a row's kernel values towards all rows outside its leaf may be wrong by, in the Euclidean norm."""
     max_rank: int
     columns: int
-    """Columns outside a node that are looked at, at most, and a quarter more at random."""
+    """Columns outside a leaf that are looked at: that many neighbours, at most, and as many at random."""
     rounds: int
-    """How often the skeleton is grown by rows whose error is above the threshold."""
+    """How often a skeleton may grow by rows that are not interpolated as well as they could be."""
+
+    def at(self, size: float) -> Precision:
+        """That of a node with ``size`` times the rows of a leaf. Large nodes are few: what they cost is little, and errors of all
+        levels add up.
+        """
+        return self._replace(threshold=self.threshold * size**-_EXACTER, columns=int(self.columns * size**_MORE_COLUMNS))
 
 
 def compress(
@@ -67,6 +74,8 @@ def compress(
     ``near`` int32 [n, k]: neighbours of each row. O(n (m + r) (m + columns + d)).
     """
     nodes: list[Node] = []
+    sizes, others = tree.end - tree.begin, tree.others()
+    leaf = sizes[tree.leaves].mean()
     for number in order:
         (left, right), begin, end = tree.children[number], int(tree.begin[number]), int(tree.end[number])
         if left < 0:
@@ -74,46 +83,49 @@ def compress(
         else:
             a, b = nodes[left].skeleton, nodes[right].skeleton
             rows, block = np.concatenate([a, b]), blocks(a, b)
-        F = _outside(outside, near, rows, begin, end, precision.columns, rng)
-        chosen, interpolation = _skeleton(blocks, rows, F, precision)
+        own = precision.at(sizes[number] / leaf)
+        columns, weights = _outside(near[rows], begin, end, others[number], own.columns, rng)
+        F = outside(rows, columns)
+        F *= weights.astype(F.dtype)
+        chosen, interpolation = _skeleton(blocks, rows, F, own)
         nodes.append(Node(rows[chosen], interpolation, block))
     return nodes
 
 
 def _outside(
-    blocks: Blocks, near: np.ndarray, rows: np.ndarray, begin: int, end: int, limit: int, rng: np.random.Generator
-) -> np.ndarray:
-    # Kernel values between a node's rows and some of those outside: the ones that most of its rows have as neighbours, and others
-    # at random, which stand for all that are no neighbours: their values are scaled up.
-    outside = len(near) - (end - begin)
-    others = near[rows].ravel()
-    others, counts = np.unique(others[(others < begin) | (others >= end)], return_counts=True)
-    if len(others) > limit:
-        others = others[np.argpartition(-counts, limit)[:limit]]
-    size = min(outside, int(_RANDOM_SHARE * limit))
-    random = rng.integers(0, max(outside, 1), size)
-    random[random >= begin] += end - begin
-    F = blocks(rows, np.concatenate([others, random]))
-    F[:, len(others) :] *= F.dtype.type(np.sqrt(max(outside - len(others), 1) / max(size, 1)))
-    return F
+    near: np.ndarray, begin: int, end: int, others: np.ndarray, limit: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    # Columns outside a node, and what their values are scaled by: those that most of its rows have as neighbours, and at random
+    # ones of each of the other halves, which stand for all that are there.
+    columns = near.ravel()
+    columns, counts = np.unique(columns[(columns < begin) | (columns >= end)], return_counts=True)
+    if len(columns) > limit:
+        columns = columns[np.argpartition(-counts, limit)[:limit]]
+    sizes = others[:, 1] - others[:, 0]
+    shares = np.minimum(-(-limit // max(len(others), 1)), sizes)
+    first, last, each = (np.repeat(of, shares) for of in (others[:, 0], others[:, 1] - 1, sizes / shares))
+    places = np.arange(len(first)) - np.repeat(np.cumsum(shares) - shares, shares) + rng.random(len(first))
+    random = np.minimum(first + (places * each).astype(np.int64), last)  # one of each part
+    weights = np.sqrt(each)
+    return np.concatenate([columns, random]), np.concatenate([np.ones(len(columns)), weights])
 
 
 def _skeleton(blocks: Blocks, rows: np.ndarray, F: np.ndarray, precision: Precision) -> tuple[np.ndarray, np.ndarray]:
     # Which of the rows the others are interpolated from, and how; F [m, columns] is to be interpolated.
-    chosen, interpolation, left = np.arange(0), np.empty((len(rows), 0)), F
+    chosen, interpolation, tolerance = np.arange(0), np.empty((len(rows), 0)), precision.threshold**2
     for done in range(precision.rounds if F.size else 0):
-        gram = left @ left.T
-        if gram.diagonal().max() <= precision.threshold**2:  # which LAPACK does not ask before the first pivot
+        if done:
+            F = F - interpolation @ F[chosen]
+            F[chosen] = 0.0
+        gram = F @ F.T
+        if gram.diagonal().max() <= tolerance:  # which LAPACK does not ask before the first pivot
             break
         pivoted = lapack.spstrf if gram.dtype == np.float32 else lapack.dpstrf
-        _, pivots, rank, _ = pivoted(gram.T, tol=precision.threshold**2, lower=1, overwrite_a=1)
+        _, pivots, rank, _ = pivoted(gram.T, tol=tolerance, lower=1, overwrite_a=1)
         new = pivots[: min(rank, precision.max_rank - len(chosen))] - 1
         if not len(new):
             break
         chosen, interpolation = _interpolation(blocks, rows, np.unique(np.concatenate([chosen, new])))
-        if done + 1 < precision.rounds:
-            left = F - interpolation @ F[chosen]
-            left[chosen] = 0.0
     return chosen, interpolation
 
 

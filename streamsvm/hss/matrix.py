@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
-from streamsvm.hss._blocks import Blocks
-from streamsvm.hss._compress import Node, Precision, compress
+from streamsvm.hss._compress import Node
 from streamsvm.hss._factor import Factor, factorize, solve
 from streamsvm.hss._product import product
 from streamsvm.hss._progress import shown
-from streamsvm.hss._sample import Sample
-from streamsvm.hss.neighbors import approximate_neighbors
+from streamsvm.hss._trials import Trials
 from streamsvm.hss.tree import SPLITS, ClusterTree
 from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
 
 __all__ = ["HSSFactorization", "HSSMatrix"]
-
-_COLUMNS = 600  # outside a node that are looked at
-_FIRST = 0.5  # of the error that all rows may have: what each may have outside its node
-_ACCEPTED = 1.5  # tolerances: where the estimate is above, it is tried again
-_TRIALS = 7
-_ROUNDS = 3
-_ROUGH = 0.02  # tolerances above may choose skeletons in float32
 
 
 class HSSMatrix:
@@ -67,8 +57,9 @@ class HSSMatrix:
     True
     """
 
-    def __init__(self, tree: ClusterTree, nodes: list[Node], blocks: Blocks, error: float) -> None:
-        self._tree, self._nodes, self._blocks = tree, nodes, blocks
+    def __init__(self, trials: Trials, nodes: list[Node], error: float) -> None:
+        self._trials, self._nodes = trials, nodes
+        self._tree, self._blocks = trials.tree, trials.blocks
         self.error = error
 
     @staticmethod
@@ -135,10 +126,7 @@ class HSSMatrix:
         -----
         O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and c columns looked at, where ranks do not grow with n.
         """
-        for name, value in (("rel_tol", rel_tol), ("abs_tol", abs_tol)):
-            check_number(name, value, 0.0, inclusive=True)
-        if not (rel_tol > 0.0 or abs_tol > 0.0):
-            raise ValueError("rel_tol or abs_tol must be above 0")
+        _check_tolerances(rel_tol, abs_tol)
         for name, value, low in (("max_rank", max_rank, 1), ("n_neighbors", n_neighbors, 4), ("leaf_size", leaf_size, 2)):
             check_number(name, value, low, inclusive=True, integer=True)
         check_one_of("split", split, SPLITS)
@@ -146,32 +134,25 @@ class HSSMatrix:
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         if memory_limit is not None:
             _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors)
-        rng = np.random.default_rng(seed)
-        tree = ClusterTree.build(X, leaf_size, split, seed)
-        X = X[tree.order]
-        blocks = Blocks(X, parameters)
-        rough = blocks.single()
-        near = approximate_neighbors(rough.X, n_neighbors, seed=seed)
-        sample = Sample(blocks, zero_sum, rng)
-        goal = max(rel_tol, abs_tol / sample.row_norm if sample.row_norm > 0.0 else 0.0)
-        precision = Precision(_FIRST * goal * sample.row_norm, max_rank, _COLUMNS, 1)
-        for trial in range(_TRIALS):
-            order = shown(range(len(tree.begin)), "compression", verbose)
-            nodes = compress(tree, order, blocks, blocks if trial or goal < _ROUGH else rough, near, precision, rng)
-            error = sample.error(tree, nodes)
-            limited = max(len(node.skeleton) for node in nodes) >= max_rank
-            if error <= _ACCEPTED * goal or limited:
-                break
-            # Growing skeletons by what is seen to be wrong is dear, and a good part of what is missing: thresholds follow.
-            smaller = max(min((0.7 if trial else 2.0) * goal / error, 1.0), 0.05)
-            precision = Precision(smaller * precision.threshold, max_rank, int(1.6 * precision.columns), _ROUNDS)
-            if trial:  # thresholds do not help where rows are not known to be near
-                n_neighbors *= 2
-                near = approximate_neighbors(rough.X, n_neighbors, seed=seed)
-        if error > _ACCEPTED * goal:
-            what = f"raise max_rank={max_rank}" if limited else "the rows' neighbours are not found: raise n_neighbors"
-            warnings.warn(f"the compressed matrix has an error of about {error:.2g}, above {goal:g}: {what}", RuntimeWarning, 2)
-        return HSSMatrix(tree, nodes, blocks, error)
+        trials = Trials(
+            X,
+            parameters,
+            ClusterTree.build(X, leaf_size, split, seed),
+            max_rank=max_rank,
+            n_neighbors=n_neighbors,
+            zero_sum=zero_sum,
+            seed=seed,
+            verbose=verbose,
+        )
+        return HSSMatrix(trials, *trials.compressed(rel_tol, abs_tol))
+
+    def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
+        """The same matrix, compressed to another tolerance: the tree and what is known of the rows' neighbours stay.
+
+        Raises and warns as `compress`.
+        """
+        _check_tolerances(rel_tol, abs_tol)
+        return HSSMatrix(self._trials, *self._trials.compressed(rel_tol, abs_tol))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -269,6 +250,13 @@ class HSSFactorization:
     def solve(self, B: np.ndarray) -> np.ndarray:
         """X with (K~ + shift I) X = B, float64, for B [n] or [n, k]. O(n (m + r) k)."""
         return self._matrix._in_order(lambda rows: solve(self._matrix._tree, self._factors, rows), B)
+
+
+def _check_tolerances(rel_tol: float, abs_tol: float) -> None:
+    for name, value in (("rel_tol", rel_tol), ("abs_tol", abs_tol)):
+        check_number(name, value, 0.0, inclusive=True)
+    if not (rel_tol > 0.0 or abs_tol > 0.0):
+        raise ValueError("rel_tol or abs_tol must be above 0")
 
 
 def _rows(X: Any) -> np.ndarray:

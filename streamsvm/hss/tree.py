@@ -71,6 +71,16 @@ class ClusterTree:
         """Numbers of the leaves, from left to right."""
         return np.flatnonzero(self.children[:, 0] < 0)
 
+    def others(self) -> list[np.ndarray]:
+        """Of each node int64 [level, 2]: begin and end of its sibling, its parent's sibling, and so on: all that is outside."""
+        found = [np.empty((0, 2), np.int64)] * len(self.begin)
+        for number in range(len(self.begin) - 1, -1, -1):
+            left, right = self.children[number]
+            if left >= 0:
+                for child, sibling in ((left, right), (right, left)):
+                    found[child] = np.vstack([[self.begin[sibling], self.end[sibling]], found[number]])
+        return found
+
 
 def _sample(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return X if len(X) <= _SAMPLE else X[rng.integers(0, len(X), _SAMPLE)]

@@ -36,6 +36,20 @@ def test_error_is_what_was_asked_for(gamma, tolerance, split):
         assert K.error == pytest.approx(error, rel=0.5, abs=1e-9)
 
 
+def test_a_closer_one_is_as_exact_as_one_from_the_start():
+    X = blobs()
+    rough = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=64)
+    before = rough.to_array()
+    exact = naive_batch.kernel_matrix(X, X, gamma=0.5)
+    for tolerance in (0.1, 0.01):
+        closer = rough.closer(tolerance)
+        assert dense_error(closer, exact) <= 2.0 * tolerance
+    assert np.array_equal(rough.to_array(), before)
+    assert dense_error(rough, exact) > 0.1
+    with pytest.raises(ValueError, match="rel_tol must be"):
+        rough.closer(-1.0)
+
+
 @pytest.mark.parametrize("kernel", [{"kernel": "linear"}, {"kernel": "poly", "gamma": 0.2, "coef0": 1.0, "degree": 2}])
 def test_kernels_of_low_rank_are_exact(kernel):
     X = blobs()

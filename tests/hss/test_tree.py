@@ -28,6 +28,14 @@ def test_every_row_is_in_one_leaf(n, split):
             assert tree.level[left] == tree.level[right] == tree.level[number] + 1
 
 
+def test_the_other_halves_are_all_that_is_outside():
+    tree = ClusterTree.build(np.random.default_rng(0).normal(size=(100, 3)), leaf_size=16)
+    for begin, end, level, others in zip(tree.begin, tree.end, tree.level, tree.others(), strict=True):
+        assert len(others) == level
+        rows = np.concatenate([np.arange(begin, end), *(np.arange(*other) for other in others)])
+        assert sorted(rows.tolist()) == list(range(100))
+
+
 @pytest.mark.parametrize("split", SPLITS)
 def test_equal_rows_are_cut_too(split):
     tree = ClusterTree.build(np.ones((100, 2)), leaf_size=10, split=split)
