@@ -15,6 +15,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
 from streamsvm.batch._prepare import Bounds
 from streamsvm.hss import HSSFactorization, HSSMatrix
@@ -43,6 +44,8 @@ class ADMMSolution(NamedTuple):
     """Of each problem a column or a number."""
 
     b: np.ndarray
+    multipliers: np.ndarray
+    """mu: with b, what another run goes on from."""
     bias: np.ndarray
     primal: np.ndarray
     """The relative residual: how far K~ x and K~ z are apart. The distance of x and z says little: where the kernel is smooth,
@@ -58,53 +61,65 @@ class ADMMSolution(NamedTuple):
     """Whether the user asked to stop."""
 
 
-def admm(K: HSSMatrix, targets: np.ndarray, epsilon: float, bounds: Bounds, options: ADMMOptions) -> ADMMSolution:
-    """``targets`` float64 [n], bounds float64 [n, problems]. O(n (m + r)) an iteration and problem that has not ended.
+def admm(
+    K: HSSMatrix,
+    targets: np.ndarray,
+    epsilon: float,
+    bounds: Bounds,
+    options: ADMMOptions,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
+) -> ADMMSolution:
+    """``targets`` float64 [n], bounds float64 [n, problems]; ``start``: ``b`` and ``multipliers`` to go on from. O(n (m + r)) an
+    iteration and problem that has not ended.
 
     K~ has no negative eigenvalue, hence this converges for every beta above 0 and relaxation between 0 and 2.
     """
     n, problems = bounds.lower.shape
     middle = float(np.median(targets))  # the coefficients' sum is zero: an offset of the targets is one of the bias
+    beta, due, factorizations, interrupted = options.beta, _FIRST_BALANCE, 0, False
     found = ADMMSolution(
-        b=np.zeros((n, problems)),
+        b=np.empty((n, problems)),
+        multipliers=np.empty((n, problems)),
         bias=np.full(problems, middle),
         primal=np.full(problems, np.inf),
         dual=np.full(problems, np.inf),
         n_iter=np.zeros(problems, np.int64),
-        beta=options.beta,
+        beta=beta,
         n_factorizations=0,
         interrupted=False,
     )
-    going = np.arange(problems)  # those that have not ended, and have a column each of what follows
-    z, u = np.zeros((n, problems)), np.zeros((n, problems))
-    beta, due, factorizations, interrupted = options.beta, _FIRST_BALANCE, 0, False
+    # From here on rows are in the order of the compressed matrix.
+    rows = K.order
+    t, bounds = (targets - middle)[rows], Bounds(*(side[rows] for side in bounds))
+    z, u = (np.zeros((n, problems)), np.zeros((n, problems))) if start is None else (start[0][rows], start[1][rows] / beta)
+    wanted = t[:, np.newaxis] + beta * (z - u)
+    going = np.arange(problems)  # those that have not ended, and have a column each
+
+    def end(ended: np.ndarray) -> None:
+        for into, columns in ((found.b, z), (found.multipliers, beta * u)):
+            into[np.ix_(rows, going[ended])] = columns[:, ended]
+
     factor: HSSFactorization | None = None
     try:
         for done in shown(range(1, options.max_iter + 1), "iterations", options.verbose):
             if factor is None:
                 factor = K.factorize(beta)
-                ones = factor.solve(np.ones(n))[:, np.newaxis]
+                ones = factor.solve(np.ones(n), ordered=True)
                 factorizations += 1
-            # The sum of x is zero: its multiplier is the bias.
-            wanted = (targets - middle)[:, np.newaxis] + beta * (z - u)
-            x = factor.solve(wanted)
-            bias = x.sum(axis=0) / ones.sum()
-            x -= ones * bias
-            relaxed = options.relaxation * x + (1.0 - options.relaxation) * z
-            new = _proximal(relaxed + u, epsilon / beta, bounds)
-            moved = np.linalg.norm(new - z, axis=0)
-            z, u = new, u + relaxed - new
+            x = factor.solve(wanted, ordered=True)
+            bias = x.sum(axis=0) / ones.sum()  # the multiplier of the sum
+            values, moved, size = _advance(x, ones, bias, z, u, wanted, t, beta, options.relaxation, epsilon, bounds)
             found.bias[going], found.n_iter[going] = bias + middle, done
             if done % _CHECK_EVERY and done < options.max_iter:
                 continue
-            values = wanted - beta * x - bias  # K~ x
-            primal = _share(np.linalg.norm(K @ (x - z), axis=0), np.linalg.norm(values, axis=0))
-            dual = _share(moved, np.linalg.norm(u, axis=0))
+            primal = _share(np.linalg.norm(K.product(x, ordered=True), axis=0), values)
+            dual = _share(moved, size)
             found.primal[going], found.dual[going] = primal, dual
             ended = np.maximum(primal, dual) <= options.tol
             if ended.any():
-                found.b[:, going[ended]] = z[:, ended]
-                going, z, u, primal, dual = going[~ended], z[:, ~ended], u[:, ~ended], primal[~ended], dual[~ended]
+                end(ended)
+                z, u, wanted = z[:, ~ended], u[:, ~ended], wanted[:, ~ended]
+                going, primal, dual = going[~ended], primal[~ended], dual[~ended]
                 bounds = Bounds(*(side[:, ~ended] for side in bounds))
                 if not len(going):
                     break
@@ -113,17 +128,50 @@ def admm(K: HSSMatrix, targets: np.ndarray, epsilon: float, bounds: Bounds, opti
                 change = _change(primal, dual)
                 if change != 1.0:
                     beta, u, factor = beta * change, u / change, None
+                    wanted = t[:, np.newaxis] + beta * (z - u)
     except KeyboardInterrupt:
         interrupted = True
-    found.b[:, going] = z
+    end(np.ones(len(going), bool))
     return found._replace(beta=beta, n_factorizations=factorizations, interrupted=interrupted)
 
 
-def _proximal(v: np.ndarray, width: float, bounds: Bounds) -> np.ndarray:
-    # argmin over z of width |z - kink| + 1/2 (z - v)^2 within the bounds.
-    away = v - bounds.kink
-    z = bounds.kink + np.sign(away) * np.maximum(np.abs(away) - width, 0.0)
-    return np.clip(z, bounds.lower, bounds.upper)
+@njit(cache=True, error_model="numpy")
+def _advance(
+    x: np.ndarray,
+    ones: np.ndarray,
+    bias: np.ndarray,
+    z: np.ndarray,
+    u: np.ndarray,
+    wanted: np.ndarray,
+    targets: np.ndarray,
+    beta: float,
+    relaxation: float,
+    epsilon: float,
+    bounds: Bounds,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One iteration, from x and ``ones``, which (K~ + beta I) has made of ``wanted`` and of ones. Changes z, u and wanted, and
+    leaves x - z in x. Norms of K~ x, of what z moved and of u.
+    """
+    n, problems = x.shape
+    values, moved, size = np.zeros(problems), np.zeros(problems), np.zeros(problems)
+    width = epsilon / beta
+    for i in range(n):
+        for k in range(problems):
+            own = x[i, k] - ones[i] * bias[k]
+            values[k] += (wanted[i, k] - beta * own - bias[k]) ** 2
+            relaxed = relaxation * own + (1.0 - relaxation) * z[i, k]
+            v = relaxed + u[i, k]
+            # argmin over z of width |z - kink| + 1/2 (z - v)^2 within the bounds
+            kink = bounds.kink[i, k]
+            away = v - kink
+            new = kink + math.copysign(max(abs(away) - width, 0.0), away)
+            new = min(max(new, bounds.lower[i, k]), bounds.upper[i, k])
+            moved[k] += (new - z[i, k]) ** 2
+            left = v - new
+            size[k] += left**2
+            z[i, k], u[i, k], x[i, k] = new, left, own - new
+            wanted[i, k] = targets[i] + beta * (new - left)
+    return np.sqrt(values), np.sqrt(moved), np.sqrt(size)
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -131,9 +179,9 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _change(primal: np.ndarray, dual: np.ndarray) -> float:
-    # What to multiply beta with. A larger one makes x and z agree sooner, a smaller one lets them move.
-    ratios = np.log(np.maximum(primal, 1e-12)) - np.log(np.maximum(dual, 1e-12))
-    ratio = math.exp(float(np.mean(ratios)))
+    # What to multiply beta with. A larger one makes x and z agree sooner, a smaller one lets them move. The slowest problems
+    # count: to go on with the others costs little.
+    ratio = max(primal.max(), 1e-12) / max(dual.max(), 1e-12)
     if 1.0 / _BALANCED <= ratio <= _BALANCED:
         return 1.0
     return min(max(math.sqrt(ratio), 1.0 / _LARGEST_CHANGE), _LARGEST_CHANGE)

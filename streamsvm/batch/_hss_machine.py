@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch._admm import ADMMOptions, ADMMSolution, admm
-from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel
+from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel, problem_of
 from streamsvm.batch._solver import Options
 from streamsvm.batch.machine import KernelMachine, column_buffer, solve_exactly
 from streamsvm.hss import HSSMatrix
@@ -21,12 +22,12 @@ from streamsvm.learners._inputs import check_number, check_one_of
 
 __all__ = ["HSSADMM", "Part"]
 
-_FIRST_BETA = 10.0  # times the largest value on the diagonal; from there it follows the residuals
+_FIRST_BETA = 5.0  # times the largest value on the diagonal; from there it follows the residuals
 _PAPER_STEPS = 11  # its loop runs from 0 to 10
 _LARGEST_DENSE = 1e9  # values
 _DIFFERENCE_ROWS = 256
 _TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003)  # of the compression where it finds its own
-_ENOUGH = 0.5  # of the margin: by how much values may differ from exact ones
+_ENOUGH = 0.3  # of the margin: by how much values may differ from exact ones
 _LOW_RANK = 0.5  # of a leaf's rows
 _POLISH = Options(tol=1e-3, conjugate=True, shrinking=True, max_iter=-1, verbose=False)
 _POLISH_MEGABYTES = 200.0
@@ -41,11 +42,27 @@ class Part(NamedTuple):
     """bool [n]: which are on its positive side; None: regression."""
 
 
-class _Differences(NamedTuple):
-    """What the compressed expansions say more than the exact ones, with which predictions are made: of each problem."""
+class _Found:
+    """What was found for each of some problems: a column of ``b``, or a number."""
 
-    mean: np.ndarray
-    deviation: np.ndarray
+    def __init__(self, n: int, problems: int) -> None:
+        self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
+        self.bias, self.beta, self.primal, self.dual = (np.zeros(problems) for _ in range(4))
+        self.n_iter = np.zeros(problems, np.int64)
+        self.mean, self.deviation = np.zeros(problems), np.zeros(problems)
+        """Of what the compressed expansions say more than the exact ones, with which predictions are made, at the margin."""
+        self.compressed: dict[int, HSSMatrix] = {}
+        """The matrix with which each was found."""
+        self.interrupted = False
+
+    def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, bounds: Bounds) -> None:
+        self.b[:, which], self.multipliers[:, which] = solution.b, solution.multipliers
+        self.bias[which], self.beta[which] = solution.bias, solution.beta
+        self.primal[which], self.dual[which] = solution.primal, solution.dual
+        self.n_iter[which] += solution.n_iter
+        self.mean[which], self.deviation[which] = _differences(K, solution.b, bounds)
+        self.compressed.update(dict.fromkeys(which.tolist(), K))
+        self.interrupted = solution.interrupted
 
 
 class HSSADMM(KernelMachine):
@@ -74,7 +91,7 @@ class HSSADMM(KernelMachine):
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, Cs: list[float], sample_weight: Any) -> list[Self]:
         # Fit each of the models, of which this is the first one, with its C.
-        with self._as_it_was_if_refused():
+        with self._all_or_nothing():
             self._check(Cs)
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=is_regressor(self)
@@ -86,33 +103,29 @@ class HSSADMM(KernelMachine):
                 check_bounds(C * np.concatenate([part.weights for part in parts]))
             groups = Groups(_dense(X), counted, targets)
             K = self._compressed(groups)
-        units = [groups.bounds(*part) for part in parts]
-        bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
-        together = Bounds(*(np.column_stack(sides) for sides in zip(*bounds, strict=True)))
-        K, solution, differences = self._solved(K, groups, together)
-        interrupted = solution.interrupted
-        buffer = column_buffer(_POLISH_MEGABYTES if self.polish else 0.0, len(groups))
-        bias = solution.bias if self._width is None else solution.bias + differences.mean
-        for k, (model, C) in enumerate(zip(models, Cs, strict=True)):
-            model.__dict__.update(self.__dict__ if model is not self else {})
-            model.C = C
-            coefficients, columns = np.zeros((len(parts), len(weights))), range(k * len(parts), (k + 1) * len(parts))
-            intercepts = bias[list(columns)]
-            for machine, (part, column) in enumerate(zip(parts, columns, strict=True)):
-                b = solution.b[:, column]
-                if self.polish and not interrupted:
-                    exact = solve_exactly(groups, bounds[column], self._kernel, self._width, b, _POLISH, buffer)
-                    b, intercepts[machine], interrupted = exact.b, exact.bias, exact.interrupted
-                coefficients[machine, counted] = groups.coefficients(b, C * part.weights, part.positive)
-            model._keep(X, coefficients, intercepts, np.flatnonzero(coefficients.any(axis=0)))
-            model._report(K, solution, differences, list(columns))
+            units = [groups.bounds(*part) for part in parts]
+            bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
+            found = self._solved(K, groups, Bounds(*(np.column_stack(sides) for sides in zip(*bounds, strict=True))))
+            interrupted = found.interrupted
+            if self._width is not None:
+                found.bias += found.mean
+            if self.polish and not interrupted:
+                interrupted = self._polished(groups, bounds, found)
+            for k, (model, C) in enumerate(zip(models, Cs, strict=True)):
+                model.__dict__.update(self.__dict__ if model is not self else {})
+                model.C = C
+                coefficients, columns = np.zeros((len(parts), len(weights))), np.arange(k * len(parts), (k + 1) * len(parts))
+                for machine, (part, column) in enumerate(zip(parts, columns, strict=True)):
+                    coefficients[machine, counted] = groups.coefficients(found.b[:, column], C * part.weights, part.positive)
+                model._keep(X, coefficients, found.bias[columns], np.flatnonzero(coefficients.any(axis=0)))
+                model._report(found, columns)
         if interrupted:
             raise KeyboardInterrupt
-        primal, dual = solution.primal.max(), solution.dual.max()
+        primal, dual = found.primal.max(), found.dual.max()
         if self.beta != "paper" and max(primal, dual) > self.tol:
             warnings.warn(
                 f"{type(self).__name__} ended with relative residuals of {primal:.1e} and {dual:.1e}, above tol={self.tol:g}, "
-                f"after {solution.n_iter.max()} iterations: raise max_iter or tol",
+                f"after {found.n_iter.max()} iterations: raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -145,19 +158,37 @@ class HSSADMM(KernelMachine):
 
     @property
     def _tolerances(self) -> tuple[float, ...]:
-        return _TOLERANCES if self.rel_tol == "auto" else (self.rel_tol,)
+        if self.rel_tol != "auto":
+            return (self.rel_tol,)
+        return _TOLERANCES[:1] if self.beta == "paper" else _TOLERANCES
 
-    def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> tuple[HSSMatrix, ADMMSolution, _Differences]:
-        # With a closer compression where the values ask for one and ranks are so small that it costs little.
+    def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> _Found:
+        # With a closer compression for those whose values ask for one, where ranks are so small that it costs little.
         width, unit = (1.0, 1.0) if self._width is None else (self._width, max(self._width, 0.1 * float(groups.targets.std())))
+        found = _Found(*bounds.lower.shape)
+        asking, start, beta = np.arange(bounds.lower.shape[1]), None, None
         for tighter in (*self._tolerances[1:], None):
-            solution = admm(K, groups.targets, width, bounds, self._admm_options(len(groups), K))
-            differences = _differences(K, solution.b, bounds)
-            enough = differences.deviation.max() <= _ENOUGH * unit or K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size
+            own = Bounds(*(side[:, asking] for side in bounds))
+            solution = admm(K, groups.targets, width, own, self._admm_options(len(groups), K, beta), start)
+            found.put(asking, K, solution, own)
+            asking = np.flatnonzero(found.deviation > _ENOUGH * unit)
+            enough = not len(asking) or K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size
             if tighter is None or enough or solution.interrupted:
                 break
             K = K.closer(tighter, self.abs_tol)
-        return K, solution, differences
+            start, beta = (found.b[:, asking], found.multipliers[:, asking]), solution.beta
+        return found
+
+    def _polished(self, groups: Groups, bounds: list[Bounds], found: _Found) -> bool:
+        # Whether the user asked to stop.
+        problem = problem_of(groups, bounds[0], self._kernel, self._width)
+        buffer = column_buffer(_POLISH_MEGABYTES, len(groups))
+        for column, own in enumerate(bounds):
+            exact = solve_exactly(replace(problem, **own._asdict()), found.b[:, column], _POLISH, buffer)
+            found.b[:, column], found.bias[column] = exact.b, exact.bias
+            if exact.interrupted:
+                return True
+        return False
 
     def _compressed(self, groups: Groups) -> HSSMatrix:
         kernel = self._kernel
@@ -178,21 +209,23 @@ class HSSADMM(KernelMachine):
             verbose=bool(self.verbose),
         )
 
-    def _admm_options(self, n: int, K: HSSMatrix) -> ADMMOptions:
+    def _admm_options(self, n: int, K: HSSMatrix, beta: float | None) -> ADMMOptions:
+        # ``beta``: where another run ended, if there was one.
         if self.beta == "paper":
-            beta = 1e2 if n < 10**5 else 1e3 if n < 10**6 else 1e4
-            return ADMMOptions(beta, False, 1.0, 0.0, _PAPER_STEPS, bool(self.verbose))
+            return ADMMOptions(1e2 if n < 10**5 else 1e3 if n < 10**6 else 1e4, False, 1.0, 0.0, _PAPER_STEPS, bool(self.verbose))
         balance = self.beta == "balanced"
-        beta = _FIRST_BETA * K.largest_diagonal if balance else float(self.beta)
+        if beta is None:
+            beta = _FIRST_BETA * K.largest_diagonal if balance else float(self.beta)
         return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), int(self.max_iter), bool(self.verbose))
 
-    def _report(self, K: HSSMatrix, solution: ADMMSolution, differences: _Differences, columns: list[int]) -> None:
-        self.n_iter_ = int(solution.n_iter[columns].max())
-        self.beta_ = solution.beta
-        self.primal_residual_ = float(solution.primal[columns].max())
-        self.dual_residual_ = float(solution.dual[columns].max())
+    def _report(self, found: _Found, columns: np.ndarray) -> None:
+        K = found.compressed[int(columns[found.deviation[columns].argmax()])]
+        self.n_iter_ = int(found.n_iter[columns].max())
+        self.beta_ = float(found.beta[columns].max())
+        self.primal_residual_ = float(found.primal[columns].max())
+        self.dual_residual_ = float(found.dual[columns].max())
         self.compression_error_ = K.error
-        self.value_error_ = float(differences.deviation[columns].max())
+        self.value_error_ = float(found.deviation[columns].max())
         self.ranks_ = K.ranks
         self.compressed_nbytes_ = K.nbytes
 
@@ -205,8 +238,8 @@ def _dense(X: Any) -> np.ndarray:
     return np.asarray(X.toarray())
 
 
-def _differences(K: HSSMatrix, b: np.ndarray, bounds: Bounds) -> _Differences:
-    # Of rows at the margin, where there are any.
+def _differences(K: HSSMatrix, b: np.ndarray, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+    # Mean and deviation of what K~ b is more than K b, of rows at the margin where there are any.
     mean, deviation, products = np.empty(b.shape[1]), np.empty(b.shape[1]), K @ b
     for k in range(b.shape[1]):
         of = b[:, k]
@@ -216,4 +249,4 @@ def _differences(K: HSSMatrix, b: np.ndarray, bounds: Bounds) -> _Differences:
         rows = rows[:: -(-len(rows) // _DIFFERENCE_ROWS)]
         difference = products[rows, k] - K.exact_product(rows, of)
         mean[k], deviation[k] = difference.mean(), difference.std()
-    return _Differences(mean, deviation)
+    return mean, deviation

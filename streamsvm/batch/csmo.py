@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch._prepare import Groups, check_bounds, class_weights, labels_of, quickest_form
+from streamsvm.batch._solver import Solution
 from streamsvm.batch.machine import CSMO, column_buffer
 from streamsvm.learners._inputs import check_number
 
@@ -141,7 +142,7 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         self.max_iter = max_iter
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
         self._check()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -169,8 +170,9 @@ class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
         self.n_iter_ = np.array([solution.n_iter for solution in solutions])
         support = np.flatnonzero(coefficients.any(axis=0))
         self.n_support_ = np.bincount(labels[support], minlength=len(self.classes_)).astype(np.int32)
-        self._end(X, coefficients, support[np.argsort(labels[support], kind="stable")], solutions)
-        return self
+        support = support[np.argsort(labels[support], kind="stable")]
+        self._keep(X, coefficients, np.array([solution.bias for solution in solutions]), support)
+        return solutions
 
     def _n_machines(self, classes: int) -> int:
         return classes * (classes - 1) // 2
@@ -289,7 +291,7 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         self.max_iter = max_iter
         self.verbose = verbose
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
         self._check()
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=True)
@@ -308,5 +310,5 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         self.n_iter_ = solution.n_iter
         coefficients = np.zeros((1, len(y)))
         coefficients[0, counted] = groups.coefficients(solution.b, C)
-        self._end(X, coefficients, np.flatnonzero(coefficients[0]), [solution])
-        return self
+        self._keep(X, coefficients, np.array([solution.bias]), np.flatnonzero(coefficients[0]))
+        return [solution]

@@ -32,8 +32,8 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
         As in `CSMOClassifier`.
     rel_tol
         Error that the compression may have, see `streamsvm.hss.HSSMatrix.compress`, for coefficients whose sum is zero.
-        ``"auto"``: 0.3, and a third of that as long as values of the model differ from exact ones by more than half a margin and
-        ranks are below half a leaf: then more exact costs little.
+        ``"auto"``: 0.3, and a third of that for models whose values differ from exact ones by more than 0.3 of the margin, as
+        long as ranks are below half a leaf: then more exact costs little. With ``beta="paper"`` it stays at 0.3.
     abs_tol, max_rank, n_neighbors, leaf_size, memory_limit
         Of the compression.
     beta
@@ -91,7 +91,7 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
     -----
     O(n (m + r) (m + c + d)) for the compression and O(n (m + r)) an iteration, for leaves of m rows, ranks of r and c columns
     that are looked at. A fit that is interrupted (Ctrl-C) while it iterates sets the attributes to the last iterate, then raises
-    KeyboardInterrupt.
+    KeyboardInterrupt; before that, it leaves the model as it was.
 
     References
     ----------

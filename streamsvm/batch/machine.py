@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import Bounds, Groups, check_kernel, feasible, gamma_of, problem_of, store
-from streamsvm.batch._solver import Options, Solution, add_expansions, solve
+from streamsvm.batch._solver import Options, Problem, Solution, add_expansions, solve
 from streamsvm.batch.cache import ColumnCache
 from streamsvm.batch.columns import Rows, cost
 from streamsvm.kernels import KERNELS, Kernel
@@ -69,11 +69,12 @@ class KernelMachine(Kept):
         return out
 
     @contextmanager
-    def _as_it_was_if_refused(self) -> Iterator[None]:
+    def _all_or_nothing(self) -> Iterator[None]:
+        # Whatever happens before the end leaves the model as it was.
         kept = dict(self.__dict__)
         try:
             yield
-        except ValueError:
+        except BaseException:
             self.__dict__.clear()
             self.__dict__.update(kept)
             raise
@@ -135,10 +136,23 @@ class CSMO(KernelMachine):
             Where to start from, y_i alpha_i or b_i, float64 [n]; of classes, two. Clipped to the bounds, and the larger side
             scaled to make the sum zero.
         """
-        with self._as_it_was_if_refused():
-            return self._fit(X, y, sample_weight, dual_coef_init)
+        with self._all_or_nothing():
+            solutions = self._fit(X, y, sample_weight, dual_coef_init)
+            self.objective_ = sum(solution.objective for solution in solutions)
+            self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
+            self.gap_ = max(solution.gap for solution in solutions)
+        if any(solution.interrupted for solution in solutions):
+            raise KeyboardInterrupt
+        if self.gap_ > self.tol:
+            warnings.warn(
+                f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
+                f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
         raise NotImplementedError
 
     def _check(self) -> None:
@@ -152,9 +166,8 @@ class CSMO(KernelMachine):
         self, groups: Groups, bounds: Bounds, epsilon: float | None, start: np.ndarray | None, buffer: np.ndarray
     ) -> Solution:
         options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
-        return solve_exactly(
-            groups, bounds, self._kernel, epsilon, None if start is None else groups.sums(start), options, buffer
-        )
+        problem = problem_of(groups, bounds, self._kernel, epsilon)
+        return solve_exactly(problem, None if start is None else groups.sums(start), options, buffer)
 
     def _start(self, start: Any, n: int, counted: np.ndarray) -> np.ndarray | None:
         if start is None:
@@ -164,35 +177,10 @@ class CSMO(KernelMachine):
             raise ValueError(f"dual_coef_init must be {n} finite numbers, one a row of X")
         return start[counted]
 
-    def _end(self, X: Any, coefficients: np.ndarray, support: np.ndarray, solutions: list[Solution]) -> None:
-        # Attributes, from the coefficients of all rows, float64 [outputs, n], and the numbers of those that have one.
-        self._keep(X, coefficients, np.array([solution.bias for solution in solutions]), support)
-        self.objective_ = sum(solution.objective for solution in solutions)
-        self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
-        self.gap_ = max(solution.gap for solution in solutions)
-        if any(solution.interrupted for solution in solutions):
-            raise KeyboardInterrupt
-        if self.gap_ > self.tol:
-            warnings.warn(
-                f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
-                f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
-
-def solve_exactly(
-    groups: Groups,
-    bounds: Bounds,
-    kernel: Kernel,
-    epsilon: float | None,
-    start: np.ndarray | None,
-    options: Options,
-    buffer: np.ndarray,
-) -> Solution:
-    """Conjugate SMO for groups of rows, from coefficients ``start`` of theirs, with room for columns from `column_buffer`."""
-    p = problem_of(groups, bounds, kernel, epsilon)
-    b = np.zeros(len(groups)) if start is None else feasible(p, start)
+def solve_exactly(p: Problem, start: np.ndarray | None, options: Options, buffer: np.ndarray) -> Solution:
+    """Conjugate SMO from coefficients ``start``, float64 [n], with room for columns from `column_buffer`."""
+    b = np.zeros(len(p.lower)) if start is None else feasible(p, start)
     worth = int(_WORTH * cost(p.rows) * _MEGABYTE)
     return solve(p, b, options, buffer[: ColumnCache.values(worth, len(b))])
 

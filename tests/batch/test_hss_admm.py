@@ -51,6 +51,9 @@ def test_steps_are_those_of_the_twin(beta, relaxation, regression):
     np.testing.assert_allclose(solution.b[:, 0], b, atol=1e-9)
     assert solution.bias[0] == pytest.approx(bias, abs=1e-9)
     assert (solution.n_iter.tolist(), solution.n_factorizations) == ([12, 12], 1)
+    half = admm(K, t, epsilon, columns, ADMMOptions(beta, False, relaxation, 0.0, 6, False))
+    gone_on = admm(K, t, epsilon, columns, ADMMOptions(beta, False, relaxation, 0.0, 6, False), (half.b, half.multipliers))
+    np.testing.assert_allclose(gone_on.b, solution.b, atol=1e-9)
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
@@ -156,10 +159,13 @@ def test_compression_is_as_exact_as_values_ask_for():
         HSSADMMClassifier(C=50.0, gamma=0.1, leaf_size=64, rel_tol=tol, max_iter=5000).fit(X, y) for tol in (0.3, "auto")
     )
     exact = CSMOClassifier(C=50.0, gamma=0.1).fit(X, y)
-    assert closer.value_error_ <= 0.5 < coarse.value_error_
+    assert closer.value_error_ <= 0.3 < coarse.value_error_
     assert closer.compression_error_ < 0.5 * coarse.compression_error_
     errors = [np.abs(model.decision_function(X) - exact.decision_function(X)).mean() for model in (coarse, closer)]
     assert errors[1] < 0.5 * errors[0]
+    easy, hard = HSSADMMClassifier(gamma=0.1, leaf_size=64, max_iter=5000).fit_path(X, y, [0.01, 50.0])
+    assert hard.compression_error_ < 0.5 * easy.compression_error_  # which had been enough
+    assert max(easy.value_error_, hard.value_error_) <= 0.3
 
 
 def test_weights_are_repetitions():
@@ -226,6 +232,17 @@ def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.score(X, y) > 0.6
+
+
+def test_an_interrupt_before_it_iterates_leaves_the_model_as_it_was(monkeypatch):
+    X, y = two_classes(60)
+    model = HSSADMMClassifier(gamma=0.5).fit(X, y)
+    before = model.decision_function(X)
+    monkeypatch.setattr(HSSMatrix, "compress", lambda *_, **__: _interrupt_after(range(11), None))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, np.where(y > 0, "other", "labels"))
+    assert model.classes_.tolist() == [-1, 1]
+    np.testing.assert_array_equal(model.decision_function(X), before)
 
 
 def _interrupt_after(calls, part):
