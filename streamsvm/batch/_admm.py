@@ -70,7 +70,7 @@ def admm(
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ADMMSolution:
     """``targets`` float64 [n], bounds float64 [n, problems]; ``start``: ``b`` and ``multipliers`` to go on from. O(n (m + r)) an
-    iteration and problem that has not ended.
+    iteration and problem that has not ended. An interrupt is kept for the caller once there is an iterate.
 
     K~ has no negative eigenvalue, hence this converges for every beta above 0 and relaxation between 0 and 2.
     """
@@ -130,6 +130,8 @@ def admm(
                     beta, u, factor = beta * change, u / change, None
                     wanted = t[:, np.newaxis] + beta * (z - u)
     except KeyboardInterrupt:
+        if not found.n_iter.all():  # there is nothing to be kept
+            raise
         interrupted = True
     end(np.ones(len(going), bool))
     return found._replace(beta=beta, n_factorizations=factorizations, interrupted=interrupted)
@@ -163,8 +165,7 @@ def _advance(
             v = relaxed + u[i, k]
             # argmin over z of width |z - kink| + 1/2 (z - v)^2 within the bounds
             kink = bounds.kink[i, k]
-            away = v - kink
-            new = kink + math.copysign(max(abs(away) - width, 0.0), away)
+            new = v + width if v + width < kink else v - width if v - width > kink else kink
             new = min(max(new, bounds.lower[i, k]), bounds.upper[i, k])
             moved[k] += (new - z[i, k]) ** 2
             left = v - new
@@ -175,7 +176,8 @@ def _advance(
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.where(part > 0.0, part / np.maximum(whole, np.finfo(np.float64).tiny), 0.0)
+    with np.errstate(over="ignore"):  # of next to nothing
+        return np.where(part > 0.0, part / np.maximum(whole, np.finfo(np.float64).tiny), 0.0)
 
 
 def _change(primal: np.ndarray, dual: np.ndarray) -> float:

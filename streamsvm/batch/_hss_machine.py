@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
@@ -11,10 +12,11 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone, is_regressor
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch._admm import ADMMOptions, ADMMSolution, admm
-from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel, problem_of
+from streamsvm.batch._prepare import LARGEST_KERNEL, Bounds, Groups, check_bounds, check_kernel, problem_of
 from streamsvm.batch._solver import Options
 from streamsvm.batch.machine import KernelMachine, column_buffer, solve_exactly
 from streamsvm.hss import HSSMatrix
@@ -26,7 +28,9 @@ _FIRST_BETA = 5.0  # times the largest value on the diagonal; from there it foll
 _PAPER_STEPS = 11  # its loop runs from 0 to 10
 _LARGEST_DENSE = 1e9  # values
 _DIFFERENCE_ROWS = 256
-_TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003)  # of the compression where it finds its own
+_TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compression where it finds its own
+_SHARE = 4  # of the iterations that are left, for a compression that may have to be closer
+_TOO_MUCH = 1.0  # of the margin: with more, it is tried whatever it costs
 _ENOUGH = 0.3  # of the margin: by how much values may differ from exact ones
 _LOW_RANK = 0.5  # of a leaf's rows
 _POLISH = Options(tol=1e-3, conjugate=True, shrinking=True, max_iter=-1, verbose=False)
@@ -49,10 +53,13 @@ class _Found:
         self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
         self.bias, self.beta, self.primal, self.dual = (np.zeros(problems) for _ in range(4))
         self.n_iter = np.zeros(problems, np.int64)
+        self.gap = np.zeros(problems)  # of the polish
         self.mean, self.deviation = np.zeros(problems), np.zeros(problems)
         """Of what the compressed expansions say more than the exact ones, with which predictions are made, at the margin."""
         self.compressed: dict[int, HSSMatrix] = {}
         """The matrix with which each was found."""
+        self.unit = 1.0
+        """The margin, or what counts as one."""
         self.interrupted = False
 
     def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, bounds: Bounds) -> None:
@@ -83,11 +90,14 @@ class HSSADMM(KernelMachine):
         return self._fit_path([self], X, y, [self.C], sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Models with each of ``Cs`` in place of C. They share one compression, and each factorisation."""
+        """A list of models with each of ``Cs`` in place of C. They share one compression, or a closer one where values ask for
+        it, and factorisations. This one stays as it was. An interrupt leaves none.
+        """
+        Cs = list(Cs) if np.iterable(Cs) else []
+        if not Cs:
+            raise ValueError("Cs must be numbers, at least one, each a C")
         models = [clone(self).set_params(C=C) for C in Cs]
-        if not models:
-            raise ValueError("Cs must name at least one C")
-        return models[0]._fit_path(models, X, y, list(Cs), sample_weight)
+        return models[0]._fit_path(models, X, y, Cs, sample_weight)
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, Cs: list[float], sample_weight: Any) -> list[Self]:
         # Fit each of the models, of which this is the first one, with its C.
@@ -101,7 +111,7 @@ class HSSADMM(KernelMachine):
             targets, parts = self._parts(y, weights, counted)
             for C in Cs:
                 check_bounds(C * np.concatenate([part.weights for part in parts]))
-            groups = Groups(_dense(X), counted, targets)
+            groups = Groups(self._dense(X), counted, targets)
             K = self._compressed(groups)
             units = [groups.bounds(*part) for part in parts]
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
@@ -111,9 +121,10 @@ class HSSADMM(KernelMachine):
                 found.bias += found.mean
             if self.polish and not interrupted:
                 interrupted = self._polished(groups, bounds, found)
+            parameters = self.get_params(deep=False)
+            fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
             for k, (model, C) in enumerate(zip(models, Cs, strict=True)):
-                model.__dict__.update(self.__dict__ if model is not self else {})
-                model.C = C
+                model.__dict__.update(deepcopy(fitted))
                 coefficients, columns = np.zeros((len(parts), len(weights))), np.arange(k * len(parts), (k + 1) * len(parts))
                 for machine, (part, column) in enumerate(zip(parts, columns, strict=True)):
                     coefficients[machine, counted] = groups.coefficients(found.b[:, column], C * part.weights, part.positive)
@@ -121,15 +132,30 @@ class HSSADMM(KernelMachine):
                 model._report(found, columns)
         if interrupted:
             raise KeyboardInterrupt
-        primal, dual = found.primal.max(), found.dual.max()
-        if self.beta != "paper" and max(primal, dual) > self.tol:
-            warnings.warn(
-                f"{type(self).__name__} ended with relative residuals of {primal:.1e} and {dual:.1e}, above tol={self.tol:g}, "
-                f"after {found.n_iter.max()} iterations: raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        self._warn(found, Cs, stacklevel=4)
         return models
+
+    def _warn(self, found: _Found, Cs: list[float], stacklevel: int) -> None:
+        of = np.repeat(Cs, len(found.bias) // len(Cs))
+        if self.polish:
+            worst = int(found.gap.argmax())
+            if found.gap[worst] > _POLISH.tol:
+                message = f"the polish for C={of[worst]:g} ended with a gap of {found.gap[worst]:.3g}, above {_POLISH.tol:g}"
+                warnings.warn(f"{message}: scale the features", ConvergenceWarning, stacklevel)
+            return
+        residuals = np.maximum(found.primal, found.dual)
+        worst = int(residuals.argmax())
+        if self.beta != "paper" and residuals[worst] > self.tol:
+            warnings.warn(
+                f"{type(self).__name__} ended for C={of[worst]:g} with relative residuals of {found.primal[worst]:.1e} and "
+                f"{found.dual[worst]:.1e}, above tol={self.tol:g}, after {found.n_iter[worst]} iterations: raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel,
+            )
+        worst = int(found.deviation.argmax())
+        if self.rel_tol == "auto" and self.beta != "paper" and found.deviation[worst] > _TOO_MUCH * found.unit:
+            message = f"values of the model for C={of[worst]:g} differ from exact ones by {found.deviation[worst]:.2g}"
+            warnings.warn(f"{message}, as the matrix is compressed: lower rel_tol, or polish", ConvergenceWarning, stacklevel)
 
     def _check(self, Cs: Sequence[float]) -> None:
         for C in Cs:
@@ -163,20 +189,32 @@ class HSSADMM(KernelMachine):
         return _TOLERANCES[:1] if self.beta == "paper" else _TOLERANCES
 
     def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> _Found:
-        # With a closer compression for those whose values ask for one, where ranks are so small that it costs little.
-        width, unit = (1.0, 1.0) if self._width is None else (self._width, max(self._width, 0.1 * float(groups.targets.std())))
+        # With a closer compression for those whose values ask for one: if they are far off, or if it costs little.
+        width = 1.0 if self._width is None else self._width
         found = _Found(*bounds.lower.shape)
-        asking, start, beta = np.arange(bounds.lower.shape[1]), None, None
-        for tighter in (*self._tolerances[1:], None):
-            own = Bounds(*(side[:, asking] for side in bounds))
-            solution = admm(K, groups.targets, width, own, self._admm_options(len(groups), K, beta), start)
-            found.put(asking, K, solution, own)
-            asking = np.flatnonzero(found.deviation > _ENOUGH * unit)
-            enough = not len(asking) or K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size
-            if tighter is None or enough or solution.interrupted:
-                break
-            K = K.closer(tighter, self.abs_tol)
-            start, beta = (found.b[:, asking], found.multipliers[:, asking]), solution.beta
+        found.unit = 1.0 if self._width is None else max(self._width, 0.1 * float(groups.targets.std()))
+        asking, start, beta, closer = np.arange(bounds.lower.shape[1]), None, None, list(self._tolerances[1:])
+        try:
+            while left := int(self.max_iter - found.n_iter[asking].max()):
+                own = Bounds(*(side[:, asking] for side in bounds))
+                # On a compression that is to be replaced, it need not go on to the end.
+                options = self._admm_options(len(groups), K, beta, -(-left // _SHARE) if closer else left)
+                solution = admm(K, groups.targets, width, own, options, start)
+                found.put(asking, K, solution, own)
+                enough = _TOO_MUCH if K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size else _ENOUGH
+                far, slow = found.deviation > enough * found.unit, np.maximum(found.primal, found.dual) > self.tol
+                if solution.interrupted or self.beta == "paper" or not (slow.any() or (far.any() and closer)):
+                    break
+                if far.any() and closer:
+                    K = K.closer(closer.pop(0), self.abs_tol)
+                    asking = np.flatnonzero(far | slow)
+                else:
+                    asking, closer = np.flatnonzero(slow), []
+                start, beta = (found.b[:, asking], found.multipliers[:, asking]), solution.beta
+        except KeyboardInterrupt:
+            if not found.n_iter.all():
+                raise
+            found.interrupted = True  # while the next ones were prepared: those before are kept
         return found
 
     def _polished(self, groups: Groups, bounds: list[Bounds], found: _Found) -> bool:
@@ -184,15 +222,16 @@ class HSSADMM(KernelMachine):
         problem = problem_of(groups, bounds[0], self._kernel, self._width)
         buffer = column_buffer(_POLISH_MEGABYTES, len(groups))
         for column, own in enumerate(bounds):
-            exact = solve_exactly(replace(problem, **own._asdict()), found.b[:, column], _POLISH, buffer)
-            found.b[:, column], found.bias[column] = exact.b, exact.bias
+            options = replace(_POLISH, verbose=bool(self.verbose))
+            exact = solve_exactly(replace(problem, **own._asdict()), found.b[:, column], options, buffer)
+            found.b[:, column], found.bias[column], found.gap[column] = exact.b, exact.bias, exact.gap
             if exact.interrupted:
                 return True
         return False
 
     def _compressed(self, groups: Groups) -> HSSMatrix:
         kernel = self._kernel
-        return HSSMatrix.compress(
+        K = HSSMatrix.compress(
             groups.rows(),
             kernel=self.kernel,
             gamma=kernel.gamma,
@@ -205,18 +244,35 @@ class HSSADMM(KernelMachine):
             leaf_size=self.leaf_size,
             zero_sum=True,
             memory_limit=self.memory_limit,
-            seed=self.random_state,
+            seed=self._seed(),
             verbose=bool(self.verbose),
         )
+        if not K.largest_diagonal < LARGEST_KERNEL:
+            raise ValueError("X has values that are too large for this kernel: scale its features")
+        return K
 
-    def _admm_options(self, n: int, K: HSSMatrix, beta: float | None) -> ADMMOptions:
+    def _seed(self) -> int | None:
+        if self.random_state is None or isinstance(self.random_state, int | np.integer):
+            check_random_state(self.random_state)
+            return None if self.random_state is None else int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def _dense(self, X: Any) -> np.ndarray:
+        if not sparse.issparse(X):
+            return X
+        values = float(X.shape[0]) * X.shape[1]
+        if values > _LARGEST_DENSE or (self.memory_limit is not None and 8.0 * values > self.memory_limit):
+            raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
+        return np.asarray(X.toarray())
+
+    def _admm_options(self, n: int, K: HSSMatrix, beta: float | None, max_iter: int) -> ADMMOptions:
         # ``beta``: where another run ended, if there was one.
         if self.beta == "paper":
             return ADMMOptions(1e2 if n < 10**5 else 1e3 if n < 10**6 else 1e4, False, 1.0, 0.0, _PAPER_STEPS, bool(self.verbose))
         balance = self.beta == "balanced"
         if beta is None:
-            beta = _FIRST_BETA * K.largest_diagonal if balance else float(self.beta)
-        return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), int(self.max_iter), bool(self.verbose))
+            beta = _FIRST_BETA * (K.largest_diagonal or 1.0) if balance else float(self.beta)
+        return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), max_iter, bool(self.verbose))
 
     def _report(self, found: _Found, columns: np.ndarray) -> None:
         K = found.compressed[int(columns[found.deviation[columns].argmax()])]
@@ -228,14 +284,6 @@ class HSSADMM(KernelMachine):
         self.value_error_ = float(found.deviation[columns].max())
         self.ranks_ = K.ranks
         self.compressed_nbytes_ = K.nbytes
-
-
-def _dense(X: Any) -> np.ndarray:
-    if not sparse.issparse(X):
-        return X
-    if X.shape[0] * X.shape[1] > _LARGEST_DENSE:
-        raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
-    return np.asarray(X.toarray())
 
 
 def _differences(K: HSSMatrix, b: np.ndarray, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:

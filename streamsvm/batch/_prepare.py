@@ -15,10 +15,12 @@ from streamsvm.kernels import RBF, Kernel
 from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
 
 __all__ = [
+    "LARGEST_KERNEL",
     "Bounds",
     "Groups",
     "check_bounds",
     "check_kernel",
+    "check_targets",
     "class_weights",
     "feasible",
     "gamma_of",
@@ -28,9 +30,17 @@ __all__ = [
     "store",
 ]
 
-_LARGEST_KERNEL = 1e30
+_SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
+LARGEST_KERNEL = 1e30  # a value beyond it is refused
 _LARGEST_VALUE = 1e15
 _LARGEST_DENSE = 1e8  # values
+
+
+def check_targets(y: np.ndarray) -> None:
+    """ValueError where targets float64 [n] are so large or small that products of gradients leave float32."""
+    largest = np.abs(y).max()
+    if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):
+        raise ValueError(f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets")
 
 
 def check_kernel(estimator: Any) -> None:
@@ -148,7 +158,7 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
         rows = single(exact)
     norms = np.empty(n)
     diagonal(exact, kernel, norms)
-    if not (largest < _LARGEST_VALUE and np.abs(norms).max() < _LARGEST_KERNEL):
+    if not (largest < _LARGEST_VALUE and np.abs(norms).max() < LARGEST_KERNEL):
         raise ValueError("X has values that are too large for this kernel: scale its features")
     return rows, exact
 

@@ -9,14 +9,12 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm.batch._prepare import Groups, check_bounds, class_weights, labels_of, quickest_form
+from streamsvm.batch._prepare import Groups, check_bounds, check_targets, class_weights, labels_of, quickest_form
 from streamsvm.batch._solver import Solution
 from streamsvm.batch.machine import CSMO, column_buffer
 from streamsvm.learners._inputs import check_number
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
-
-_SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
 
 
 class CSMOClassifier(ClassifierMixin, CSMO):  # type: ignore[misc]
@@ -296,11 +294,7 @@ class CSMORegressor(RegressorMixin, CSMO):  # type: ignore[misc]
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=True)
         y = y.astype(np.float64)
-        largest = np.abs(y).max()
-        if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):
-            raise ValueError(
-                f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets"
-            )
+        check_targets(y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = self._begin(X, weights)
         start = self._start(dual_coef_init, len(y), counted)

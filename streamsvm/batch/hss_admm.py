@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from streamsvm.batch._hss_machine import HSSADMM, Part
-from streamsvm.batch._prepare import class_weights, labels_of
+from streamsvm.batch._prepare import check_targets, class_weights, labels_of
 from streamsvm.learners._inputs import check_number
 
 __all__ = ["HSSADMMClassifier", "HSSADMMRegressor"]
@@ -32,8 +32,9 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
         As in `CSMOClassifier`.
     rel_tol
         Error that the compression may have, see `streamsvm.hss.HSSMatrix.compress`, for coefficients whose sum is zero.
-        ``"auto"``: 0.3, and a third of that for models whose values differ from exact ones by more than 0.3 of the margin, as
-        long as ranks are below half a leaf: then more exact costs little. With ``beta="paper"`` it stays at 0.3.
+        ``"auto"``: 0.3, then 0.1, 0.03 and so on to 0.001 for models whose values differ from exact ones by more than 0.3 of the
+        margin, as long as ranks are below half a leaf, or by more than the margin whatever the ranks. What is left above the
+        margin is told with a warning. With ``beta="paper"`` it stays at 0.3.
     abs_tol, max_rank, n_neighbors, leaf_size, memory_limit
         Of the compression.
     beta
@@ -41,14 +42,15 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
         factorised a few times more; ``"paper"``: as in the source, 100 (1,000; 10,000) for fewer than 10^5 (10^6; more) rows,
         eleven iterations without relaxation, and no look at residuals.
     relaxation
-        Over-relaxation, above 0 and below 2. For any such value and any ``beta`` this converges: the compressed matrix has no
-        negative eigenvalue.
+        Over-relaxation, above 0 and below 2. For any such value and any ``beta`` this converges, if slowly where they are far
+        off: the compressed matrix has no negative eigenvalue but those of rounding.
     tol
         Relative residuals, primal and dual, at which it ends.
     max_iter
-        Iterations, at most.
+        Iterations, at most, on all compressions together.
     polish
-        Whether conjugate SMO goes on from there, with the exact kernel, to the exact solution (``tol`` 1e-3).
+        Whether conjugate SMO goes on from there, with the exact kernel, to the exact solution, as `CSMOClassifier` with ``tol``
+        1e-3. Attributes of the iterations are of those before.
     random_state
         Of what the compression chooses at random; None: another choice each time.
     verbose
@@ -83,7 +85,8 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
     Warns
     -----
     ConvergenceWarning
-        Residuals are above ``tol`` after ``max_iter`` iterations.
+        Residuals are above ``tol`` after ``max_iter`` iterations, or with the polish its gap is above 1e-3; with
+        ``rel_tol="auto"``, values differ from exact ones by more than the margin.
     RuntimeWarning
         The compression's error is above its tolerance.
 
@@ -126,7 +129,7 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
         beta: float | str = "balanced",
         relaxation: float = 1.6,
         tol: float = 1e-2,
-        max_iter: int = 1000,
+        max_iter: int = 2000,
         polish: bool = False,
         class_weight: dict[Any, float] | str | None = None,
         memory_limit: float | None = None,
@@ -241,7 +244,7 @@ class HSSADMMRegressor(RegressorMixin, HSSADMM):  # type: ignore[misc]
         beta: float | str = "balanced",
         relaxation: float = 1.6,
         tol: float = 1e-2,
-        max_iter: int = 1000,
+        max_iter: int = 2000,
         polish: bool = False,
         memory_limit: float | None = None,
         random_state: int | None = 0,
@@ -276,4 +279,5 @@ class HSSADMMRegressor(RegressorMixin, HSSADMM):  # type: ignore[misc]
         return float(self.epsilon)
 
     def _parts(self, y: Any, weights: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray, list[Part]]:
+        check_targets(y.astype(np.float64))
         return y[counted].astype(np.float64), [Part(weights[counted], None)]

@@ -21,29 +21,41 @@ class Blocks:
         self._centre = X.mean(axis=0) if kernel.kind == RBF else np.zeros(X.shape[1])  # distances stay
         self.X = X - self._centre
         self.kernel = kernel
-        self.squares = np.square(self.X).sum(axis=1)
 
     def single(self) -> Blocks:
         """The same in float32: half the time, for what need not be exact."""
         rough = copy(self)
-        rough.X, rough.squares = self.X.astype(np.float32), self.squares.astype(np.float32)
+        rough.X = self.X.astype(np.float32)
         return rough
 
     def __call__(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
         """Kernel values between rows and rows, [rows, columns]."""
-        out = self.X[rows] @ self.X[columns].T
-        _finish(out, self.squares[rows], self.squares[columns], self.kernel)
+        A, B = self.X[rows], self.X[columns]
+        if self.kernel.kind == RBF and len(A):  # from the rows' own centre: those that are far from it have values of zero
+            centre = A.mean(axis=0)
+            A, B = A - centre, B - centre
+        out = A @ B.T
+        _finish(out, np.einsum("ij,ij->i", A, A), np.einsum("ij,ij->i", B, B), self.kernel)
         return out
+
+    def rounding(self, rows: np.ndarray) -> float:
+        """What values between these rows may be wrong by, about, relative to the largest."""
+        eps = 8.0 * float(np.finfo(np.float64).eps)
+        if self.kernel.kind != RBF:
+            return eps
+        A = self.X[rows]
+        A = A - A.mean(axis=0)
+        return eps * self.kernel.gamma * float(np.einsum("ij,ij->i", A, A).max())
 
     def expand(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Kernel values between rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
-        Z = Z - self._centre
+        Z, squares = Z - self._centre, np.square(self.X).sum(axis=1)
         out = np.empty((len(Z), *coefficients.shape[1:]))
         size = max(_AT_ONCE // len(self.X), 1)
         for begin in range(0, len(Z), size):
             part = Z[begin : begin + size]
             K = part @ self.X.T
-            _finish(K, np.square(part).sum(axis=1), self.squares, self.kernel)
+            _finish(K, np.square(part).sum(axis=1), squares, self.kernel)
             out[begin : begin + size] = K @ coefficients
         return out
 

@@ -37,8 +37,10 @@ class Node(NamedTuple):
 
     skeleton: np.ndarray
     """int64 [r]: rows that stand for all of the node's towards the others."""
+    places: np.ndarray
+    """int64 [r]: where they are among the node's rows."""
     interpolation: np.ndarray
-    """float64 [m, r]: from the skeleton to the node's m rows, of an inner node its children's skeletons."""
+    """float64 [m, r]: from the skeleton to the node's m rows, of an inner node its children's skeletons. 1 at its places."""
     block: np.ndarray
     """float64: of a leaf its kernel matrix [m, m], of an inner node that between its children's skeletons."""
 
@@ -88,7 +90,7 @@ def compress(
         F = outside(rows, columns)
         F *= weights.astype(F.dtype)
         chosen, interpolation = _skeleton(blocks, rows, F, own)
-        nodes.append(Node(rows[chosen], interpolation, block))
+        nodes.append(Node(rows[chosen], chosen, interpolation, block))
     return nodes
 
 
@@ -133,6 +135,9 @@ def _interpolation(blocks: Blocks, rows: np.ndarray, chosen: np.ndarray) -> tupl
     # K_IJ K_JJ^-1, for those of the chosen rows that are not, but for rounding, interpolated from the others.
     K = blocks(rows[chosen], rows)
     own = K[:, chosen]
-    factor, pivots, rank, _ = lapack.dpstrf(own, tol=_APART * own.diagonal().max(), lower=1)
+    apart = max(_APART, blocks.rounding(rows)) * own.diagonal().max()
+    factor, pivots, rank, _ = lapack.dpstrf(own, tol=apart, lower=1)
     kept = pivots[:rank] - 1
-    return chosen[kept], lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), K[kept], lower=1)[0].T
+    interpolation = lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), K[kept], lower=1)[0].T
+    interpolation[chosen[kept]] = np.eye(rank)
+    return chosen[kept], interpolation

@@ -11,5 +11,6 @@ __all__ = ["shown"]
 
 
 def shown(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
-    """The numbers, and a bar that tells how many of them are done."""
-    return track(numbers, what, console=Console(stderr=True), transient=True) if verbose else numbers
+    """The numbers, and on a terminal a bar that tells how many of them are done."""
+    console = Console(stderr=True)
+    return track(numbers, what, console=console, transient=True) if verbose and console.is_terminal else numbers

@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.hss._compress import Node
 from streamsvm.hss._factor import Factor, factorize, solve
 from streamsvm.hss._product import product
 from streamsvm.hss._progress import shown
-from streamsvm.hss._trials import Trials
+from streamsvm.hss._trials import Trial, Trials
 from streamsvm.hss.tree import SPLITS, ClusterTree
 from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
 
 __all__ = ["HSSFactorization", "HSSMatrix"]
+
+_LARGEST_VALUE = 1e15
 
 
 class HSSMatrix:
@@ -59,10 +60,10 @@ class HSSMatrix:
     True
     """
 
-    def __init__(self, trials: Trials, nodes: list[Node], error: float) -> None:
-        self._trials, self._nodes = trials, nodes
-        self._tree, self._blocks = trials.tree, trials.blocks
-        self.error = error
+    def __init__(self, trials: Trials, trial: Trial) -> None:
+        self._trials, self._trial = trials, trial
+        self._tree, self._blocks, self._nodes = trials.tree, trials.blocks, trial.nodes
+        self.error = trial.error
         self.order = self._tree.order
 
     @staticmethod
@@ -136,7 +137,7 @@ class HSSMatrix:
         X = _rows(X)
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         if memory_limit is not None:
-            _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors)
+            _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors, split)
         trials = Trials(
             X,
             parameters,
@@ -147,15 +148,17 @@ class HSSMatrix:
             seed=seed,
             verbose=verbose,
         )
-        return HSSMatrix(trials, *trials.compressed(rel_tol, abs_tol))
+        return HSSMatrix(trials, trials.compressed(rel_tol, abs_tol))
 
     def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
-        """The same matrix, compressed to another tolerance: the tree and what is known of the rows' neighbours stay.
+        """The same matrix with an error of no more than a smaller tolerance: the tree and what is known of the rows' neighbours
+        stay. Itself where it is exact enough.
 
         Raises and warns as `compress`.
         """
         _check_tolerances(rel_tol, abs_tol)
-        return HSSMatrix(self._trials, *self._trials.compressed(rel_tol, abs_tol))
+        trial = self._trials.compressed(rel_tol, abs_tol, self._trial)
+        return self if trial is self._trial else HSSMatrix(self._trials, trial)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -207,7 +210,7 @@ class HSSMatrix:
 
         O(m n d).
         """
-        Z, coefficients = _rows(Z), np.asarray(coefficients, np.float64)
+        Z, coefficients = _rows(Z), self._column(coefficients)
         if Z.shape[1] != self._blocks.X.shape[1]:
             raise ValueError(f"rows of {self._blocks.X.shape[1]} features are wanted, not of {Z.shape[1]}")
         return self._blocks.expand(Z, coefficients[self.order])
@@ -216,7 +219,7 @@ class HSSMatrix:
         """Some rows, int64 [m], of the exact K times v [n]: float64 [m], to see what the compression costs. O(m d) for each value
         of v that is not zero.
         """
-        v = np.asarray(v, np.float64)[self.order]
+        v = self._column(v)[self.order]
         own = np.empty_like(self.order)
         own[self.order] = np.arange(len(own))
         support = np.flatnonzero(v)
@@ -226,10 +229,15 @@ class HSSMatrix:
         """K~ as it would be without the form, float64 [n, n]: to look at small ones."""
         return self @ np.eye(len(self.order))
 
-    def _in_order(self, compute: Any, V: Any, ordered: bool) -> np.ndarray:
+    def _column(self, V: Any) -> np.ndarray:
+        # A value for each row, or several.
         V = np.asarray(V, np.float64)
         if V.ndim not in (1, 2) or len(V) != len(self.order):
             raise ValueError(f"an array of {len(self.order)} rows is wanted, not one of shape {V.shape}")
+        return V
+
+    def _in_order(self, compute: Any, V: Any, ordered: bool) -> np.ndarray:
+        V = self._column(V)
         columns = V.reshape(len(V), -1)
         if ordered:
             return compute(columns).reshape(V.shape)
@@ -277,18 +285,25 @@ def _rows(X: Any) -> np.ndarray:
         raise ValueError(f"X must be rows of features, at least one of each, not an array of shape {X.shape}")
     if not np.isfinite(X).all():
         raise ValueError("X has values that are not finite")
+    if np.abs(X).max() > _LARGEST_VALUE:
+        raise ValueError(f"X has values beyond {_LARGEST_VALUE:g}: scale the features")
     return X
 
 
-def _check_memory(limit: float, X: np.ndarray, leaf_size: int, max_rank: int, n_neighbors: int) -> None:
+def _check_memory(limit: float, X: np.ndarray, leaf_size: int, max_rank: int, n_neighbors: int, split: str) -> None:
     # Before the work starts: what it takes where all ranks are the largest.
     check_number("memory_limit", limit, 0.0)
     n, d = X.shape
     most = min(leaf_size, n)
+    more = 8.0 if split == "two-means" else 2.0  # times as many nodes as there are if all have as many rows as they may
 
     def needed(rank: int) -> float:
         leaf = 8.0 * n * (2 * most + 2 * min(rank, most))
-        inner = 8.0 * (n / max(most / 2, 1)) * (9 * rank * rank)
+        inner, size = 0.0, float(most)
+        while size < n:  # nodes of twice as many rows, and half as many of them
+            size *= 2.0
+            own = min(rank, size / 2.0)
+            inner += 8.0 * (more * n / size) * 9.0 * own * own
         return 24.0 * n * d + 4.0 * n * n_neighbors + leaf + inner
 
     if needed(max_rank) > limit:

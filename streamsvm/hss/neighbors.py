@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
 __all__ = ["approximate_neighbors"]
 
@@ -41,18 +42,39 @@ def approximate_neighbors(X: np.ndarray, k: int, trees: int = 4, seed: int | Non
 
 def _order(X: np.ndarray, leaves: int, rng: np.random.Generator) -> np.ndarray:
     # Rows in the order of a tree's leaves: leaf i has those from i n / leaves on.
-    n = len(X)
     Z = X @ rng.normal(size=(X.shape[1], min(X.shape[1], _DIRECTIONS))).astype(np.float32)
-    order, parts = np.arange(n), 1
-    while parts < leaves:
-        begin = np.arange(parts) * n // parts
-        sizes = np.diff(begin, append=n)
-        part = np.repeat(np.arange(parts), sizes)
-        ends = order[begin + rng.integers(0, sizes, (2, parts))]  # two rows of each part, and the direction between them
-        direction = Z[ends[0]] - Z[ends[1]]
-        values = np.einsum("ij,ij->i", Z[order], direction[part]).astype(np.float64)
-        low, high = np.minimum.reduceat(values, begin), np.maximum.reduceat(values, begin)
-        scale = 0.5 / np.maximum(high - low, np.finfo(np.float64).tiny)
-        order = order[np.argsort((values - low[part]) * scale[part] + part)]  # part by part
-        parts *= 2
+    order = np.arange(len(X))
+    _cut(Z, order, leaves, rng.random((2, leaves)))
     return order
+
+
+@njit(cache=True, error_model="numpy")
+def _cut(Z: np.ndarray, order: np.ndarray, leaves: int, random: np.ndarray) -> None:
+    """Sort rows of Z float32 [n, d], and ``order`` with them, into leaves, a power of 2: each part is cut in the middle along the
+    direction between two of its rows, chosen by ``random`` [2, leaves].
+    """
+    n = len(Z)
+    room, numbers = np.empty_like(Z), np.empty_like(order)
+    waiting = [(1, 0)]  # how many parts there are of that size, and which one: depth first, so that small ones are in the cache
+    while len(waiting) > 0:
+        parts, part = waiting.pop()
+        if parts == leaves:
+            continue
+        begin, end, middle = part * n // parts, (part + 1) * n // parts, (2 * part + 1) * n // (2 * parts)
+        first = begin + int(random[0, parts + part - 1] * (end - begin))
+        second = begin + int(random[1, parts + part - 1] * (end - begin))
+        values = Z[begin:end] @ (Z[first] - Z[second])
+        limit = np.partition(values, middle - begin)[middle - begin] if middle < end else np.float32(np.inf)
+        ties = middle - begin - np.sum(values < limit)  # how many go to the left
+        left, right = begin, middle
+        for i in range(begin, end):
+            low = values[i - begin] < limit
+            if values[i - begin] == limit and ties > 0:
+                low, ties = True, ties - 1
+            low = left < middle and (low or right == end)  # each half has its size, whatever the values are
+            to = left if low else right
+            room[to], numbers[to] = Z[i], order[i]
+            left, right = left + low, right + (not low)
+        Z[begin:end], order[begin:end] = room[begin:end], numbers[begin:end]
+        waiting.append((2 * parts, 2 * part + 1))
+        waiting.append((2 * parts, 2 * part))

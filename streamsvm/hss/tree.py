@@ -57,7 +57,7 @@ class ClusterTree:
             if end - begin > leaf_size:
                 part = order[begin:end]
                 values, cut = SPLITS[split](X[part], rng)
-                order[begin:end] = part[np.argsort(values, kind="stable")]
+                order[begin:end] = part[np.argpartition(values, cut)]
                 children = (grow(begin, begin + cut, level + 1), grow(begin + cut, end, level + 1))
             nodes.append((begin, end, *children, level))
             return len(nodes) - 1

@@ -1,5 +1,6 @@
 """Compressed kernel matrices, their products, solves and determinants, against dense ones."""
 
+import re
 import warnings
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
+from scipy.linalg import cho_factor, cho_solve
 
 import naive_batch
 from streamsvm.hss import HSSMatrix
@@ -48,6 +50,9 @@ def test_a_closer_one_is_as_exact_as_one_from_the_start():
     assert dense_error(rough, exact) > 0.1
     with pytest.raises(ValueError, match="rel_tol must be"):
         rough.closer(-1.0)
+    again = closer.closer(0.01)
+    assert again.error <= 0.01
+    assert again.closer(0.5) is again
 
 
 @pytest.mark.parametrize("kernel", [{"kernel": "linear"}, {"kernel": "poly", "gamma": 0.2, "coef0": 1.0, "degree": 2}])
@@ -87,6 +92,42 @@ def test_no_negative_eigenvalue_and_solves_are_exact(n, d, levels, gamma, tolera
     assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-6 * n)
 
 
+@pytest.mark.parametrize("log_shift", [-2, -6, -10])
+@pytest.mark.parametrize(
+    ("d", "parameters"), [(1, {"gamma": 1.0, "rel_tol": 1e-3}), (2, {"gamma": 0.5, "rel_tol": 1e-4}), (3, {"kernel": "linear"})]
+)
+def test_small_shifts_lose_no_more_digits_than_a_dense_factorisation(d, parameters, log_shift):
+    X, b = np.random.default_rng(0).normal(size=(N, d)), np.sin(np.arange(N))
+    K = HSSMatrix.compress(X, leaf_size=64, **parameters)
+    A = K.to_array()
+    A = 0.5 * (A + A.T)
+    shift = 10.0**log_shift * A.diagonal().max()
+    A[np.diag_indices(N)] += shift
+    factorization = K.factorize(shift)
+    residual = np.linalg.norm(A @ factorization.solve(b) - b)
+    dense = np.linalg.norm(A @ cho_solve(cho_factor(A), b) - b)
+    assert residual < 100.0 * dense
+    assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:the compressed matrix has an error")
+def test_rows_far_apart_leave_no_negative_eigenvalue():
+    X = np.random.default_rng(1).normal(size=(N, 3))
+    for distance in (1e4, 1e7):
+        X[N // 2 :, 0] += distance
+        K = HSSMatrix.compress(X, gamma=0.5, rel_tol=1e-3, leaf_size=64)
+        assert np.linalg.eigvalsh(K.to_array())[0] > -1e-3
+        K.factorize(0.01)
+
+
+def test_nothing_to_be_compressed():
+    zeros = HSSMatrix.compress(np.zeros((9, 2)), kernel="linear", rel_tol=0.0, abs_tol=0.1)
+    assert zeros.error == 0.0
+    assert zeros.closer(0.01) is zeros
+    nearly_constant = HSSMatrix.compress(blobs(), gamma=1e-12, zero_sum=True)
+    assert nearly_constant.error == 0.0
+
+
 def test_products_and_solves_keep_shape_and_order():
     X = blobs()
     K = HSSMatrix.compress(X, gamma=0.5, leaf_size=50)
@@ -110,6 +151,11 @@ def test_expansions_are_exact():
     expected = naive_batch.kernel_matrix(Z, X, gamma=0.5) @ coefficients
     np.testing.assert_allclose(K.expand(Z + 1e6, coefficients), expected, atol=1e-6)
     np.testing.assert_allclose(K.expand(Z + 1e6, coefficients[:, 0]), expected[:, 0], atol=1e-6)
+    for length in (N - 1, N + 1):
+        with pytest.raises(ValueError, match=f"an array of {N} rows"):
+            K.expand(Z, np.ones(length))
+        with pytest.raises(ValueError, match=f"an array of {N} rows"):
+            K.exact_product(np.arange(3), np.ones(length))
     with pytest.raises(ValueError, match="rows of 3 features"):
         K.expand(Z[:, :2], coefficients)
 
@@ -142,6 +188,8 @@ def test_a_rank_that_is_too_small_is_told_with_the_error():
     ("X", "parameters", "message"),
     [
         ([[1.0, np.nan]], {}, "not finite"),
+        ([[1e160]], {}, "beyond 1e+15"),
+        ([[1e15]] * 3, {"kernel": "poly", "degree": 20}, "too large: scale"),
         ([1.0, 2.0], {}, "rows of features"),
         (np.empty((0, 3)), {}, "at least one of each"),
         ([[1.0]], {"rel_tol": 0.0}, "rel_tol or abs_tol must be above 0"),
@@ -154,7 +202,7 @@ def test_a_rank_that_is_too_small_is_told_with_the_error():
     ],
 )
 def test_bad_input(X, parameters, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=re.escape(message)):
         HSSMatrix.compress(X, **parameters)
 
 

@@ -67,3 +67,10 @@ def test_neighbours_of_few_rows(n):
     assert len(near) == n
     assert near.min() >= 0
     assert near.max() < n
+
+
+def test_neighbours_of_rows_without_order():
+    X = np.full((1000, 2), np.nan, np.float32)  # compiled code writes within bounds, whatever it is given
+    near = approximate_neighbors(X, 16)
+    assert near.min() >= 0
+    assert near.max() < 1000
