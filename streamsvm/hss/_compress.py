@@ -29,6 +29,7 @@ from streamsvm.hss.tree import ClusterTree
 __all__ = ["Node", "Precision", "compress"]
 
 _APART = 1e-10  # of the largest diagonal value: what a row of a skeleton must have that the others do not
+_LARGEST_WEIGHT, _EXCHANGES = 8.0, 30  # of an interpolation: larger ones cost digits where it is factorised
 _EXACTER, _MORE_COLUMNS = 0.2, 0.14  # powers of a node's size
 
 
@@ -132,12 +133,22 @@ def _skeleton(blocks: Blocks, rows: np.ndarray, F: np.ndarray, precision: Precis
 
 
 def _interpolation(blocks: Blocks, rows: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    # K_IJ K_JJ^-1, for those of the chosen rows that are not, but for rounding, interpolated from the others.
-    K = blocks(rows[chosen], rows)
-    own = K[:, chosen]
-    apart = max(_APART, blocks.rounding(rows)) * own.diagonal().max()
-    factor, pivots, rank, _ = lapack.dpstrf(own, tol=apart, lower=1)
-    kept = pivots[:rank] - 1
-    interpolation = lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), K[kept], lower=1)[0].T
-    interpolation[chosen[kept]] = np.eye(rank)
-    return chosen[kept], interpolation
+    # K_IJ K_JJ^-1, for those of the chosen rows that are not, but for rounding, interpolated from the others. A row that would be
+    # extrapolated takes the place of the one with the largest weight, which the determinant of K_JJ grows by.
+    for _ in range(_EXCHANGES):
+        K = blocks(rows[chosen], rows)
+        own = K[:, chosen]
+        apart = max(_APART, blocks.rounding(rows)) * own.diagonal().max()
+        factor, pivots, rank, _ = lapack.dpstrf(own, tol=apart, lower=1)
+        kept = pivots[:rank] - 1
+        chosen = chosen[kept]
+        interpolation = lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), K[kept], lower=1)[0].T
+        interpolation[chosen] = np.eye(rank)
+        row, column = np.unravel_index(np.abs(interpolation).argmax(), interpolation.shape) if rank else (0, 0)
+        if not rank or abs(interpolation[row, column]) <= _LARGEST_WEIGHT:
+            break
+        found, chosen = chosen, chosen.copy()
+        chosen[column] = row
+    else:
+        chosen = found
+    return chosen, interpolation
