@@ -252,10 +252,10 @@ class HSSADMM(KernelMachine):
         return K
 
     def _seed(self) -> int | None:
-        if self.random_state is None or isinstance(self.random_state, int | np.integer):
-            check_random_state(self.random_state)
-            return None if self.random_state is None else int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
+        generator = check_random_state(self.random_state)
+        if self.random_state is None:
+            return None
+        return int(self.random_state) if isinstance(self.random_state, int | np.integer) else int(generator.randint(2**31))
 
     def _dense(self, X: Any) -> np.ndarray:
         if not sparse.issparse(X):

@@ -135,11 +135,11 @@ def _skeleton(blocks: Blocks, rows: np.ndarray, F: np.ndarray, precision: Precis
 def _interpolation(blocks: Blocks, rows: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # K_IJ K_JJ^-1, for those of the chosen rows that are not, but for rounding, interpolated from the others. A row that would be
     # extrapolated takes the place of the one with the largest weight, which the determinant of K_JJ grows by.
+    apart = max(_APART, blocks.rounding(rows))
     for _ in range(_EXCHANGES):
         K = blocks(rows[chosen], rows)
         own = K[:, chosen]
-        apart = max(_APART, blocks.rounding(rows)) * own.diagonal().max()
-        factor, pivots, rank, _ = lapack.dpstrf(own, tol=apart, lower=1)
+        factor, pivots, rank, _ = lapack.dpstrf(own, tol=apart * own.diagonal().max(), lower=1)
         kept = pivots[:rank] - 1
         chosen = chosen[kept]
         interpolation = lapack.dpotrs(np.ascontiguousarray(factor[:rank, :rank]), K[kept], lower=1)[0].T

@@ -12,5 +12,7 @@ __all__ = ["shown"]
 
 def shown(numbers: Iterable[int], what: str, verbose: bool) -> Iterable[int]:
     """The numbers, and on a terminal a bar that tells how many of them are done."""
+    if not verbose:
+        return numbers
     console = Console(stderr=True)
-    return track(numbers, what, console=console, transient=True) if verbose and console.is_terminal else numbers
+    return track(numbers, what, console=console, transient=True) if console.is_terminal else numbers
