@@ -19,7 +19,9 @@ __all__ = [
     "FAST",
     "FOURIER",
     "KERNELS",
+    "LARGEST_FEATURE",
     "LARGEST_GAMMA",
+    "LARGEST_KERNEL",
     "LARGEST_NORM",
     "LINEAR",
     "POLY",
@@ -54,7 +56,10 @@ class Kernel(NamedTuple):
 LARGEST_NORM = 1e36
 #: The largest gamma of a kernel.
 LARGEST_GAMMA = 1e15
-_LARGEST_VALUE = 1e30  # of a polynomial kernel
+#: The largest value of a kernel: a batch solver refuses more, a stream goes on with this.
+LARGEST_KERNEL = 1e30
+#: The largest feature of a batch: squares are well within float32, and so are sums of many.
+LARGEST_FEATURE = 1e15
 
 _LOG2E = np.float32(1.44269504088896341)
 _LN2_HIGH = np.float32(0.693359375)  # 9 bits, so that n * _LN2_HIGH is exact
@@ -284,7 +289,7 @@ def kernel_row(
 @njit(cache=True, error_model="numpy")
 def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
     # Bounded, so that no row, however large, leaves a number in the model that is not finite.
-    return min(max((gamma * product + coef0) ** degree, -_LARGEST_VALUE), _LARGEST_VALUE)
+    return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
 
 
 def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
@@ -298,7 +303,7 @@ def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.nd
     if kernel == LINEAR:
         return products
     with np.errstate(over="ignore"):
-        return np.clip((gamma * products + coef0) ** int(degree), -_LARGEST_VALUE, _LARGEST_VALUE)
+        return np.clip((gamma * products + coef0) ** int(degree), -LARGEST_KERNEL, LARGEST_KERNEL)
 
 
 @njit(cache=True, error_model="numpy")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import warnings
 from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import Any, Self
@@ -14,6 +13,7 @@ from river import base
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
+from streamsvm._warnings import warn
 from streamsvm.batch._collect import collect, parted
 from streamsvm.batch._fit import Fit, restored
 from streamsvm.batch._window import Rows, Window, placed
@@ -269,14 +269,14 @@ class Refitting(base.Estimator):
         if why_not := self._why_not():
             if last and not self._told:
                 self._told = True
-                warnings.warn(f"{why_not}: {last} until that changes", RuntimeWarning, stacklevel=3)
+                warn(f"{why_not}: {last} until that changes", RuntimeWarning)
             return
         try:
             self._refit()
         except Exception as error:  # a solver may raise anything
             if not last:
                 raise
-            warnings.warn(f"the fit of {self.n_window:,} rows failed, {last}: {error}", RuntimeWarning, stacklevel=3)
+            warn(f"the fit of {self.n_window:,} rows failed, {last}: {error}", RuntimeWarning)
 
     def _refit(self) -> None:
         if why_not := self._why_not():

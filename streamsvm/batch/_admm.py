@@ -118,9 +118,9 @@ def admm(
             ended = np.maximum(primal, dual) <= options.tol
             if ended.any():
                 end(ended)
-                z, u, wanted = z[:, ~ended], u[:, ~ended], wanted[:, ~ended]
+                z, u, wanted, *sides = (np.ascontiguousarray(of[:, ~ended]) for of in (z, u, wanted, *bounds))
+                bounds = Bounds(*sides)
                 going, primal, dual = going[~ended], primal[~ended], dual[~ended]
-                bounds = Bounds(*(side[:, ~ended] for side in bounds))
                 if not len(going):
                     break
             if options.balance and done == due:

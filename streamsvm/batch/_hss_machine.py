@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -15,11 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from streamsvm._warnings import warn
 from streamsvm.batch._admm import ADMMOptions, ADMMSolution, admm
-from streamsvm.batch._prepare import LARGEST_KERNEL, Bounds, Groups, check_bounds, check_kernel, problem_of
+from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel, problem_of
 from streamsvm.batch._solver import Options
 from streamsvm.batch.machine import KernelMachine, column_buffer, solve_exactly
 from streamsvm.hss import HSSMatrix
+from streamsvm.kernels import LARGEST_KERNEL
 from streamsvm.learners._inputs import check_number, check_one_of
 
 __all__ = ["HSSADMM", "Part"]
@@ -28,6 +29,7 @@ _FIRST_BETA = 5.0  # times the largest value on the diagonal; from there it foll
 _PAPER_STEPS = 11  # its loop runs from 0 to 10
 _LARGEST_DENSE = 1e9  # values
 _DIFFERENCE_ROWS = 256
+_LEAST_DIFFERENCE_ROWS = 64  # of each of many problems
 _TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compression where it finds its own
 _SHARE = 4  # of the iterations that are left, for a compression that may have to be closer
 _TOO_MUCH = 1.0  # of the margin: with more, it is tried whatever it costs
@@ -132,30 +134,29 @@ class HSSADMM(KernelMachine):
                 model._report(found, columns)
         if interrupted:
             raise KeyboardInterrupt
-        self._warn(found, Cs, stacklevel=4)
+        self._warn(found, Cs)
         return models
 
-    def _warn(self, found: _Found, Cs: list[float], stacklevel: int) -> None:
+    def _warn(self, found: _Found, Cs: list[float]) -> None:
         of = np.repeat(Cs, len(found.bias) // len(Cs))
         if self.polish:
             worst = int(found.gap.argmax())
             if found.gap[worst] > _POLISH.tol:
                 message = f"the polish for C={of[worst]:g} ended with a gap of {found.gap[worst]:.3g}, above {_POLISH.tol:g}"
-                warnings.warn(f"{message}: scale the features", ConvergenceWarning, stacklevel)
+                warn(f"{message}: scale the features", ConvergenceWarning)
             return
         residuals = np.maximum(found.primal, found.dual)
         worst = int(residuals.argmax())
         if self.beta != "paper" and residuals[worst] > self.tol:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} ended for C={of[worst]:g} with relative residuals of {found.primal[worst]:.1e} and "
                 f"{found.dual[worst]:.1e}, above tol={self.tol:g}, after {found.n_iter[worst]} iterations: raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel,
             )
         worst = int(found.deviation.argmax())
         if self.rel_tol == "auto" and self.beta != "paper" and found.deviation[worst] > _TOO_MUCH * found.unit:
             message = f"values of the model for C={of[worst]:g} differ from exact ones by {found.deviation[worst]:.2g}"
-            warnings.warn(f"{message}, as the matrix is compressed: lower rel_tol, or polish", ConvergenceWarning, stacklevel)
+            warn(f"{message}, as the matrix is compressed: lower rel_tol, or polish", ConvergenceWarning)
 
     def _check(self, Cs: Sequence[float]) -> None:
         for C in Cs:
@@ -287,14 +288,15 @@ class HSSADMM(KernelMachine):
 
 
 def _differences(K: HSSMatrix, b: np.ndarray, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
-    # Mean and deviation of what K~ b is more than K b, of rows at the margin where there are any.
-    mean, deviation, products = np.empty(b.shape[1]), np.empty(b.shape[1]), K @ b
-    for k in range(b.shape[1]):
-        of = b[:, k]
-        rows = np.flatnonzero((of > bounds.lower[:, k]) & (of < bounds.upper[:, k]) & (of != bounds.kink[:, k]))
-        if not len(rows):
-            rows = np.arange(len(of))
-        rows = rows[:: -(-len(rows) // _DIFFERENCE_ROWS)]
-        difference = products[rows, k] - K.exact_product(rows, of)
-        mean[k], deviation[k] = difference.mean(), difference.std()
-    return mean, deviation
+    # Mean and deviation of what K~ b is more than K b, of random rows at the margin where there are any. Problems take theirs in
+    # the same order, as rows at the margin of one are often at that of another: exact products cost more by the row than by the
+    # column.
+    n, problems = b.shape
+    most = max(_DIFFERENCE_ROWS // problems, _LEAST_DIFFERENCE_ROWS)
+    order = np.random.default_rng(0).permutation(n)
+    at_margin = (b > bounds.lower) & (b < bounds.upper) & (b != bounds.kink)
+    own = [order[of[order]][:most] if of.any() else order[:most] for of in at_margin.T]
+    rows = np.unique(np.concatenate(own))
+    differences = (K @ b)[rows] - K.exact_product(rows, b)
+    taken = [differences[np.searchsorted(rows, of), k] for k, of in enumerate(own)]
+    return np.array([of.mean() for of in taken]), np.array([of.std() for of in taken])

@@ -11,11 +11,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from streamsvm.batch._solver import Problem
 from streamsvm.batch.columns import Rows, best_dense, diagonal, pack, same_rows, single, store_dense, store_sparse
-from streamsvm.kernels import RBF, Kernel
+from streamsvm.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
 from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
 
 __all__ = [
-    "LARGEST_KERNEL",
     "Bounds",
     "Groups",
     "check_bounds",
@@ -31,8 +30,6 @@ __all__ = [
 ]
 
 _SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
-LARGEST_KERNEL = 1e30  # a value beyond it is refused
-_LARGEST_VALUE = 1e15
 _LARGEST_DENSE = 1e8  # values
 
 
@@ -158,7 +155,7 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
         rows = single(exact)
     norms = np.empty(n)
     diagonal(exact, kernel, norms)
-    if not (largest < _LARGEST_VALUE and np.abs(norms).max() < LARGEST_KERNEL):
+    if not (largest < LARGEST_FEATURE and np.abs(norms).max() < LARGEST_KERNEL):
         raise ValueError("X has values that are too large for this kernel: scale its features")
     return rows, exact
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -12,6 +11,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from streamsvm._warnings import warn
 from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import Bounds, Groups, check_kernel, feasible, gamma_of, problem_of, store
 from streamsvm.batch._solver import Options, Problem, Solution, add_expansions, solve
@@ -144,11 +144,10 @@ class CSMO(KernelMachine):
         if any(solution.interrupted for solution in solutions):
             raise KeyboardInterrupt
         if self.gap_ > self.tol:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
                 f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         return self
 

@@ -49,13 +49,22 @@ class Blocks:
 
     def expand(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Kernel values between rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
-        Z, squares = Z - self._centre, np.square(self.X).sum(axis=1)
+        return self._expansion(Z - self._centre, coefficients)
+
+    def product(self, rows: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        """Kernel values between these rows and all, times coefficients float64 [n] or [n, k]."""
+        return self._expansion(self.X[rows], coefficients)
+
+    def _expansion(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
+        support = np.flatnonzero(coefficients.reshape(len(coefficients), -1).any(axis=1))
+        X, coefficients = self.X[support], coefficients[support]
+        squares = np.einsum("ij,ij->i", X, X)
         out = np.empty((len(Z), *coefficients.shape[1:]))
-        size = max(_AT_ONCE // len(self.X), 1)
+        size = max(_AT_ONCE // max(len(X), 1), 1)
         for begin in range(0, len(Z), size):
             part = Z[begin : begin + size]
-            K = part @ self.X.T
-            _finish(K, np.square(part).sum(axis=1), squares, self.kernel)
+            K = part @ X.T
+            _finish(K, np.einsum("ij,ij->i", part, part), squares, self.kernel)
             out[begin : begin + size] = K @ coefficients
         return out
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm._warnings import warn
 from streamsvm.hss._blocks import Blocks
 from streamsvm.hss._compress import Node, Precision, compress
 from streamsvm.hss._progress import shown
@@ -97,7 +97,7 @@ class Trials:
         if error > _ACCEPTED * goal:
             what = f"raise max_rank={self._max_rank}" if limited else "the rows' neighbours are not found: raise n_neighbors"
             message = f"the compressed matrix has an error of about {error:.2g}, above {goal:g}: {what}"
-            warnings.warn(message, RuntimeWarning, 3)
+            warn(message, RuntimeWarning)
         return Trial(nodes, error, threshold)
 
 

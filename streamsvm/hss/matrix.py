@@ -11,11 +11,10 @@ from streamsvm.hss._product import product
 from streamsvm.hss._progress import shown
 from streamsvm.hss._trials import Trial, Trials
 from streamsvm.hss.tree import SPLITS, ClusterTree
+from streamsvm.kernels import LARGEST_FEATURE
 from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
 
 __all__ = ["HSSFactorization", "HSSMatrix"]
-
-_LARGEST_VALUE = 1e15
 
 
 class HSSMatrix:
@@ -215,15 +214,14 @@ class HSSMatrix:
             raise ValueError(f"rows of {self._blocks.X.shape[1]} features are wanted, not of {Z.shape[1]}")
         return self._blocks.expand(Z, coefficients[self.order])
 
-    def exact_product(self, rows: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """Some rows, int64 [m], of the exact K times v [n]: float64 [m], to see what the compression costs. O(m d) for each value
-        of v that is not zero.
+    def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Some rows, int64 [m], of the exact K times V [n] or [n, k]: float64 [m] or [m, k], to see what the compression costs.
+        O(m (d + k)) for each row of V that is not zero.
         """
-        v = self._column(v)[self.order]
+        V = self._column(V)
         own = np.empty_like(self.order)
         own[self.order] = np.arange(len(own))
-        support = np.flatnonzero(v)
-        return self._blocks(own[rows], support) @ v[support]
+        return self._blocks.product(own[rows], V[self.order])
 
     def to_array(self) -> np.ndarray:
         """K~ as it would be without the form, float64 [n, n]: to look at small ones."""
@@ -285,8 +283,8 @@ def _rows(X: Any) -> np.ndarray:
         raise ValueError(f"X must be rows of features, at least one of each, not an array of shape {X.shape}")
     if not np.isfinite(X).all():
         raise ValueError("X has values that are not finite")
-    if np.abs(X).max() > _LARGEST_VALUE:
-        raise ValueError(f"X has values beyond {_LARGEST_VALUE:g}: scale the features")
+    if np.abs(X).max() > LARGEST_FEATURE:
+        raise ValueError(f"X has values beyond {LARGEST_FEATURE:g}: scale the features")
     return X
 
 

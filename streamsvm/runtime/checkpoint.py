@@ -12,12 +12,12 @@ import hashlib
 import json
 import os
 import re
-import warnings
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from streamsvm._warnings import warn
 from streamsvm.runtime.pickling import UntrustedError, dumps, loads
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "sync_folder"]
@@ -281,7 +281,7 @@ class CheckpointFolder:
                     raise
                 return CheckpointFolder.newest_in(path, trusted)  # a process that learns has put newer ones in its place
             for damage in errors:
-                warnings.warn(f"{damage}. Going on from {file.name}", stacklevel=2)
+                warn(f"{damage}. Going on from {file.name}")
             return found
         if errors:
             raise errors[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Hashable
 from typing import Any
 
 from river import metrics, utils
+
+from streamsvm._warnings import warn
 
 __all__ = ["Score"]
 
@@ -95,7 +96,7 @@ class Score:
             doubt += " and ".join(map(repr, (*self._seen, y)))
             if not self._multiclass:  # and there will be no third one
                 raise ValueError(doubt)
-            warnings.warn(f"{doubt}. {self.name} says nothing until it comes", stacklevel=2)
+            warn(f"{doubt}. {self.name} says nothing until it comes")
         self._seen.add(y)
 
     @property

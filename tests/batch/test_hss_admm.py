@@ -181,6 +181,16 @@ def test_what_is_left_of_a_compressions_error_is_told():
         HSSADMMClassifier(gamma=0.1, leaf_size=64, max_iter=30).fit_path(X, y, [0.01, 50.0])
 
 
+def test_warnings_point_at_the_line_that_fits():
+    X, y = two_classes()
+    machine = HSSADMMClassifier(gamma=0.1, leaf_size=64, max_rank=3, max_iter=20)
+    for fit in (lambda: machine.fit(X, y), lambda: machine.fit_path(X, y, [1.0])):
+        with pytest.warns((RuntimeWarning, ConvergenceWarning)) as told:
+            fit()
+        assert {warning.category for warning in told} == {RuntimeWarning, ConvergenceWarning}
+        assert {warning.filename for warning in told} == {__file__}
+
+
 @pytest.mark.parametrize(("kernel", "scale", "offset"), [("linear", 1e8, 0.0), ("poly", 1.0, 300.0)])
 def test_features_of_a_bad_scale_are_told(kernel, scale, offset):
     X, y = two_classes()

@@ -1,0 +1,17 @@
+"""Warnings that point at the line that called the package, however deep inside it they arise."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+__all__ = ["warn"]
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, level)
