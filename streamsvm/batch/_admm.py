@@ -17,20 +17,25 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from streamsvm.batch._interrupts import is_interrupt
 from streamsvm.batch._prepare import Bounds
 from streamsvm.hss import HSSFactorization, HSSMatrix
 from streamsvm.hss._progress import shown
 
-__all__ = ["ADMMOptions", "ADMMSolution", "admm"]
+__all__ = ["GAP", "ADMMOptions", "ADMMSolution", "admm"]
+
+GAP = 10.0
+"""Times the tolerance of the residuals: what the relative duality gap may be."""
 
 _CHECK_EVERY = 5  # iterations: it costs a product
 _FIRST_BALANCE = 5  # iterations before beta may change for the first time; then whenever there are twice as many
 _BALANCED = 4.0  # times that one residual may be the other
 _LARGEST_CHANGE = 30.0
+_LEAST_BETA = 1e-9  # of the largest k(x, x): where residuals ask for less, there is nothing to be balanced
 
 
 class ADMMOptions(NamedTuple):
-    """``balance``: whether beta follows the residuals; ``tol``: what both must be at, relative, to stop."""
+    """``balance``: whether beta follows the residuals; ``tol``: what both must be at, relative, to stop, and `GAP`."""
 
     beta: float
     balance: bool
@@ -52,13 +57,20 @@ class ADMMSolution(NamedTuple):
     what is small of the coefficients is not small of the values.
     """
     dual: np.ndarray
-    """How much z still moves, relative to u."""
+    """How much z still moves, in the conditions of optimality, relative to their largest part."""
+    gap: np.ndarray
+    """Between the objectives, relative to the primal one: with K~ in place of K, and as if the sum were zero."""
     n_iter: np.ndarray
     beta: float
     """The last one."""
     n_factorizations: int
     interrupted: bool
     """Whether the user asked to stop."""
+
+    @property
+    def residual(self) -> np.ndarray:
+        """What is to be at most the tolerance."""
+        return _residual(self.primal, self.dual, self.gap)
 
 
 def admm(
@@ -83,6 +95,7 @@ def admm(
         bias=np.full(problems, middle),
         primal=np.full(problems, np.inf),
         dual=np.full(problems, np.inf),
+        gap=np.full(problems, np.inf),
         n_iter=np.zeros(problems, np.int64),
         beta=beta,
         n_factorizations=0,
@@ -93,6 +106,8 @@ def admm(
     t, bounds = (targets - middle)[rows], Bounds(*(side[rows] for side in bounds))
     z, u = (np.zeros((n, problems)), np.zeros((n, problems))) if start is None else (start[0][rows], start[1][rows] / beta)
     wanted = t[:, np.newaxis] + beta * (z - u)
+    Kx = np.empty_like(z)
+    least = _LEAST_BETA * (K.largest_diagonal or 1.0)
     going = np.arange(problems)  # those that have not ended, and have a column each
 
     def end(ended: np.ndarray) -> None:
@@ -108,30 +123,34 @@ def admm(
                 factorizations += 1
             x = factor.solve(wanted, ordered=True)
             bias = x.sum(axis=0) / ones.sum()  # the multiplier of the sum
-            values, moved, size = _advance(x, ones, bias, z, u, wanted, t, beta, options.relaxation, epsilon, bounds)
+            moved, size = _advance(x, ones, bias, z, u, wanted, Kx, t, beta, options.relaxation, epsilon, bounds)
             found.bias[going], found.n_iter[going] = bias + middle, done
             if done % _CHECK_EVERY and done < options.max_iter:
                 continue
-            primal = _share(np.linalg.norm(K.product(x, ordered=True), axis=0), values)
-            dual = _share(moved, size)
-            found.primal[going], found.dual[going] = primal, dual
-            ended = np.maximum(primal, dual) <= options.tol
+            apart, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
+            primal = _share(np.linalg.norm(apart, axis=0), values)
+            dual = _share(beta * moved, np.maximum(beta * size, values + np.linalg.norm(t)))
+            gap = _gap(Kx - apart, z, bias, t, epsilon, bounds)
+            found.primal[going], found.dual[going], found.gap[going] = primal, dual, gap
+            ended = _residual(primal, dual, gap) <= options.tol
             if ended.any():
                 end(ended)
-                z, u, wanted, *sides = (np.ascontiguousarray(of[:, ~ended]) for of in (z, u, wanted, *bounds))
+                z, u, wanted, Kx, *sides = (np.ascontiguousarray(of[:, ~ended]) for of in (z, u, wanted, Kx, *bounds))
                 bounds = Bounds(*sides)
                 going, primal, dual = going[~ended], primal[~ended], dual[~ended]
                 if not len(going):
                     break
             if options.balance and done == due:
                 due *= 2
-                change = _change(primal, dual)
+                change = max(_change(primal, dual), min(least / beta, 1.0))
                 if change != 1.0:
                     beta, u, factor = beta * change, u / change, None
                     wanted = t[:, np.newaxis] + beta * (z - u)
-    except KeyboardInterrupt:
-        if not found.n_iter.all():  # there is nothing to be kept
+    except (KeyboardInterrupt, SystemError) as error:
+        if not is_interrupt(error):
             raise
+        if not found.n_iter.all():  # there is nothing to be kept
+            raise KeyboardInterrupt from None
         interrupted = True
     end(np.ones(len(going), bool))
     return found._replace(beta=beta, n_factorizations=factorizations, interrupted=interrupted)
@@ -145,22 +164,23 @@ def _advance(
     z: np.ndarray,
     u: np.ndarray,
     wanted: np.ndarray,
+    Kx: np.ndarray,
     targets: np.ndarray,
     beta: float,
     relaxation: float,
     epsilon: float,
     bounds: Bounds,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """One iteration, from x and ``ones``, which (K~ + beta I) has made of ``wanted`` and of ones. Changes z, u and wanted, and
-    leaves x - z in x. Norms of K~ x, of what z moved and of u.
+    leaves x - z in x and K~ x in Kx. Norms of what z moved and of u.
     """
     n, problems = x.shape
-    values, moved, size = np.zeros(problems), np.zeros(problems), np.zeros(problems)
+    moved, size = np.zeros(problems), np.zeros(problems)
     width = epsilon / beta
     for i in range(n):
         for k in range(problems):
             own = x[i, k] - ones[i] * bias[k]
-            values[k] += (wanted[i, k] - beta * own - bias[k]) ** 2
+            Kx[i, k] = wanted[i, k] - beta * own - bias[k]
             relaxed = relaxation * own + (1.0 - relaxation) * z[i, k]
             v = relaxed + u[i, k]
             # argmin over z of width |z - kink| + 1/2 (z - v)^2 within the bounds
@@ -172,7 +192,28 @@ def _advance(
             size[k] += left**2
             z[i, k], u[i, k], x[i, k] = new, left, own - new
             wanted[i, k] = targets[i] + beta * (new - left)
-    return np.sqrt(values), np.sqrt(moved), np.sqrt(size)
+    return np.sqrt(moved), np.sqrt(size)
+
+
+@njit(cache=True, error_model="numpy")
+def _gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, targets: np.ndarray, epsilon: float, bounds: Bounds) -> np.ndarray:
+    """The relative duality gap of each problem at z: the sum over rows of what Fenchel's inequality leaves, none below 0."""
+    n, problems = z.shape
+    gap, primal = np.zeros(problems), np.zeros(problems)
+    for i in range(n):
+        for k in range(problems):
+            b, kink, slope = z[i, k], bounds.kink[i, k], targets[i] - Kz[i, k] - bias[k]
+            # The row's loss: the largest (b (t - f) - epsilon |b - kink|) that a coefficient b could give it.
+            loss = kink * slope
+            for end in (bounds.lower[i, k], bounds.upper[i, k]):
+                loss = max(loss, end * slope - epsilon * abs(end - kink))
+            gap[k] += loss - b * slope + epsilon * abs(b - kink)
+            primal[k] += 0.5 * b * Kz[i, k] + loss + epsilon * abs(kink)  # which is of a row that is told apart well
+    return gap / np.maximum(primal, 1e-300)
+
+
+def _residual(primal: np.ndarray, dual: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    return np.maximum(np.maximum(primal, dual), gap / GAP)
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -15,7 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm._warnings import warn
-from streamsvm.batch._admm import ADMMOptions, ADMMSolution, admm
+from streamsvm.batch._admm import GAP, ADMMOptions, ADMMSolution, admm
+from streamsvm.batch._compared import compared
 from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel, problem_of
 from streamsvm.batch._solver import Options
 from streamsvm.batch.machine import KernelMachine, column_buffer, solve_exactly
@@ -28,8 +29,6 @@ __all__ = ["HSSADMM", "Part"]
 _FIRST_BETA = 5.0  # times the largest value on the diagonal; from there it follows the residuals
 _PAPER_STEPS = 11  # its loop runs from 0 to 10
 _LARGEST_DENSE = 1e9  # values
-_DIFFERENCE_ROWS = 256
-_LEAST_DIFFERENCE_ROWS = 64  # of each of many problems
 _TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compression where it finds its own
 _SHARE = 4  # of the iterations that are left, for a compression that may have to be closer
 _TOO_MUCH = 1.0  # of the margin: with more, it is tried whatever it costs
@@ -53,24 +52,27 @@ class _Found:
 
     def __init__(self, n: int, problems: int) -> None:
         self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
-        self.bias, self.beta, self.primal, self.dual = (np.zeros(problems) for _ in range(4))
+        self.bias, self.beta, self.primal, self.dual, self.gap = (np.zeros(problems) for _ in range(5))
         self.n_iter = np.zeros(problems, np.int64)
-        self.gap = np.zeros(problems)  # of the polish
-        self.mean, self.deviation = np.zeros(problems), np.zeros(problems)
-        """Of what the compressed expansions say more than the exact ones, with which predictions are made, at the margin."""
-        self.compressed: dict[int, HSSMatrix] = {}
-        """The matrix with which each was found."""
+        self.residual = np.full(problems, np.inf)
+        """What is to be at most ``tol``."""
+        self.polish_gap = np.zeros(problems)
+        self.shift, self.off = np.zeros(problems), np.zeros(problems)
+        """What exact expansions, with which predictions are made, want added to the bias, and what they differ by then."""
+        self.compressions: dict[int, tuple[float, np.ndarray, int]] = {}
+        """Of the matrix with which each was found: error, ranks and bytes."""
         self.unit = 1.0
         """The margin, or what counts as one."""
         self.interrupted = False
 
-    def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, bounds: Bounds) -> None:
+    def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, comparison: tuple[np.ndarray, np.ndarray]) -> None:
         self.b[:, which], self.multipliers[:, which] = solution.b, solution.multipliers
         self.bias[which], self.beta[which] = solution.bias, solution.beta
-        self.primal[which], self.dual[which] = solution.primal, solution.dual
+        self.primal[which], self.dual[which], self.gap[which] = solution.primal, solution.dual, solution.gap
+        self.residual[which] = solution.residual
+        self.shift[which], self.off[which] = comparison
+        self.compressions.update(dict.fromkeys(which.tolist(), (K.error, K.ranks, K.nbytes)))
         self.n_iter[which] += solution.n_iter
-        self.mean[which], self.deviation[which] = _differences(K, solution.b, bounds)
-        self.compressed.update(dict.fromkeys(which.tolist(), K))
         self.interrupted = solution.interrupted
 
 
@@ -92,8 +94,20 @@ class HSSADMM(KernelMachine):
         return self._fit_path([self], X, y, [self.C], sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """A list of models with each of ``Cs`` in place of C. They share one compression, or a closer one where values ask for
-        it, and factorisations. This one stays as it was. An interrupt leaves none.
+        """Models for several values of C. They share one compression, or a closer one where values ask for it, and
+        factorisations: iterations go on until the last of them has ended, with a beta that follows the slowest.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As of `fit`.
+        Cs
+            Numbers above 0.
+
+        Returns
+        -------
+        list
+            A fitted model with each of ``Cs`` in place of C. This one stays as it was. An interrupt leaves none.
         """
         Cs = list(Cs) if np.iterable(Cs) else []
         if not Cs:
@@ -119,14 +133,15 @@ class HSSADMM(KernelMachine):
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
             found = self._solved(K, groups, Bounds(*(np.column_stack(sides) for sides in zip(*bounds, strict=True))))
             interrupted = found.interrupted
-            if self._width is not None:
-                found.bias += found.mean
+            if self.beta != "paper":
+                found.bias += found.shift
             if self.polish and not interrupted:
                 interrupted = self._polished(groups, bounds, found)
             parameters = self.get_params(deep=False)
             fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
             for k, (model, C) in enumerate(zip(models, Cs, strict=True)):
-                model.__dict__.update(deepcopy(fitted))
+                if model is not self:
+                    model.__dict__.update(deepcopy(fitted))
                 coefficients, columns = np.zeros((len(parts), len(weights))), np.arange(k * len(parts), (k + 1) * len(parts))
                 for machine, (part, column) in enumerate(zip(parts, columns, strict=True)):
                     coefficients[machine, counted] = groups.coefficients(found.b[:, column], C * part.weights, part.positive)
@@ -140,28 +155,32 @@ class HSSADMM(KernelMachine):
     def _warn(self, found: _Found, Cs: list[float]) -> None:
         of = np.repeat(Cs, len(found.bias) // len(Cs))
         if self.polish:
-            worst = int(found.gap.argmax())
-            if found.gap[worst] > _POLISH.tol:
-                message = f"the polish for C={of[worst]:g} ended with a gap of {found.gap[worst]:.3g}, above {_POLISH.tol:g}"
+            worst = int(found.polish_gap.argmax())
+            if (gap := found.polish_gap[worst]) > _POLISH.tol:
+                message = f"the polish for C={of[worst]:g} ended with a gap of {gap:.3g}, above {_POLISH.tol:g}"
                 warn(f"{message}: scale the features", ConvergenceWarning)
             return
-        residuals = np.maximum(found.primal, found.dual)
-        worst = int(residuals.argmax())
-        if self.beta != "paper" and residuals[worst] > self.tol:
+        if self.beta == "paper":
+            return
+        worst = int(found.residual.argmax())
+        if found.residual[worst] > self.tol:
             warn(
-                f"{type(self).__name__} ended for C={of[worst]:g} with relative residuals of {found.primal[worst]:.1e} and "
-                f"{found.dual[worst]:.1e}, above tol={self.tol:g}, after {found.n_iter[worst]} iterations: raise max_iter or tol",
+                f"{type(self).__name__} ended for C={of[worst]:g} after {found.n_iter[worst]} iterations with relative residuals "
+                f"of {found.primal[worst]:.1e} and {found.dual[worst]:.1e}, above tol={self.tol:g}, or a gap of "
+                f"{found.gap[worst]:.1e}, above {GAP * self.tol:g}: raise max_iter or tol",
                 ConvergenceWarning,
             )
-        worst = int(found.deviation.argmax())
-        if self.rel_tol == "auto" and self.beta != "paper" and found.deviation[worst] > _TOO_MUCH * found.unit:
-            message = f"values of the model for C={of[worst]:g} differ from exact ones by {found.deviation[worst]:.2g}"
+        worst = int(found.off.argmax())
+        if self.rel_tol == "auto" and found.off[worst] > _TOO_MUCH * found.unit:
+            message = f"values of the model for C={of[worst]:g} differ from exact ones by {found.off[worst]:.2g}"
             warn(f"{message}, as the matrix is compressed: lower rel_tol, or polish", ConvergenceWarning)
 
     def _check(self, Cs: Sequence[float]) -> None:
         for C in Cs:
             check_number("C", C, 0.0)
         check_kernel(self)
+        if self.memory_limit is not None:
+            check_number("memory_limit", self.memory_limit, 0.0)
         if isinstance(self.rel_tol, str):
             check_one_of("rel_tol", self.rel_tol, ("auto",))
         if isinstance(self.beta, str):
@@ -201,13 +220,17 @@ class HSSADMM(KernelMachine):
                 # On a compression that is to be replaced, it need not go on to the end.
                 options = self._admm_options(len(groups), K, beta, -(-left // _SHARE) if closer else left)
                 solution = admm(K, groups.targets, width, own, options, start)
-                found.put(asking, K, solution, own)
+                regression = self._width is not None
+                comparison = compared(K, groups.targets, solution.b, solution.bias, own, width, regression=regression)
+                found.put(asking, K, solution, comparison)
                 enough = _TOO_MUCH if K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size else _ENOUGH
-                far, slow = found.deviation > enough * found.unit, np.maximum(found.primal, found.dual) > self.tol
+                far, slow = found.off > enough * found.unit, found.residual > self.tol
                 if solution.interrupted or self.beta == "paper" or not (slow.any() or (far.any() and closer)):
                     break
                 if far.any() and closer:
                     K = K.closer(closer.pop(0), self.abs_tol)
+                    if not K.reached:
+                        closer = []  # nor will a smaller one be
                     asking = np.flatnonzero(far | slow)
                 else:
                     asking, closer = np.flatnonzero(slow), []
@@ -225,7 +248,7 @@ class HSSADMM(KernelMachine):
         for column, own in enumerate(bounds):
             options = replace(_POLISH, verbose=bool(self.verbose))
             exact = solve_exactly(replace(problem, **own._asdict()), found.b[:, column], options, buffer)
-            found.b[:, column], found.bias[column], found.gap[column] = exact.b, exact.bias, exact.gap
+            found.b[:, column], found.bias[column], found.polish_gap[column] = exact.b, exact.bias, exact.gap
             if exact.interrupted:
                 return True
         return False
@@ -262,7 +285,9 @@ class HSSADMM(KernelMachine):
         if not sparse.issparse(X):
             return X
         values = float(X.shape[0]) * X.shape[1]
-        if values > _LARGEST_DENSE or (self.memory_limit is not None and 8.0 * values > self.memory_limit):
+        if self.memory_limit is not None and 8.0 * values > self.memory_limit:
+            raise ValueError(f"memory_limit={self.memory_limit:,.0f} bytes, and a sparse X takes {8.0 * values:,.0f} as an array")
+        if values > _LARGEST_DENSE:
             raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
         return np.asarray(X.toarray())
 
@@ -276,27 +301,11 @@ class HSSADMM(KernelMachine):
         return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), max_iter, bool(self.verbose))
 
     def _report(self, found: _Found, columns: np.ndarray) -> None:
-        K = found.compressed[int(columns[found.deviation[columns].argmax()])]
+        worst = int(columns[found.off[columns].argmax()])
         self.n_iter_ = int(found.n_iter[columns].max())
         self.beta_ = float(found.beta[columns].max())
         self.primal_residual_ = float(found.primal[columns].max())
         self.dual_residual_ = float(found.dual[columns].max())
-        self.compression_error_ = K.error
-        self.value_error_ = float(found.deviation[columns].max())
-        self.ranks_ = K.ranks
-        self.compressed_nbytes_ = K.nbytes
-
-
-def _differences(K: HSSMatrix, b: np.ndarray, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
-    # Mean and deviation of what K~ b is more than K b, of random rows at the margin where there are any. Problems take theirs in
-    # the same order, as rows at the margin of one are often at that of another: exact products cost more by the row than by the
-    # column.
-    n, problems = b.shape
-    most = max(_DIFFERENCE_ROWS // problems, _LEAST_DIFFERENCE_ROWS)
-    order = np.random.default_rng(0).permutation(n)
-    at_margin = (b > bounds.lower) & (b < bounds.upper) & (b != bounds.kink)
-    own = [order[of[order]][:most] if of.any() else order[:most] for of in at_margin.T]
-    rows = np.unique(np.concatenate(own))
-    differences = (K @ b)[rows] - K.exact_product(rows, b)
-    taken = [differences[np.searchsorted(rows, of), k] for k, of in enumerate(own)]
-    return np.array([of.mean() for of in taken]), np.array([of.std() for of in taken])
+        self.gap_ = float(found.gap[columns].max())
+        self.value_error_ = float(found.off[worst])
+        self.compression_error_, self.ranks_, self.compressed_nbytes_ = found.compressions[worst]

@@ -36,7 +36,8 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
         margin, as long as ranks are below half a leaf, or by more than the margin whatever the ranks. What is left above the
         margin is told with a warning. With ``beta="paper"`` it stays at 0.3.
     abs_tol, max_rank, n_neighbors, leaf_size, memory_limit
-        Of the compression.
+        Of the compression. The limit is of a compressed matrix and its factorisation; 8 bytes a row for each of some ten columns
+        of every machine and C come on top, and while a closer matrix is made, the one before.
     beta
         Of the augmented Lagrangian: a number above 0; ``"balanced"``: it follows the residuals, for which the matrix is
         factorised a few times more; ``"paper"``: as in the source, 100 (1,000; 10,000) for fewer than 10^5 (10^6; more) rows,
@@ -45,7 +46,8 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
         Over-relaxation, above 0 and below 2. For any such value and any ``beta`` this converges, if slowly where they are far
         off: the compressed matrix has no negative eigenvalue but those of rounding.
     tol
-        Relative residuals, primal and dual, at which it ends.
+        Relative residuals, primal and dual, at which it ends, if the relative duality gap is at most ten times that; all of the
+        problem with the compressed matrix.
     max_iter
         Iterations, at most, on all compressions together.
     polish
@@ -64,15 +66,17 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
     dual_coef_ : float64 [machines, n_support]
         y_i alpha_i; one machine for two classes, else one for each class.
     intercept_ : float64 [machines]
+        Where rows cost clearly less with exact values for it, that of those.
     n_iter_ : int
     beta_ : float
         The last one.
-    primal_residual_, dual_residual_ : float
+    primal_residual_, dual_residual_, gap_ : float
         Relative, at the end.
     compression_error_ : float
         An estimate of |(K - K~) V| / |K V|, see `streamsvm.hss.HSSMatrix`.
     value_error_ : float
-        The standard deviation of the compressed expansion's values from the exact ones, over 256 rows at the margin.
+        By how much the compressed expansion's values are off from the exact ones, root mean square, over 256 rows at the margin
+        or over 256 random ones, whichever is more; of the latter, values beyond twice the margin count as there.
     ranks_ : int64 [levels, 2]
     compressed_nbytes_ : int
 
@@ -85,8 +89,8 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
     Warns
     -----
     ConvergenceWarning
-        Residuals are above ``tol`` after ``max_iter`` iterations, or with the polish its gap is above 1e-3; with
-        ``rel_tol="auto"``, values differ from exact ones by more than the margin.
+        Residuals or the gap are above what they may be after ``max_iter`` iterations, or with the polish its gap is above 1e-3;
+        with ``rel_tol="auto"``, values differ from exact ones by more than the margin.
     RuntimeWarning
         The compression's error is above its tolerance.
 
@@ -200,7 +204,7 @@ class HSSADMMRegressor(RegressorMixin, HSSADMM):  # type: ignore[misc]
 
     Attributes
     ----------
-    support_, support_vectors_, n_iter_, beta_, primal_residual_, dual_residual_
+    support_, support_vectors_, n_iter_, beta_, primal_residual_, dual_residual_, gap_
         As in `HSSADMMClassifier`.
     compression_error_, value_error_, ranks_, compressed_nbytes_
         As in `HSSADMMClassifier`.

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm._warnings import warn
+from streamsvm.batch._interrupts import is_interrupt
 from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import Bounds, Groups, check_kernel, feasible, gamma_of, problem_of, store
 from streamsvm.batch._solver import Options, Problem, Solution, add_expansions, solve
@@ -74,9 +75,11 @@ class KernelMachine(Kept):
         kept = dict(self.__dict__)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self.__dict__.clear()
             self.__dict__.update(kept)
+            if is_interrupt(error):
+                raise KeyboardInterrupt from None
             raise
 
     def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:

@@ -12,6 +12,8 @@ from streamsvm.kernels import LINEAR, RBF, Kernel, exponentials
 __all__ = ["Blocks"]
 
 _AT_ONCE = 4_000_000  # kernel values
+_EPS = float(np.finfo(np.float64).eps)
+_LOST = 1e-6  # of a kernel value, to rounding: with more, distances come from differences, not from products
 
 
 class Blocks:
@@ -34,18 +36,15 @@ class Blocks:
         if self.kernel.kind == RBF and len(A):  # from the rows' own centre: those that are far from it have values of zero
             centre = A.mean(axis=0)
             A, B = A - centre, B - centre
-        out = A @ B.T
-        _finish(out, np.einsum("ij,ij->i", A, A), np.einsum("ij,ij->i", B, B), self.kernel)
-        return out
+        return _values(A, B, np.einsum("ij,ij->i", B, B), self.kernel)
 
     def rounding(self, rows: np.ndarray) -> float:
         """What values between these rows may be wrong by, about, relative to the largest."""
-        eps = 8.0 * float(np.finfo(np.float64).eps)
         if self.kernel.kind != RBF:
-            return eps
+            return 8.0 * _EPS
         A = self.X[rows]
         A = A - A.mean(axis=0)
-        return eps * self.kernel.gamma * float(np.einsum("ij,ij->i", A, A).max())
+        return 8.0 * _EPS * self.kernel.gamma * float(np.einsum("ij,ij->i", A, A).max())
 
     def expand(self, Z: np.ndarray, coefficients: np.ndarray) -> np.ndarray:
         """Kernel values between rows Z float64 [m, d] and all rows, times coefficients float64 [n] or [n, k]."""
@@ -62,11 +61,31 @@ class Blocks:
         out = np.empty((len(Z), *coefficients.shape[1:]))
         size = max(_AT_ONCE // max(len(X), 1), 1)
         for begin in range(0, len(Z), size):
-            part = Z[begin : begin + size]
-            K = part @ X.T
-            _finish(K, np.einsum("ij,ij->i", part, part), squares, self.kernel)
-            out[begin : begin + size] = K @ coefficients
+            out[begin : begin + size] = _values(Z[begin : begin + size], X, squares, self.kernel) @ coefficients
         return out
+
+
+def _values(A: np.ndarray, B: np.ndarray, B_squares: np.ndarray, kernel: Kernel) -> np.ndarray:
+    # Kernel values between rows. Where a row of A is far from 0, what is near it is as far, and products lose the difference.
+    squares = np.einsum("ij,ij->i", A, A)
+    if kernel.kind == RBF and A.dtype == np.float64 and 8.0 * _EPS * kernel.gamma * squares.max(initial=0.0) > _LOST:
+        return _by_differences(A, B, kernel)
+    out = A @ B.T
+    _finish(out, squares, B_squares, kernel)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _by_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
+    out, distances = np.empty((len(A), len(B))), np.empty(len(B))
+    for i in range(len(A)):
+        for j in range(len(B)):
+            total = 0.0
+            for k in range(A.shape[1]):
+                total += (A[i, k] - B[j, k]) ** 2
+            distances[j] = total
+        exponentials(distances, -kernel.gamma, len(B), out[i])
+    return out
 
 
 @njit(cache=True, error_model="numpy")

@@ -29,11 +29,12 @@ _ROUGH = 0.02  # tolerances above may choose skeletons in float32
 
 
 class Trial(NamedTuple):
-    """A compression, its estimated error, and the threshold that led to it."""
+    """A compression, its estimated error, the threshold that led to it, and whether the error is about what it was to be."""
 
     nodes: list[Node]
     error: float
     threshold: float
+    reached: bool
 
 
 class Trials:
@@ -61,13 +62,13 @@ class Trials:
         self.tree = tree
         self.blocks = Blocks(X[tree.order], kernel)
         self._rough = self.blocks.single()
-        self._max_rank, self._n_neighbors, self._seed, self._verbose = max_rank, n_neighbors, seed, verbose
-        self._rng = np.random.default_rng(seed)
-        self._near = approximate_neighbors(self._rough.X, n_neighbors, seed=seed)
-        self._sample = Sample(self.blocks, zero_sum, self._rng)
+        self._max_rank, self._n_neighbors, self._verbose = max_rank, n_neighbors, verbose
+        self._seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed
+        self._near = approximate_neighbors(self._rough.X, n_neighbors, seed=self._seed)
+        self._sample = Sample(self.blocks, zero_sum, np.random.default_rng(self._seed))
 
     def compressed(self, rel_tol: float, abs_tol: float, last: Trial | None = None) -> Trial:
-        """A trial that is exact enough, or the last one; from one before on. Warns where the estimated error is more than half
+        """A trial that is exact enough, or the best one; from one before on. Warns where the estimated error is more than half
         above the tolerance.
         """
         norm = self._sample.row_norm
@@ -76,14 +77,19 @@ class Trials:
             return last
         columns, rounds = int(min(_COLUMNS * max(_USUAL / goal, 1.0) ** 0.7, _MOST_COLUMNS)), 1
         threshold = min(_FIRST * goal * norm, np.inf if last is None else last.threshold * _smaller(goal, last.error))
-        before = np.inf
+        # What is tried does not depend on what was tried before: the same is asked for, the same comes.
+        rng = np.random.default_rng([self._seed, int(np.float64(goal).view(np.uint64))])
+        n_neighbors, near, before = self._n_neighbors, self._near, np.inf
+        best = Trial([], np.inf, 0.0, False) if last is None else last
         for _ in range(_TRIALS):
             order = shown(range(len(self.tree.begin)), "compression", self._verbose)
             outside = self._rough if goal > _ROUGH and rounds == 1 and norm < _LARGEST_ROUGH else self.blocks
             precision = Precision(threshold, self._max_rank, columns, rounds)
-            nodes = compress(self.tree, order, self.blocks, outside, self._near, precision, self._rng)
+            nodes = compress(self.tree, order, self.blocks, outside, near, precision, rng)
             error = self._sample.error(self.tree, nodes)
             limited = max(len(node.skeleton) for node in nodes) >= self._max_rank
+            if error < best.error or not best.nodes:
+                best = Trial(nodes, error, threshold, error <= _ACCEPTED * goal)
             if error <= _ACCEPTED * goal or limited:
                 break
             # The error falls more slowly than the threshold.
@@ -91,14 +97,15 @@ class Trials:
                 threshold *= _smaller(goal, error)
             else:  # thresholds do not help where rows are not known to be near, or fall short of the best interpolation
                 rounds += 1
-                self._n_neighbors *= 2
-                self._near = approximate_neighbors(self._rough.X, self._n_neighbors, seed=self._seed)
+                n_neighbors *= 2
+                near = approximate_neighbors(self._rough.X, n_neighbors, seed=self._seed)
             columns, before = int(1.6 * columns), error
-        if error > _ACCEPTED * goal:
+        reached = best.error <= _ACCEPTED * goal
+        if not reached:
             what = f"raise max_rank={self._max_rank}" if limited else "the rows' neighbours are not found: raise n_neighbors"
-            message = f"the compressed matrix has an error of about {error:.2g}, above {goal:g}: {what}"
+            message = f"the compressed matrix has an error of about {best.error:.2g}, above {goal:g}: {what}"
             warn(message, RuntimeWarning)
-        return Trial(nodes, error, threshold)
+        return best._replace(reached=reached)
 
 
 def _smaller(goal: float, error: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from streamsvm.hss._factor import Factor, factorize, solve
 from streamsvm.hss._product import product
@@ -27,7 +28,10 @@ class HSSMatrix:
     error : float
         |(K - K~) V| / |K V| in the Frobenius norm, with random vectors V, over 256 random rows: an estimate of |K - K~| / |K|.
     shape : tuple of int
+    reached : bool
+        Whether that is at most half above the tolerance.
     nbytes : int
+        Of K~. What `closer` goes on from comes on top: about ``4 * d + 4 * n_neighbors + 160`` bytes a row.
     order : int64 [n]
         Numbers of the rows in the order in which the leaves have them.
     ranks : int64 [levels, 2]
@@ -62,7 +66,7 @@ class HSSMatrix:
     def __init__(self, trials: Trials, trial: Trial) -> None:
         self._trials, self._trial = trials, trial
         self._tree, self._blocks, self._nodes = trials.tree, trials.blocks, trial.nodes
-        self.error = trial.error
+        self.error, self.reached = trial.error, trial.reached
         self.order = self._tree.order
 
     @staticmethod
@@ -133,6 +137,8 @@ class HSSMatrix:
         for name, value, low in (("max_rank", max_rank, 1), ("n_neighbors", n_neighbors, 4), ("leaf_size", leaf_size, 2)):
             check_number(name, value, low, inclusive=True, integer=True)
         check_one_of("split", split, SPLITS)
+        if seed is not None:
+            check_number("seed", seed, 0, inclusive=True, integer=True)
         X = _rows(X)
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         if memory_limit is not None:
@@ -150,14 +156,14 @@ class HSSMatrix:
         return HSSMatrix(trials, trials.compressed(rel_tol, abs_tol))
 
     def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
-        """The same matrix with an error of no more than a smaller tolerance: the tree and what is known of the rows' neighbours
-        stay. Itself where it is exact enough.
+        """The same matrix with an error of no more than a smaller tolerance, or as close as it comes: the tree and what is known
+        of the rows' neighbours stay. Itself where it is exact enough, or nothing better was found.
 
         Raises and warns as `compress`.
         """
         _check_tolerances(rel_tol, abs_tol)
         trial = self._trials.compressed(rel_tol, abs_tol, self._trial)
-        return self if trial is self._trial else HSSMatrix(self._trials, trial)
+        return self if trial.nodes is self._trial.nodes else HSSMatrix(self._trials, trial)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -181,7 +187,8 @@ class HSSMatrix:
     def ranks(self) -> np.ndarray:
         levels = self._tree.level[:-1]
         ranks = np.array([len(node.skeleton) for node in self._nodes[:-1]], np.int64)
-        return np.array([[of.min(), of.max()] for of in (ranks[levels == level] for level in np.unique(levels))]).reshape(-1, 2)
+        found = [[of.min(), of.max()] for of in (ranks[levels == level] for level in np.unique(levels))]
+        return np.array(found, np.int64).reshape(-1, 2)
 
     def __matmul__(self, V: np.ndarray) -> np.ndarray:
         return self.product(V)
@@ -218,7 +225,9 @@ class HSSMatrix:
         """Some rows, int64 [m], of the exact K times V [n] or [n, k]: float64 [m] or [m, k], to see what the compression costs.
         O(m (d + k)) for each row of V that is not zero.
         """
-        V = self._column(V)
+        V, rows = self._column(V), np.asarray(rows)
+        if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or ((rows < 0) | (rows >= len(self.order))).any():
+            raise ValueError(f"rows must be whole numbers from 0 to {len(self.order) - 1}")
         own = np.empty_like(self.order)
         own[self.order] = np.arange(len(own))
         return self._blocks.product(own[rows], V[self.order])
@@ -272,12 +281,16 @@ class HSSFactorization:
 
 def _check_tolerances(rel_tol: float, abs_tol: float) -> None:
     for name, value in (("rel_tol", rel_tol), ("abs_tol", abs_tol)):
-        check_number(name, value, 0.0, inclusive=True)
+        check_number(name, value, 0.0, inclusive=True, high=1e100)
     if not (rel_tol > 0.0 or abs_tol > 0.0):
         raise ValueError("rel_tol or abs_tol must be above 0")
 
 
 def _rows(X: Any) -> np.ndarray:
+    if sparse.issparse(X):
+        raise ValueError("X must be an array: of a sparse matrix take X.toarray(), if there is room for it")
+    if np.iscomplexobj(X) or (np.ma.isMaskedArray(X) and np.ma.is_masked(X)):
+        raise ValueError("X must be rows of real numbers, none of them missing")
     X = np.ascontiguousarray(X, np.float64)
     if X.ndim != 2 or not X.size:
         raise ValueError(f"X must be rows of features, at least one of each, not an array of shape {X.shape}")

@@ -14,8 +14,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import naive_batch
-from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor, _admm
 from streamsvm.batch._admm import ADMMOptions, admm
+from streamsvm.batch._compared import compared
 from streamsvm.batch._prepare import Bounds
 from streamsvm.hss import HSSMatrix
 
@@ -79,6 +80,91 @@ def test_regressor_is_nearly_the_exact_one():
     assert np.abs(polished.predict(X) - exact.predict(X)).max() < 5e-3
     shifted = HSSADMMRegressor(**own.get_params()).fit(X, y + 1e4)  # an offset is one of the intercept
     np.testing.assert_allclose(shifted.predict(X), own.predict(X) + 1e4, atol=1e-5)
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+def test_values_without_errors_are_found_though_nothing_is_to_be_balanced(C):
+    X = np.round(np.random.default_rng(0).normal(size=(N, 1)))  # few rows, and a function that is found exactly
+    y = np.sin(2.0 * X[:, 0])
+    exact = CSMORegressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
+    own = HSSADMMRegressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
+    assert own.beta_ > 1e-6
+    np.testing.assert_allclose(own.predict(X), exact.predict(X), atol=0.02)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_the_gap_is_that_of_the_twin(regression):
+    X, y = curve(90) if regression else two_classes(90)
+    C = np.random.default_rng(1).uniform(0.2, 3.0, 90)
+    if regression:
+        t, epsilon, bounds = y - np.median(y), 0.1, Bounds(-C, C, np.zeros(90))
+    else:
+        t, epsilon, bounds = np.zeros(90), 1.0, Bounds(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0), y * C)
+    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=20)
+    columns = Bounds(*(side[:, np.newaxis] for side in bounds))
+    solution = admm(K, t, epsilon, columns, ADMMOptions(3.0, False, 1.6, 0.0, 15, False))
+    z, bias, quadratic = solution.b[:, 0], solution.bias[0], K.to_array()
+    f = quadratic @ z + bias
+    losses = np.maximum(np.abs(t - f) - epsilon, 0.0) if regression else np.maximum(1.0 - y * f, 0.0)
+    primal = 0.5 * z @ quadratic @ z + C @ losses
+    gains = t @ z - epsilon * np.abs(z).sum() if regression else y @ z
+    dual = gains - 0.5 * z @ quadratic @ z - bias * z.sum()  # as if the sum were zero
+    assert solution.gap[0] == pytest.approx((primal - dual) / primal, rel=1e-6)
+    assert solution.residual[0] == max(solution.primal[0], solution.dual[0], 0.1 * solution.gap[0])
+
+
+class Apart:
+    """A compressed matrix whose values differ from exact ones by what is given."""
+
+    def __init__(self, exact, difference):
+        self.exact, self.difference = exact, difference
+
+    def __matmul__(self, b):
+        return self.exact + self.difference
+
+    def exact_product(self, rows, b):
+        return self.exact[rows]
+
+
+def test_an_intercept_is_that_of_exact_values_where_rows_cost_clearly_less():
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(2000) % 20 == 0, 1, -1)  # few of one class, and most of the other near the margin
+    exact = np.where(y > 0, 1.2, -1.1)[:, np.newaxis] + 0.05 * rng.normal(size=(2000, 1)) + 1.3
+    K, b = Apart(exact, -1.3 + 0.1 * rng.normal(size=(2000, 1))), np.zeros((2000, 1))
+    upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
+    bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
+    shift, off = compared(K, np.zeros(2000), b, np.zeros(1), bounds, 1.0, regression=False)
+    assert shift[0] == pytest.approx(-1.3, abs=0.15)
+    assert off[0] == pytest.approx(0.1 + abs(shift[0] + 1.3), abs=0.1)
+    shift, off = compared(K, np.zeros(2000), b, np.full(1, -1.3), bounds, 1.0, regression=False)
+    assert shift[0] == pytest.approx(0.0, abs=0.1)  # there is little to be gained
+    assert off[0] == pytest.approx(1.3, abs=0.4)
+    y = np.where(np.arange(2000) % 2 == 0, 1, -1)
+    upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
+    bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
+    K = Apart(y[:, np.newaxis] + rng.normal(size=(2000, 1)), 0.0)
+    assert compared(K, np.zeros(2000), b, np.full(1, 0.1), bounds, 1.0, regression=False) == (0.0, 0.0)  # and here nothing clear
+    bounds = Bounds(np.full((2000, 1), -1.0), np.full((2000, 1), 1.0), np.zeros((2000, 1)))
+    K = Apart(exact, -1.3 + 0.1 * rng.normal(size=(2000, 1)))
+    shift, off = compared(K, np.zeros(2000), b + 0.5, np.zeros(1), bounds, 0.1, regression=True)
+    assert (shift[0], off[0]) == (pytest.approx(-1.3, abs=0.02), pytest.approx(0.1, abs=0.02))
+
+
+def test_differences_far_from_the_margin_are_seen():
+    y = np.where(np.arange(1000) < 500, 1, -1)
+    exact = 1.5 * y[:, np.newaxis].astype(float)
+    difference = np.where(np.arange(1000) % 2, 3.0, 0.0)[:, np.newaxis]
+    upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
+    bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
+    b = 0.0 * exact
+    b[0] = 0.5  # the only row at the margin
+    difference[0] = 0.0
+    _, off = compared(Apart(exact, difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False)
+    assert off[0] > 1.0
+    _, off = compared(
+        Apart(2.0 * exact, y[:, np.newaxis] * difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False
+    )
+    assert off[0] == 0.0  # told apart as well
 
 
 def test_three_classes_share_a_compression():
@@ -177,7 +263,7 @@ def test_what_is_left_of_a_compressions_error_is_told():
         ConvergenceWarning, match=r"values of the model for C=1000 differ from exact ones by .*: lower rel_tol, or polish"
     ):
         HSSADMMClassifier(C=1000.0, gamma=0.1, leaf_size=64, max_rank=3, max_iter=20, tol=1e3).fit(X, y)
-    with pytest.warns(ConvergenceWarning, match=r"ended for C=50 with relative residuals"):
+    with pytest.warns(ConvergenceWarning, match=r"ended for C=50 after 30 iterations with relative residuals"):
         HSSADMMClassifier(gamma=0.1, leaf_size=64, max_iter=30).fit_path(X, y, [0.01, 50.0])
 
 
@@ -304,6 +390,36 @@ def test_an_interrupt_before_it_iterates_leaves_the_model_as_it_was(method, monk
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
+@pytest.mark.parametrize("where", ["streamsvm.batch._hss_machine.compared", "streamsvm.hss.HSSMatrix.factorize"])
+def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
+    X, y = two_classes(60)
+    model = HSSADMMClassifier(gamma=0.5).fit(X, y)
+    before = model.decision_function(X)
+    monkeypatch.setattr(where, lambda *_, **__: _interrupt_after(range(11), None))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[::-1], y)
+    np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+def test_an_interrupt_of_compiled_code_is_none_of_the_system(monkeypatch):
+    X, y = two_classes()
+    model, calls, advance = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64), [], _admm._advance
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) > 20:
+            raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+        return advance(*arguments)
+
+    monkeypatch.setattr(_admm, "_advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.score(X, y) > 0.6
+    monkeypatch.setattr(_admm, "_advance", lambda *_: (_ for _ in ()).throw(SystemError("another")))
+    with pytest.raises(SystemError, match="another"):
+        model.fit(X, y)
+
+
 def _interrupt_after(calls, part):
     if len(calls) > 10:
         raise KeyboardInterrupt
@@ -312,7 +428,7 @@ def _interrupt_after(calls, part):
 
 def test_too_few_iterations_are_told():
     X, y = two_classes()
-    with pytest.warns(ConvergenceWarning, match=r"above tol=1e-08, after 3 iterations: raise max_iter or tol"):
+    with pytest.warns(ConvergenceWarning, match=r"after 3 iterations with .* above tol=1e-08, or .*: raise max_iter or tol"):
         HSSADMMClassifier(gamma=0.5, tol=1e-8, max_iter=3).fit(X, y)
 
 

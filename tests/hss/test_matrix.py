@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
+from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
 import naive_batch
@@ -120,6 +121,31 @@ def test_rows_far_apart_leave_no_negative_eigenvalue():
         K.factorize(0.01)
 
 
+def test_values_near_each_other_and_far_from_the_rest_are_exact():
+    X = blobs(400)
+    X[200:, 0] += 1e8
+    exact, v = naive_batch.kernel_matrix(X, X, gamma=0.5), np.random.default_rng(0).normal(size=400)
+    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=1e-3, leaf_size=32)
+    assert K.error <= 2e-3
+    assert dense_error(K, exact) <= 2e-3
+    np.testing.assert_allclose(K.exact_product(np.arange(0, 400, 7), v), (exact @ v)[::7], atol=1e-6)
+    np.testing.assert_allclose(K.expand(X[::7], v), (exact @ v)[::7], atol=1e-6)
+    diagonal = HSSMatrix.compress(X, gamma=1e15, rel_tol=1e-3, leaf_size=32).to_array()
+    np.testing.assert_allclose(diagonal, np.eye(400), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:the compressed matrix has an error")
+@pytest.mark.parametrize("max_rank", [3, 20, 1000])
+def test_a_closer_one_is_never_less_exact_and_always_the_same(max_rank):
+    for seed in range(5):
+        X = np.random.default_rng(seed).normal(size=(300, 10))
+        K = HSSMatrix.compress(X, gamma=0.1, rel_tol=0.3, leaf_size=32, max_rank=max_rank, n_neighbors=4)
+        closer = [K.closer(0.1), K.closer(0.03), K.closer(0.1)]
+        assert max(of.error for of in closer) <= K.error
+        assert [of.reached for of in closer] == [of.error <= 1.5 * tol for of, tol in zip(closer, (0.1, 0.03, 0.1), strict=True)]
+        np.testing.assert_array_equal(closer[0].to_array(), closer[2].to_array())
+
+
 def test_nothing_to_be_compressed():
     zeros = HSSMatrix.compress(np.zeros((9, 2)), kernel="linear", rel_tol=0.0, abs_tol=0.1)
     assert zeros.error == 0.0
@@ -151,6 +177,12 @@ def test_expansions_are_exact():
     expected = naive_batch.kernel_matrix(Z, X, gamma=0.5) @ coefficients
     np.testing.assert_allclose(K.expand(Z + 1e6, coefficients), expected, atol=1e-6)
     np.testing.assert_allclose(K.expand(Z + 1e6, coefficients[:, 0]), expected[:, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        K.exact_product(np.arange(9), coefficients), naive_batch.kernel_matrix(X[:9], X, gamma=0.5) @ coefficients, atol=1e-6
+    )
+    for rows in ([-1], [N], [[0]], [0.5]):
+        with pytest.raises(ValueError, match="rows must be whole numbers from 0"):
+            K.exact_product(np.array(rows), coefficients)
     for length in (N - 1, N + 1):
         with pytest.raises(ValueError, match=f"an array of {N} rows"):
             K.expand(Z, np.ones(length))
@@ -199,6 +231,12 @@ def test_a_rank_that_is_too_small_is_told_with_the_error():
         ([[1.0]], {"leaf_size": 1}, "leaf_size must be"),
         ([[1.0]], {"split": "random"}, "split must be one of"),
         ([[1.0]], {"kernel": "sigmoid"}, "kernel must be one of"),
+        ([[1.0]], {"seed": -1}, "seed must be"),
+        ([[1.0]], {"seed": "a"}, "seed must be"),
+        ([[1.0]], {"rel_tol": 1e300}, "rel_tol must be"),
+        (sparse.csr_array([[1.0]]), {}, "take X.toarray()"),
+        ([[1.0j]], {}, "real numbers"),
+        (np.ma.masked_equal([[1.0, 2.0]], 2.0), {}, "none of them missing"),
     ],
 )
 def test_bad_input(X, parameters, message):
