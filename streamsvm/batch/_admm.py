@@ -31,6 +31,7 @@ _CHECK_EVERY = 5  # iterations: it costs a product
 _FIRST_BALANCE = 5  # iterations before beta may change for the first time; then whenever there are twice as many
 _BALANCED = 4.0  # times that one residual may be the other
 _LARGEST_CHANGE = 30.0
+_WORTH = 0.1  # of what a constant costs: where the objective is less, the gap is relative to that
 _LEAST_BETA = 1e-9  # of the largest k(x, x): where residuals ask for less, there is nothing to be balanced
 
 
@@ -59,7 +60,9 @@ class ADMMSolution(NamedTuple):
     dual: np.ndarray
     """How much z still moves, in the conditions of optimality, relative to their largest part."""
     gap: np.ndarray
-    """Between the objectives, relative to the primal one: with K~ in place of K, and as if the sum were zero."""
+    """Between the objectives, relative to the primal one, or to a tenth of what a constant costs where that is more: with K~ in
+    place of K, and as if the sum were zero.
+    """
     n_iter: np.ndarray
     beta: float
     """The last one."""
@@ -106,7 +109,7 @@ def admm(
     t, bounds = (targets - middle)[rows], Bounds(*(side[rows] for side in bounds))
     z, u = (np.zeros((n, problems)), np.zeros((n, problems))) if start is None else (start[0][rows], start[1][rows] / beta)
     wanted = t[:, np.newaxis] + beta * (z - u)
-    Kx = np.empty_like(z)
+    Kx, constant = np.empty_like(z), _constant(t, epsilon, bounds)
     least = _LEAST_BETA * (K.largest_diagonal or 1.0)
     going = np.arange(problems)  # those that have not ended, and have a column each
 
@@ -130,14 +133,14 @@ def admm(
             apart, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
             primal = _share(np.linalg.norm(apart, axis=0), values)
             dual = _share(beta * moved, np.maximum(beta * size, values + np.linalg.norm(t)))
-            gap = _gap(Kx - apart, z, bias, t, epsilon, bounds)
+            gap = _gap(Kx - apart, z, bias, t, epsilon, bounds, _WORTH * constant)
             found.primal[going], found.dual[going], found.gap[going] = primal, dual, gap
             ended = _residual(primal, dual, gap) <= options.tol
             if ended.any():
                 end(ended)
                 z, u, wanted, Kx, *sides = (np.ascontiguousarray(of[:, ~ended]) for of in (z, u, wanted, Kx, *bounds))
                 bounds = Bounds(*sides)
-                going, primal, dual = going[~ended], primal[~ended], dual[~ended]
+                going, primal, dual, constant = going[~ended], primal[~ended], dual[~ended], constant[~ended]
                 if not len(going):
                     break
             if options.balance and done == due:
@@ -196,20 +199,51 @@ def _advance(
 
 
 @njit(cache=True, error_model="numpy")
-def _gap(Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, targets: np.ndarray, epsilon: float, bounds: Bounds) -> np.ndarray:
-    """The relative duality gap of each problem at z: the sum over rows of what Fenchel's inequality leaves, none below 0."""
+def _gap(
+    Kz: np.ndarray,
+    z: np.ndarray,
+    bias: np.ndarray,
+    targets: np.ndarray,
+    epsilon: float,
+    bounds: Bounds,
+    least: np.ndarray,
+) -> np.ndarray:
+    """The duality gap of each problem at z, the sum over rows of what Fenchel's inequality leaves, none below 0: relative to the
+    primal objective, or to ``least`` where that is more.
+    """
     n, problems = z.shape
     gap, primal = np.zeros(problems), np.zeros(problems)
     for i in range(n):
         for k in range(problems):
             b, kink, slope = z[i, k], bounds.kink[i, k], targets[i] - Kz[i, k] - bias[k]
-            # The row's loss: the largest (b (t - f) - epsilon |b - kink|) that a coefficient b could give it.
-            loss = kink * slope
-            for end in (bounds.lower[i, k], bounds.upper[i, k]):
-                loss = max(loss, end * slope - epsilon * abs(end - kink))
-            gap[k] += loss - b * slope + epsilon * abs(b - kink)
-            primal[k] += 0.5 * b * Kz[i, k] + loss + epsilon * abs(kink)  # which is of a row that is told apart well
-    return gap / np.maximum(primal, 1e-300)
+            loss = _loss(slope, bounds.lower[i, k], bounds.upper[i, k], kink, epsilon)
+            gap[k] += loss - epsilon * abs(kink) - b * slope + epsilon * abs(b - kink)
+            primal[k] += 0.5 * b * Kz[i, k] + loss
+    return gap / np.maximum(np.maximum(primal, least), 1e-300)
+
+
+@njit(cache=True, error_model="numpy")
+def _loss(slope: float, lower: float, upper: float, kink: float, epsilon: float) -> float:
+    # Of a row, from its target without its value: the largest (b slope - epsilon |b - kink|) that a coefficient b could give it,
+    # and epsilon |kink|, with which it is 0 for a row that is told apart well.
+    largest = kink * slope
+    for end in (lower, upper):
+        largest = max(largest, end * slope - epsilon * abs(end - kink))
+    return largest + epsilon * abs(kink)
+
+
+@njit(cache=True, error_model="numpy")
+def _constant(targets: np.ndarray, epsilon: float, bounds: Bounds) -> np.ndarray:
+    """What rows cost with the best of three constants for values, of each problem: of both classes, or none of them."""
+    n, problems = bounds.lower.shape
+    best = np.full(problems, np.inf)
+    for constant in (-epsilon, 0.0, epsilon):
+        costs = np.zeros(problems)
+        for i in range(n):
+            for k in range(problems):
+                costs[k] += _loss(targets[i] - constant, bounds.lower[i, k], bounds.upper[i, k], bounds.kink[i, k], epsilon)
+        best = np.minimum(best, costs)
+    return best
 
 
 def _residual(primal: np.ndarray, dual: np.ndarray, gap: np.ndarray) -> np.ndarray:

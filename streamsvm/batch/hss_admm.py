@@ -46,8 +46,8 @@ class HSSADMMClassifier(ClassifierMixin, HSSADMM):  # type: ignore[misc]
         Over-relaxation, above 0 and below 2. For any such value and any ``beta`` this converges, if slowly where they are far
         off: the compressed matrix has no negative eigenvalue but those of rounding.
     tol
-        Relative residuals, primal and dual, at which it ends, if the relative duality gap is at most ten times that; all of the
-        problem with the compressed matrix.
+        Relative residuals, primal and dual, at which it ends, if the duality gap is at most ten times that of the objective, or
+        once that of what a constant would cost; all of the problem with the compressed matrix.
     max_iter
         Iterations, at most, on all compressions together.
     polish
