@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from streamsvm._progress import shown
 from streamsvm.batch._interrupts import is_interrupt
 from streamsvm.batch._prepare import Bounds
 from streamsvm.hss import HSSFactorization, HSSMatrix
-from streamsvm.hss._progress import shown
 
 __all__ = ["GAP", "ADMMOptions", "ADMMSolution", "admm"]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, is_classifier
 
+from streamsvm.batch._interrupts import is_interrupt
 from streamsvm.kernels import KERNELS, Kernel
 from streamsvm.learners._inputs import check_one_of, checked_kernel
 
@@ -35,6 +38,19 @@ class Kept(BaseEstimator):  # type: ignore[misc]
         super().__setstate__(state)
         if "support_vectors_" in state:
             self._store_rows()
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        # Whatever happens before the end leaves the model as it was.
+        kept = dict(self.__dict__)
+        try:
+            yield
+        except BaseException as error:
+            self.__dict__.clear()
+            self.__dict__.update(kept)
+            if is_interrupt(error):
+                raise KeyboardInterrupt from None
+            raise
 
     def _n_machines(self, classes: int) -> int:
         """How many machines a classifier has for so many classes."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +10,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm._warnings import warn
-from streamsvm.batch._interrupts import is_interrupt
 from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import Bounds, Groups, check_kernel, feasible, gamma_of, problem_of, store
 from streamsvm.batch._solver import Options, Problem, Solution, add_expansions, solve
@@ -68,19 +65,6 @@ class KernelMachine(Kept):
             end = min(begin + _ROWS_AT_ONCE, X.shape[0])
             add_expansions(self._rows, self.dual_coef_, part, np.arange(end - begin), self._kernel, out[begin:end])
         return out
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        # Whatever happens before the end leaves the model as it was.
-        kept = dict(self.__dict__)
-        try:
-            yield
-        except BaseException as error:
-            self.__dict__.clear()
-            self.__dict__.update(kept)
-            if is_interrupt(error):
-                raise KeyboardInterrupt from None
-            raise
 
     def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:
         # The kernel, and which rows count.

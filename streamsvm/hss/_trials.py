@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm._progress import shown
 from streamsvm._warnings import warn
 from streamsvm.hss._blocks import Blocks
 from streamsvm.hss._compress import Node, Precision, compress
-from streamsvm.hss._progress import shown
 from streamsvm.hss._sample import Sample
 from streamsvm.hss.neighbors import approximate_neighbors
 from streamsvm.hss.tree import ClusterTree

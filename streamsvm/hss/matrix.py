@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from streamsvm._progress import shown
 from streamsvm.hss._factor import Factor, factorize, solve
 from streamsvm.hss._product import product
-from streamsvm.hss._progress import shown
 from streamsvm.hss._trials import Trial, Trials
 from streamsvm.hss.tree import SPLITS, ClusterTree
 from streamsvm.kernels import LARGEST_FEATURE
