@@ -1,0 +1,26 @@
+"""Linear support vector machines of more rows than memory holds, with scikit-learn's conventions.
+
+Needs the extra ``batch``.
+"""
+
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise ImportError("streamsvm.linear needs scikit-learn: pip install 'streamsvm[batch]'") from error
+
+from streamsvm.linear._solution import Pass
+from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
+from streamsvm.linear.block_writer import BlockWriter
+from streamsvm.linear.convert import write_blocks
+from streamsvm.linear.out_of_core import OutOfCoreLinearSVC, OutOfCoreLinearSVR
+
+__all__ = [
+    "Block",
+    "BlockFile",
+    "BlockFileError",
+    "BlockWriter",
+    "OutOfCoreLinearSVC",
+    "OutOfCoreLinearSVR",
+    "Pass",
+    "write_blocks",
+]

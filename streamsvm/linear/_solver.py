@@ -1,0 +1,360 @@
+"""Dual coordinate ascent over rows on disk, which keeps the undecided ones in a file of their own.
+
+A pass over all rows gives each a step, and writes those that end at no bound to another file; passes over that one follow, of
+which each looks at what is still undecided; then one over all rows again, until the duality gap over all rows is closed. (The
+source ends after the first round, which can be far from the optimum.) Where C is large, a coefficient is many steps away from it:
+so a small C comes first, and coefficients are multiplied as it grows, by which those at their bounds stay there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+
+from streamsvm._progress import shown
+from streamsvm.linear import _state
+from streamsvm.linear._coefficients import Coefficients
+from streamsvm.linear._solution import Options, Pass, Solution
+from streamsvm.linear._sweep import Loss, measure, sweep, sweeps, taken, undecided
+from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
+from streamsvm.linear.block_writer import BlockWriter
+
+__all__ = ["DualSolver"]
+
+_STEPS = 2  # for each row there is, of the undecided between two passes over all
+_SETTLED = 0.03  # of the largest step of the pass over all rows: when those over the undecided end
+_GROWTH = 4.0  # of C, at most, from stage to stage
+_STAGE_TOLERANCE = 0.03  # of the gap as it is estimated, where a stage ends
+_REWRITTEN = 0.7  # of the rows in the file of the undecided: with fewer that still are, it is written anew
+_PROMISING = 4.0  # tolerances: a gap that is estimated to be below is measured
+_KEPT_EVERY = 1.0  # seconds
+_FACTS = ("serial", "number", "dual", "gap", "visited", "steps", "largest", "settled", "undecided", "seconds")
+
+
+class _Rows(NamedTuple):
+    """Rows with their coefficients."""
+
+    file: BlockFile
+    b: Coefficients
+
+    def close(self) -> None:
+        self.file.close()
+        self.b.close()
+
+    def remove(self) -> None:
+        self.close()
+        self.file.path.unlink(missing_ok=True)
+        self.b.remove()
+
+
+class _Undecided:
+    """Undecided rows on their way to files of their own. Used with ``with``: nothing is left of it if something goes wrong."""
+
+    def __init__(self, folder: Path, serial: int, options: Options, *, dense: bool, durable: bool) -> None:
+        self._path = folder / f"undecided-{serial}"
+        size = options.undecided_bytes
+        self._writer = BlockWriter(self._path, dense=dense, numbered=True, block_bytes=size, durable=durable)
+        self._b = Coefficients(self._path.with_name(f"{self._path.name}-b"), 0)
+
+    def add(self, block: Block, b: np.ndarray, rows: np.ndarray, features: int) -> None:
+        """Some rows of a block, int64 [m], with their coefficients, of which ``b`` has those of all."""
+        self._b.write(self._writer.shape[0], b[rows])
+        self._writer.append(taken(block, rows), features)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._writer.__exit__(kind, error, trace)
+        if kind is not None:
+            self._b.remove()
+
+    def rows(self) -> _Rows:
+        """What was written."""
+        return _Rows(BlockFile(self._path), self._b)
+
+
+class DualSolver:
+    """Finds w for one loss after the other, each from where the one before has ended.
+
+    Parameters
+    ----------
+    file
+        Rows.
+    folder
+        For files of its own.
+    seed
+        Of the order of rows.
+    resumable
+        Whether what was found so far is kept in the folder, and gone on from if there is some for the same rows.
+    """
+
+    def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
+        self._file, self._folder, self._options, self._seed, self._resumable = file, folder, options, seed, resumable
+        self._begun = False
+        self._some: _Rows | None = None
+        self._kept_some: _Rows | None = None
+        self._old: list[_Rows] = []
+        self._history: list[Pass] = []
+        self._target: Loss
+
+    def solve(self, loss: Loss) -> Solution:
+        """The optimum of a loss within the tolerance, or what as many passes as there may be lead to.
+
+        Raises
+        ------
+        BlockFileError
+            The file was changed, or is damaged.
+        OSError
+            The disk is full.
+        """
+        if not self._begun:
+            self._begin(loss)
+        if self._target != loss:
+            self._target, self._history, self._visited, self._seconds = loss, [], 0, 0.0
+            if self._some is not None:
+                self._back()
+            if self._loss != loss and not self._on_the_way():
+                self._grow()
+        self._began = time.monotonic() - self._seconds
+        solution = self._solve()
+        self._keep(now=True)
+        return solution
+
+    def _solve(self) -> Solution:
+        n, options = self._file.shape[0], self._options
+        while True:
+            if self._some is None and self._loss != self._target and self._stage_ends():
+                self._grow()
+            if self._some is None:
+                self._over_all()
+                self._keep()
+            if self._loss != self._target and self._stage_ends():
+                self._back()
+                continue
+            while self._undecided and self._largest > self._settled and self._steps < _STEPS * n:
+                self._over_some()
+                self._keep()
+            self._back()
+            ends = self._visited >= options.max_iter * n
+            if self._loss == self._target and (ends or self._gap <= _PROMISING * options.tol):
+                primal, dual = self._measured()
+                if ends or primal - dual <= options.tol * primal:
+                    return Solution(self._w.copy(), primal, dual, self._visited / n, self._history)
+
+    def _stage_ends(self) -> bool:
+        return self._gap <= _STAGE_TOLERANCE or self._visited >= self._options.max_iter * self._file.shape[0]
+
+    def _begin(self, loss: Loss) -> None:
+        # From what was kept, or from nothing.
+        self._begun = True
+        self._kept_at = time.monotonic()
+        size = self._file.shape[1] + 1
+        kept = _state.load(self._folder / "state", self._problem, size) if self._resumable else None
+        if kept is None or not self._restore(*kept):
+            self._w, self._all = (
+                np.zeros(size),
+                _Rows(self._file, Coefficients(self._folder / "coefficients", self._file.shape[0])),
+            )
+            self._serial = self._number = self._visited = self._steps = self._undecided = 0
+            self._dual = self._largest = self._settled = self._seconds = 0.0  # the dual objective without -1/2 |w|^2
+            self._gap = np.inf  # relative, as it was estimated last
+            self._loss, self._target = _first(loss, self._file), loss
+        own = None if self._some is None else self._some.file.path.name
+        for path in self._folder.glob("undecided-*"):
+            if own not in (path.name, path.name.rpartition("-b-")[0]):
+                path.unlink()  # of a process that was killed
+
+    @property
+    def _problem(self) -> dict[str, object]:
+        return {"rows": self._file.signature, "seed": self._seed}
+
+    def _restore(self, facts: dict[str, Any], w: np.ndarray) -> bool:
+        # What another process has kept; False: some of it is not there any more, or is something else.
+        with ExitStack() as stack:
+            try:
+                b = stack.enter_context(closing(Coefficients(self._folder / "coefficients", self._file.shape[0], facts["kept"])))
+                if facts["kept_some"] is not None:
+                    kept, signature = facts["kept_some"]
+                    path = self._folder / f"undecided-{facts['serial']}"
+                    file = stack.enter_context(BlockFile(path))
+                    if file.signature != signature:
+                        return False
+                    self._some = _Rows(file, Coefficients(path.with_name(f"{path.name}-b"), 0, kept))
+                    self._kept_some = self._some
+            except (OSError, BlockFileError):
+                return False
+            stack.pop_all()
+        self._w, self._all, self._history = w, _Rows(self._file, b), [Pass(*of) for of in facts["history"]]
+        self._loss, self._target = Loss(*facts["loss"]), Loss(*facts["target"])
+        for name in _FACTS:
+            setattr(self, f"_{name}", facts[name])
+        return True
+
+    def _alike(self) -> bool:
+        # Whether the target is the loss at hand but for C.
+        old, target = self._loss, self._target
+        shares = np.isclose(target.C_negative / target.C_positive, old.C_negative / old.C_positive, rtol=1e-12, atol=0.0)
+        return bool(shares and old._replace(C_positive=target.C_positive, C_negative=target.C_negative) == target)
+
+    def _on_the_way(self) -> bool:
+        return self._alike() and self._loss.C_positive < self._target.C_positive
+
+    def _grow(self) -> None:
+        # The next stage: coefficients grow with C. Those at it stay there, and the others keep their share. From another problem
+        # nothing is taken.
+        old, target = self._loss, self._target
+        ratio = target.C_positive / old.C_positive
+        if not self._alike():
+            ratio, self._loss = 0.0, _first(target, self._file)
+        elif ratio <= _GROWTH or self._visited >= self._options.max_iter * self._file.shape[0]:
+            self._loss = target
+        else:
+            ratio = _GROWTH
+            self._loss = old._replace(C_positive=ratio * old.C_positive, C_negative=ratio * old.C_negative)
+        b = self._all.b
+        b.begin()
+        for first, end in itertools.pairwise([*self._file.firsts.tolist(), self._file.shape[0]]):
+            b.write(first, ratio * b.read(first, end - first))
+        b.end()
+        self._w *= ratio
+        self._dual *= ratio
+
+    def _over_all(self) -> None:
+        self._serial += 1
+        cost, self._some = self._pass(self._all)
+        half = 0.5 * float(self._w @ self._w)
+        primal = half + cost
+        self._gap = (primal - (self._dual - half)) / primal if primal > 0.0 else 0.0
+        self._settled, self._steps = _SETTLED * self._largest, 0
+        self._tell("all", self._file.shape[0], primal)
+
+    def _over_some(self) -> None:
+        rows, before = cast(_Rows, self._some), self._visited
+        anew = self._undecided < _REWRITTEN * rows.file.shape[0] and len(rows.file) > 1
+        if anew:
+            self._serial += 1
+        _, some = self._pass(rows, anew=anew)
+        if some is not None:
+            self._back()
+            self._some = some
+        self._steps += self._visited - before
+        self._tell("undecided", self._visited - before, math.nan)
+
+    def _pass(self, rows: _Rows, *, anew: bool = True) -> tuple[float, _Rows | None]:
+        # Steps for all rows, or for the undecided ones of some. What all of them cost before theirs; and, where asked for, those
+        # that are undecided after it, in files of their own.
+        self._number += 1
+        all_rows, n = rows is self._all, self._file.shape[0]
+        rng = np.random.default_rng((self._seed, self._number))
+        order, seeds = rng.permutation(len(rows.file)), rng.integers(2**62, size=len(rows.file))
+        # What fits into one block is in memory, and learned to the end.
+        most = _STEPS * n - self._steps if len(rows.file) == 1 else 0
+        self._largest, self._undecided, total = 0.0, 0, 0.0
+        with ExitStack() as stack:
+            into = None
+            if anew:
+                dense, durable = self._file.dense, self._resumable
+                into = stack.enter_context(_Undecided(self._folder, self._serial, self._options, dense=dense, durable=durable))
+            rows.b.begin()
+            for at, number in enumerate(shown(order, f"pass {self._number}", self._options.verbose)):
+                if at + 1 < len(order):
+                    rows.file.expect(order[at + 1])
+                block = rows.file.block(number)
+                b = rows.b.read(block.first, len(block.labels))
+                if all_rows:
+                    steps = len(b)
+                    largest, gain, cost, count = sweep(self._w, b, block, np.arange(steps), seeds[at], self._loss)
+                    total += float(cost)
+                else:
+                    largest, gain, count, steps = sweeps(self._w, b, block, seeds[at], self._loss, self._settled, most)
+                rows.b.write(block.first, b)
+                self._largest = max(self._largest, float(largest))
+                self._dual += float(gain)
+                self._undecided += int(count)
+                self._visited += int(steps)
+                if into is not None and count:
+                    into.add(block, b, undecided(b, block.labels, self._loss), self._file.shape[1])
+                del block, b  # before the next are read
+            rows.b.end()
+        return total, None if into is None else into.rows()
+
+    def _back(self) -> None:
+        # The coefficients of the undecided go back to those of all rows.
+        some = cast(_Rows, self._some)
+        self._all.b.begin(some=True)
+        for number in range(len(some.file)):
+            block = some.file.block(number)
+            self._all.b.scatter(block.numbers, some.b.read(block.first, len(block.labels)), self._file.firsts)
+        self._all.b.end()
+        self._some = None
+        self._old.append(some)
+        if not self._resumable:
+            self._remove_old()
+
+    def _measured(self) -> tuple[float, float]:
+        # The primal and the dual objective.
+        half = 0.5 * float(self._w @ self._w)
+        primal, self._dual = half, 0.0
+        for number in shown(range(len(self._file)), "duality gap", self._options.verbose):
+            block = self._file.block(number)
+            cost, gain = measure(self._w, self._all.b.read(block.first, len(block.labels)), block, self._loss)
+            primal += float(cost)
+            self._dual += float(gain)
+        self._visited += self._file.shape[0]
+        self._tell("measured", self._file.shape[0], primal)
+        return primal, self._dual - half
+
+    def _tell(self, kind: str, rows: int, primal: float) -> None:
+        dual, seconds = self._dual - 0.5 * float(self._w @ self._w), time.monotonic() - self._began
+        self._history.append(Pass(kind, rows, self._undecided, self._loss.C_positive, primal, dual, seconds))
+
+    def _keep(self, *, now: bool = False) -> None:
+        # What another process goes on from: it stays whole until the next one is.
+        time_now = time.monotonic()
+        if not self._resumable or (time_now - self._kept_at < _KEPT_EVERY and not now):
+            return
+        self._kept_at, self._seconds = time_now, time_now - self._began
+        facts = {name: getattr(self, f"_{name}") for name in _FACTS} | {
+            "problem": self._problem,
+            "loss": self._loss,
+            "target": self._target,
+            "history": self._history,
+            "kept": self._all.b.keep(),
+            "kept_some": None if self._some is None else [self._some.b.keep(), self._some.file.signature],
+        }
+        _state.save(self._folder / "state", facts, self._w)
+        self._kept_some = self._some
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        for rows in self._old:
+            rows.remove()
+        self._old = []
+
+    def close(self) -> None:
+        """Close its files. What was kept stays, and what another process would not go on from does not."""
+        if self._begun:
+            self._all.b.close()
+            for rows in {*self._old, *([] if self._some is None else [self._some])}:
+                if rows is self._kept_some:
+                    rows.close()
+                else:
+                    rows.remove()
+
+
+def _first(loss: Loss, file: BlockFile) -> Loss:
+    # The first stage: a C to which a coefficient comes in a step or two.
+    square = file.mean_square + loss.bias * loss.bias
+    step = (file.mean_label if loss.regression else 1.0) / square if square > 0.0 else math.inf
+    ratio = step / max(loss.C_positive, loss.C_negative)
+    if not 0.0 < ratio < 1.0 or loss.squared:
+        return loss
+    return loss._replace(C_positive=ratio * loss.C_positive, C_negative=ratio * loss.C_negative)

@@ -1,0 +1,117 @@
+"""Tables in files, a part at a time: CSV, Parquet and Arrow, read by pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["SUFFIXES", "parts"]
+
+#: Ends of names, before ``.gz``, of what is a table.
+SUFFIXES = (".csv", ".parquet", ".arrow", ".feather")
+_MOST_CLASSES = 64
+
+
+def parts(source: Path, target: str | None, size: int, classes: list[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows float64 [n, features] and labels float64 [n], of about ``size`` bytes. Labels that are no numbers become their places
+    in ``classes``, to which new ones are added.
+
+    Raises
+    ------
+    ValueError
+        There is no such column, or a value is missing or no number; the message says which.
+    ImportError
+        pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - of an extra
+    except ImportError as error:
+        raise ImportError("to read CSV, Parquet and Arrow files takes pyarrow: pip install 'streamsvm[files]'") from error
+    rows = 0
+    try:
+        for batch in _batches(source, target, size):
+            names = batch.schema.names
+            if target not in names:
+                known = ", ".join(names[:8])
+                raise ValueError(f"{source} has no column {target!r}: name the one of labels with target=, one of {known}")
+            columns = [_numbers(batch.column(name), f"{source}, column {name!r}", rows) for name in names if name != target]
+            if not columns:
+                raise ValueError(f"{source} has no column but {target!r}")
+            labels = batch.column(target)
+            where = f"{source}, column {target!r}"
+            yield np.column_stack(columns), _codes(labels, classes, where, rows)
+            rows += len(labels)
+    except pa.ArrowException as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
+def _batches(source: Path, target: str | None, size: int) -> Iterator[Any]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = next(suffix for suffix in source.suffixes[::-1] if suffix in SUFFIXES)
+    if kind == ".csv":
+        from pyarrow import csv  # noqa: PLC0415
+
+        reading = csv.ReadOptions(block_size=max(size, 2**14), use_threads=False)
+        with csv.open_csv(source, reading) as reader:
+            names = reader.schema.names
+        # Types are those of all blocks: what looks whole in the first one need not be in the next.
+        types = {name: pa.float64() for name in names if name != target}
+        if target in names:
+            types[target] = pa.string()
+        with csv.open_csv(source, reading, convert_options=csv.ConvertOptions(column_types=types)) as reader:
+            yield from reader
+    elif kind == ".parquet":
+        from pyarrow import parquet  # noqa: PLC0415
+
+        with parquet.ParquetFile(source) as file:
+            at_once = max(size // (8 * max(len(file.schema_arrow.names), 1)), 1)
+            yield from file.iter_batches(batch_size=at_once, use_threads=False)
+    else:
+        with pa.memory_map(str(source)) as mapped, pa.ipc.open_file(mapped) as file:
+            at_once = max(size // (8 * max(len(file.schema.names), 1)), 1)
+            for number in range(file.num_record_batches):
+                batch = file.get_batch(number)
+                for begin in range(0, batch.num_rows, at_once):
+                    yield batch.slice(begin, at_once)
+
+
+def _numbers(column: Any, where: str, rows: int) -> np.ndarray:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+        raise ValueError(f"{where} is of {column.type}, not of numbers: encode it or leave it out")
+    if column.null_count:
+        missing = rows + int(np.argmax(np.asarray(column.is_null())))
+        raise ValueError(f"{where} has no value in row {missing:,}: impute it or leave the row out")
+    return np.asarray(column.cast(pa.float64()))
+
+
+def _codes(column: Any, classes: list[Any], where: str, rows: int) -> np.ndarray:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type)):
+        return _numbers(column, where, rows)
+    found = column.to_pylist()
+    try:
+        return np.array([float(label) for label in found]) if not classes else _named(found, classes, where, rows)
+    except (TypeError, ValueError):
+        return _named(found, classes, where, rows)
+
+
+def _named(labels: list[Any], classes: list[Any], where: str, rows: int) -> np.ndarray:
+    codes = {label: float(code) for code, label in enumerate(classes)}
+    for row, label in enumerate(labels, rows):
+        if label is None or label == "":
+            raise ValueError(f"{where} has no value in row {row:,}: leave the row out")
+        if label not in codes:
+            if rows and not classes:
+                raise ValueError(f"{where} has numbers, and in row {row:,} {label!r}")
+            codes[label] = float(len(classes))
+            classes.append(label)
+            if len(classes) > _MOST_CLASSES:
+                raise ValueError(f"{where} has more than {_MOST_CLASSES} labels that are no numbers")
+    return np.array([codes[label] for label in labels])

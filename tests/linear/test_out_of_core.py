@@ -1,0 +1,538 @@
+"""Linear machines over block files: against LinearSVC and LinearSVR, dense arithmetic, and themselves after an interruption."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from numba import config
+from scipy import sparse
+from sklearn.datasets import dump_svmlight_file, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC, LinearSVR
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from streamsvm.batch import BatchAdapter
+from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
+from streamsvm.linear import _solver as solver_module
+from streamsvm.linear._coefficients import Coefficients
+
+SLOW = config.DISABLE_JIT
+N = 300 if SLOW else 2000
+LITTLE = 2**18
+
+
+def two_classes(n=N, d=20, seed=0, dense=False):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < (1.0 if dense else 0.3))
+    y = np.where(X @ rng.normal(size=d) + 0.7 * rng.normal(size=n) > 0.4, 1, -1)
+    return X if dense else sparse.csr_array(X), y
+
+
+def curve(n=N, d=10, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, X @ rng.normal(size=d) + 0.5 * rng.standard_t(2, size=n) + 2.0
+
+
+def objective(model, X, y):
+    """Of a fitted model, by dense arithmetic in float64, of the rows as they are written."""
+    X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float32).astype(float)
+    w, bias = model.coef_.reshape(-1), np.atleast_1d(model.intercept_)[0]
+    f = X @ w + bias
+    if isinstance(model, OutOfCoreLinearSVR | LinearSVR):
+        losses, C = np.maximum(np.abs(y - f) - model.epsilon, 0.0), model.C
+    else:
+        t = np.where(y == model.classes_[1], 1.0, -1.0)
+        weights = model.class_weight or {}
+        if weights == "balanced":
+            weights = {label: len(y) / (2.0 * (y == label).sum()) for label in model.classes_}
+        losses, C = np.maximum(1.0 - t * f, 0.0), model.C * np.array([weights.get(label, 1.0) for label in y])
+    losses = losses**2 if "squared" in model.loss else losses
+    return 0.5 * (w @ w + (bias / model.intercept_scaling) ** 2) + np.sum(C * losses)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"C": 0.01},
+        {"C": 1.0},
+        {"C": 100.0},
+        {"C": 1.0, "loss": "squared_hinge"},
+        {"C": 100.0, "loss": "squared_hinge"},
+        {"C": 1.0, "fit_intercept": False},
+        {"C": 1.0, "intercept_scaling": 10.0},
+        {"C": 1.0, "class_weight": "balanced"},
+        {"C": 10.0, "class_weight": {1: 0.1, -1: 3.0}},
+        {"C": 10.0, "class_weight": {1: 0.1, -1: 3.0}, "loss": "squared_hinge"},
+    ],
+)
+def test_classifier_is_at_the_optimum(settings, dense):
+    X, y = two_classes(dense=dense)
+    own = OutOfCoreLinearSVC(memory_limit=LITTLE, **settings).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own convergence, which is looked at here
+        exact = LinearSVC(dual=True, random_state=0, tol=1e-6, max_iter=200_000, **{"loss": "hinge", **settings}).fit(X, y)
+    best = objective(exact, X, y)
+    assert own.objective_ == pytest.approx(objective(own, X, y), rel=1e-6)
+    assert own.objective_ - own.duality_gap_ <= best * (1.0 + 1e-6)
+    assert own.objective_ <= best * (1.0 + 1.01e-3)
+    assert own.duality_gap_ <= 1e-3 * own.objective_
+    assert (own.predict(X) == exact.predict(X)).mean() > 0.985
+    assert own.coef_.shape == (1, X.shape[1])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"C": 0.01, "epsilon": 0.1},
+        {"C": 1.0},
+        {"C": 10.0, "epsilon": 0.5},
+        {"C": 1.0, "epsilon": 0.1, "loss": "squared_epsilon_insensitive"},
+        {"C": 1.0, "epsilon": 0.3, "fit_intercept": False},
+    ],
+)
+def test_regressor_is_at_the_optimum(settings):
+    X, y = curve()
+    own = OutOfCoreLinearSVR(memory_limit=LITTLE, **settings).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exact = LinearSVR(dual=True, random_state=0, tol=1e-6, max_iter=200_000, **settings).fit(X, y)
+    best = objective(exact, X, y)
+    assert own.objective_ == pytest.approx(objective(own, X, y), rel=1e-6)
+    assert own.objective_ - own.duality_gap_ <= best * (1.0 + 1e-6)
+    assert own.objective_ <= best * (1.0 + 1.01e-3)
+    assert own.coef_.shape == (X.shape[1],)
+
+
+def test_squared_losses_of_many_features_are_learned_in_the_dual(monkeypatch):
+    X, y = two_classes()
+    newton = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
+    assert {one.kind for one in newton.history_} == {"newton"}
+    assert newton.n_iter_ < 15
+    monkeypatch.setattr("streamsvm.linear._machine.hessian_fits", lambda *_: False)
+    dual = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
+    assert {one.kind for one in dual.history_} == {"all", "undecided", "measured"}
+    assert dual.objective_ == pytest.approx(newton.objective_, rel=1e-3)
+
+
+def test_rows_without_values_and_rows_that_are_alike():
+    X, y = two_classes(60)
+    X = sparse.vstack([X, sparse.csr_array((40, X.shape[1])), X[:30]], format="csr")
+    y = np.concatenate([y, np.arange(40) % 4 // 3 * 2 - 1, -y[:30]])
+    for fit_intercept in (True, False):
+        model = OutOfCoreLinearSVC(fit_intercept=fit_intercept, tol=1e-4).fit(X, y)
+        assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
+        assert model.duality_gap_ <= 1e-4 * model.objective_
+    nothing = OutOfCoreLinearSVC(fit_intercept=False).fit(sparse.csr_array((4, 2)), [0, 1, 0, 1])
+    assert nothing.coef_.tolist() == [[0.0, 0.0]]
+    assert nothing.objective_ == 4.0
+
+
+def test_most_rows_are_decided_after_some_passes():
+    X, y = two_classes(10 * N)
+    history = OutOfCoreLinearSVC(C=10.0, memory_limit=LITTLE).fit(X, y).history_
+    passes = [one for one in history if one.kind == "all"]
+    assert passes[-1].undecided < 0.1 * passes[-1].rows
+    assert all(one.rows == 10 * N for one in passes)
+    assert [one.C for one in passes] == sorted(one.C for one in passes)  # from stage to stage
+    assert any(one.kind == "undecided" and one.rows < N for one in history)
+    duals = [one.dual for one in history if one.C == 10.0]
+    assert (np.diff(duals) >= -1e-9 * duals[-1]).all()  # every step is one upwards
+    assert [one.seconds for one in history] == sorted(one.seconds for one in history)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_path_is_that_of_single_fits(loss, tmp_path):
+    X, y = two_classes()
+    start = OutOfCoreLinearSVC(loss=loss, memory_limit=LITTLE)
+    models = start.fit_path(X, y, [0.1, 1.0, 100.0, 0.5])
+    assert not hasattr(start, "coef_")
+    for model in models:
+        alone = OutOfCoreLinearSVC(**model.get_params()).fit(X, y)
+        assert model.objective_ == pytest.approx(alone.objective_, rel=1.5e-3)
+        assert model.duality_gap_ <= 1e-3 * model.objective_
+    dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)
+    again = start.fit_file_path(tmp_path / "rows.txt", [0.1, 1.0])
+    assert [model.C for model in again] == [0.1, 1.0]
+    np.testing.assert_allclose(again[1].decision_function(X), models[1].decision_function(X), atol=0.1)
+    assert [model.C for model in start.fit_path(X, y, (C for C in (0.1, 0.2)))] == [0.1, 0.2]
+    for wrong in ([], 1.0):
+        with pytest.raises(ValueError, match="Cs must be numbers"):
+            start.fit_path(X, y, wrong)
+    with pytest.raises(ValueError, match="C must be"):
+        start.fit_path(X, y, [1.0, 0.0])
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
+def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
+    X, y = two_classes()
+    text, folder = tmp_path / f"rows{suffix}", tmp_path / "work"
+    dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)
+    if suffix.endswith(".gz"):
+        import gzip
+
+        text.write_bytes(gzip.compress((tmp_path / "rows.txt").read_bytes()))
+    model = OutOfCoreLinearSVC(tol=1e-4, memory_limit=LITTLE)
+    arrays, of_text = model.fit(X, y).decision_function(X), model.fit_file(text).decision_function(X)
+    assert model.n_features_in_ == X.shape[1]
+    assert (model.classes_.tolist(), model.classes_.dtype) == ([-1, 1], np.int64)
+    np.testing.assert_allclose(of_text, arrays, atol=0.02)
+    write_blocks(text, tmp_path / "blocks", memory_limit=LITTLE)
+    np.testing.assert_allclose(model.fit_file(tmp_path / "blocks").decision_function(X), arrays, atol=0.02)
+    kept = OutOfCoreLinearSVC(work_folder=folder, memory_limit=LITTLE).fit_file(text)
+    with monkeypatch.context() as patch:
+        patch.setattr("streamsvm.linear._machine.write_blocks", None)  # never again
+        np.testing.assert_array_equal(OutOfCoreLinearSVC(work_folder=folder).fit_file(text).coef_, kept.coef_)
+        other = OutOfCoreLinearSVC(C=3.0, work_folder=folder).fit_file(text)
+        assert other.duality_gap_ <= 1e-3 * other.objective_
+    os.utime(text, ns=(1, 1))
+    with BlockFile(folder / "streamsvm-fit" / "rows") as before:
+        OutOfCoreLinearSVC(work_folder=folder).fit_file(text)
+        with BlockFile(folder / "streamsvm-fit" / "rows") as after:
+            assert after.meta != before.meta  # it was parsed again
+
+
+def test_regression_of_a_file(tmp_path):
+    X, y = curve()
+    dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)
+    model = OutOfCoreLinearSVR(tol=1e-4, memory_limit=LITTLE)
+    np.testing.assert_allclose(model.fit_file(tmp_path / "rows.txt").predict(X), model.fit(X, y).predict(X), atol=0.05)
+    with pytest.raises(ValueError, match=r"must have two labels, and has more than 64"):
+        OutOfCoreLinearSVC().fit_file(tmp_path / "rows.txt")
+
+
+class Killed(BaseException):
+    """What a process does not survive."""
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkeypatch, regression):
+    X, y = curve(N, 5) if regression else two_classes()
+    kind = OutOfCoreLinearSVR if regression else OutOfCoreLinearSVC
+    settings = {"C": 5.0, "memory_limit": 2**17, "tol": 1e-4}
+    monkeypatch.setattr(solver_module, "_KEPT_EVERY", 0.0)
+    whole = kind(work_folder=tmp_path / "whole", **settings).fit(X, y)
+    keep, block, passes, reads, killed_at = solver_module.DualSolver._keep, BlockFile.block, [], [], [0, 0]
+
+    def kept(self, **arguments):
+        keep(self, **arguments)
+        passes.append(len(self._history))
+        if len(passes) == killed_at[0] and not arguments:
+            raise Killed
+
+    def read(self, number):
+        reads.append(number)
+        if len(reads) == killed_at[1]:
+            raise Killed  # in the middle of a pass
+        return block(self, number)
+
+    monkeypatch.setattr(solver_module.DualSolver, "_keep", kept)
+    monkeypatch.setattr(BlockFile, "block", read)
+    model, tries = kind(work_folder=tmp_path / "killed", **settings), 0
+    while not hasattr(model, "coef_"):
+        tries += 1
+        passes.clear()
+        reads.clear()
+        killed_at[:] = [tries % 4 + 1, 7 * tries % 53 + 45]
+        try:
+            model.fit(X, y)
+        except Killed:
+            assert not hasattr(model, "coef_")
+        assert tries < 500
+    assert tries > 3
+    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-12)  # the very same passes
+    assert model.objective_ == pytest.approx(whole.objective_, rel=1e-12)
+    strip = [[one._replace(seconds=0.0) for one in of.history_] for of in (model, whole)]
+    assert str(strip[0]) == str(strip[1])
+
+
+@pytest.mark.skipif(SLOW, reason="takes a fit that lasts, and compiled code that is quick")
+def test_a_process_that_is_killed_in_the_middle_of_a_pass_goes_on(tmp_path):
+    X, y = two_classes(40_000)
+    with BlockWriter(tmp_path / "rows", block_bytes=20_000) as writer:
+        writer.add(X, y.astype(float))
+    program = f"""
+import sys
+from streamsvm.linear import _solver, OutOfCoreLinearSVC
+_solver._KEPT_EVERY = 0.05
+print("ready", flush=True)
+model = OutOfCoreLinearSVC(C=1000.0, tol=1e-9, max_iter=10**6, work_folder={str(tmp_path / "work")!r})
+model.fit_file({str(tmp_path / "rows")!r})
+"""
+    state, numbers = tmp_path / "work" / "streamsvm-fit" / "state", []
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        before = state.read_bytes() if state.exists() else b""
+        while not state.exists() or state.read_bytes() == before:
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        numbers.append(int(state.read_bytes().partition(b'"number": ')[2].partition(b",")[0]))
+    assert numbers[0] < numbers[1] < numbers[2]
+    model = OutOfCoreLinearSVC(C=1000.0, tol=1e-2, max_iter=3000, work_folder=tmp_path / "work").fit_file(tmp_path / "rows")
+    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
+    assert model.duality_gap_ <= 1e-2 * model.objective_
+
+
+def test_a_state_that_does_not_fit_is_not_used(tmp_path):
+    X, y = two_classes()
+    fit = lambda **settings: OutOfCoreLinearSVC(work_folder=tmp_path, **settings).fit(X, y).objective_  # noqa: E731
+    expected = fit()
+    for damage in ("state", "coefficients-0", "coefficients-1"):
+        for found in (tmp_path / "streamsvm-fit").glob("found-*"):
+            found.unlink()
+        path = tmp_path / "streamsvm-fit" / damage
+        path.write_bytes(path.read_bytes()[:100])
+        assert fit() == pytest.approx(expected, rel=2e-3)
+    expected = fit()
+    assert fit(class_weight={1: 3.0}) > 1.1 * expected  # of another problem
+    assert fit() == expected
+
+
+def test_memory_stays_within_its_limit(tmp_path):
+    X, y = two_classes(3000 if SLOW else 60_000, 50)
+    with BlockWriter(tmp_path / "rows", block_bytes=2**13) as writer:
+        writer.add(X, y.astype(float))
+    small = tmp_path / "small"
+    with BlockWriter(small, block_bytes=2**13) as writer:
+        writer.add(X[:500], y[:500].astype(float))
+    size = (tmp_path / "rows").stat().st_size
+    for share in (10, 50):
+        limit = max(size / share, 300_000)
+        model = OutOfCoreLinearSVC(memory_limit=limit, tol=0.01)
+        model.fit_file(small)  # compiles
+        tracemalloc.start()
+        model.fit_file(tmp_path / "rows")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= 1.2 * limit
+
+
+def test_a_limit_that_is_too_small_is_told_with_what_is_needed():
+    X, y = two_classes()
+    with pytest.raises(ValueError, match=r"memory_limit=1,000 bytes is too little for anything: [\d,]+ are needed"):
+        OutOfCoreLinearSVC(memory_limit=1000).fit(X, y)
+    wide = sparse.csr_array((np.ones(2), ([0, 1], [0, 100_000])), shape=(2, 100_001))
+    with pytest.raises(ValueError, match="for 100,001 features and blocks of up to") as told:
+        OutOfCoreLinearSVC(memory_limit=2**17).fit(wide, [0, 1])
+    needed = float(str(told.value).rpartition(": ")[2].split()[0].replace(",", ""))
+    assert OutOfCoreLinearSVC(memory_limit=needed).fit(wide, [0, 1]).score(wide, [0, 1]) == 1.0
+    with pytest.raises(ValueError, match="is too little"):
+        OutOfCoreLinearSVC(memory_limit=0.99 * needed).fit(wide, [0, 1])
+    with pytest.raises(ValueError, match="memory_limit must be"):
+        OutOfCoreLinearSVC(memory_limit=None).fit(X, y)
+
+
+def test_a_row_of_a_million_values(tmp_path):
+    n = 10_000 if SLOW else 1_000_000
+    X = sparse.vstack([sparse.csr_array(np.ones((1, n))), sparse.csr_array(([-1.0], ([0], [3])), shape=(1, n))], format="csr")
+    assert OutOfCoreLinearSVC().fit(X, ["long", "short"]).score(X, ["long", "short"]) == 1.0
+    with BlockWriter(tmp_path / "rows") as writer:
+        writer.add(X, np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="blocks of up to"):
+        OutOfCoreLinearSVC(memory_limit=32 * n).fit_file(tmp_path / "rows")
+
+
+def test_too_few_passes_are_told_and_point_at_the_line_that_fits():
+    X, y = two_classes()
+    with pytest.warns(ConvergenceWarning, match=r"for C=1000 with a relative duality gap of .* above tol=1e-06") as told:
+        OutOfCoreLinearSVC(C=1000.0, tol=1e-6, max_iter=2).fit(X, y)
+    assert told[0].filename == __file__
+
+
+def test_what_is_refused_leaves_the_model_as_it_was(tmp_path):
+    X, y = two_classes(60)
+    model = OutOfCoreLinearSVC().fit(X, y)
+    before = pickle.dumps(model)
+    (tmp_path / "rows.txt").write_text("1 1:1\n2 1:2\n3 1:3\n")
+    (tmp_path / "one.txt").write_text("1 1:1\n1 1:2\n")
+    wrong = X.copy()
+    wrong.data[0] = np.nan
+    for fit, message in (
+        (lambda: model.fit(wrong, y), "NaN"),
+        (lambda: model.fit(X, np.ones(60)), "one class only"),
+        (lambda: model.fit(*load_iris(return_X_y=True)), "Only binary classification"),
+        (lambda: model.fit_file(tmp_path / "rows.txt"), "must have two labels, and has 1, 2, 3"),
+        (lambda: model.fit_file(tmp_path / "one.txt"), "must have two labels, and has 1"),
+        (lambda: model.fit(sparse.csr_array(1e39 * X.toarray()), y), "not finite in float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fit()
+        assert pickle.dumps(model) == before
+    with pytest.raises(FileNotFoundError):
+        model.fit_file(tmp_path / "none")
+    for settings in (
+        {"C": -1.0},
+        {"loss": "log"},
+        {"tol": -1.0},
+        {"max_iter": 0},
+        {"intercept_scaling": 0.0},
+        {"random_state": -1},
+    ):
+        with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
+            OutOfCoreLinearSVC(**settings).fit(X, y)
+    with pytest.raises(ValueError, match="epsilon must be"):
+        OutOfCoreLinearSVR(epsilon=-0.1).fit(X, y)
+
+
+def test_rows_of_another_file_and_no_rows_are_refused(tmp_path):
+    X, y = two_classes(60)
+    with BlockWriter(tmp_path / "numbered", numbered=True) as writer:
+        writer.add(X, y.astype(float), np.arange(60, dtype=np.uint64)[::-1].copy())
+    with pytest.raises(BlockFileError, match="has rows of another file"):
+        OutOfCoreLinearSVC().fit_file(tmp_path / "numbered")
+    BlockWriter(tmp_path / "empty").close()
+    for machine in (OutOfCoreLinearSVC(), OutOfCoreLinearSVR()):
+        with pytest.raises(BlockFileError, match=r"has rows of shape \(0, 0\): there is nothing to learn"):
+            machine.fit_file(tmp_path / "empty")
+
+
+def test_nothing_is_learned_of_a_loss_that_is_left(tmp_path):
+    X, y = two_classes()
+    with pytest.warns(ConvergenceWarning, match="for C=100000 ") as told:
+        hard, easy = OutOfCoreLinearSVC(max_iter=5, tol=0.5).fit_path(X, y, [1e5, 1e-4])
+    assert len(told) == 1
+    assert hard.history_[-1].C == 1e5
+    assert {one.C for one in easy.history_} == {1e-4}
+    with pytest.warns(ConvergenceWarning):
+        OutOfCoreLinearSVC(C=1e5, max_iter=3, tol=1e-6, work_folder=tmp_path).fit(X, y)
+    other = OutOfCoreLinearSVC(C=1e-4, class_weight="balanced", work_folder=tmp_path).fit(X, y)
+    assert other.history_[0].C < 1e-3
+    assert other.n_iter_ < 20
+
+
+def test_passes_are_no_more_than_asked_for():
+    X, y = two_classes()
+    with pytest.warns(ConvergenceWarning):
+        model = OutOfCoreLinearSVC(C=1e5, max_iter=1, tol=1e-9).fit(X, y)
+    assert model.n_iter_ <= 1 + 2 + 2  # a stage, the C asked for with what is undecided of it, and the gap
+    assert model.history_[-1].C == 1e5
+    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_features_of_very_different_size(loss):
+    X, y = two_classes(60, dense=True)
+    X *= np.geomspace(1e-3, 1e6, X.shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = OutOfCoreLinearSVC(C=1e5, loss=loss, max_iter=50).fit(X, y)
+    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-5)
+    assert model.duality_gap_ >= 0.0
+
+
+def test_what_leaves_the_range_of_floats_is_refused(tmp_path):
+    X, y = two_classes(60)
+    for settings in ({"C": 1e31}, {"C": 1e-31}, {"C": 1e20, "class_weight": {1: 1e20}}):
+        with pytest.raises(ValueError, match="out of 1e-30 to 1e\\+30: scale it"):
+            OutOfCoreLinearSVC(**settings).fit(X, y)
+    (tmp_path / "rows.txt").write_text("1e160 1:1\n1 1:2\n")
+    with pytest.raises(ValueError, match="scale the targets"):
+        OutOfCoreLinearSVR(loss="squared_epsilon_insensitive").fit_file(tmp_path / "rows.txt")
+    (tmp_path / "rows.txt").write_text("1e20 1:1\n1 1:-2\n")
+    assert OutOfCoreLinearSVC().fit_file(tmp_path / "rows.txt").classes_.tolist() == [1.0, 1e20]
+
+
+def test_files_of_others_stay_as_they_are(tmp_path):
+    text, folder = "1 1:1\n0 1:-1\n", tmp_path / "work"
+    folder.mkdir()
+    for name in ("rows", "undecided-notes.txt", "state"):
+        (folder / name).write_text(text)
+    OutOfCoreLinearSVC(work_folder=folder).fit_file(folder / "rows")
+    assert {path.name: path.read_text() for path in folder.iterdir() if path.is_file()} == dict.fromkeys(
+        ("rows", "undecided-notes.txt", "state"), text
+    )
+    with pytest.raises(ValueError, match="is the source itself"):
+        write_blocks(folder / "rows", folder / "rows")
+
+
+def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
+    X, y = two_classes()
+    settings = {"work_folder": tmp_path, "memory_limit": LITTLE}
+    for C in (0.1, 1.0):
+        OutOfCoreLinearSVC(C=C, **settings).fit(X, y)
+    names = {path.name.partition("-")[0] for path in (tmp_path / "streamsvm-fit").iterdir()}
+    assert names == {"rows", "state", "coefficients", "found"}
+    assert len(list((tmp_path / "streamsvm-fit").glob("found-*"))) == 2
+    OutOfCoreLinearSVC(**settings).fit(X[:-1], y[:-1])
+    assert len(list((tmp_path / "streamsvm-fit").glob("found-*"))) == 1
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(solver_module, "measure", full)
+    with pytest.raises(OSError, match="No space left"):
+        OutOfCoreLinearSVC(C=5.0, **settings).fit(X, y)
+    undecided = [path.name for path in (tmp_path / "streamsvm-fit").glob("undecided-*")]
+    state = (tmp_path / "streamsvm-fit" / "state").read_bytes()
+    assert all(f'"serial": {name.split("-")[1]},'.encode() in state for name in undecided)
+
+
+def test_an_interrupt_leaves_the_model_as_it_was_and_no_files(tmp_path, monkeypatch):
+    X, y = two_classes()
+    model = OutOfCoreLinearSVC().fit(X, y)
+    before = pickle.dumps(model)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solver_module, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert pickle.dumps(model) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kept_models_several_classes_and_the_adapter():
+    X, y = two_classes(200, dense=True)
+    model = OutOfCoreLinearSVC().fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    iris, species = load_iris(return_X_y=True)
+    assert OneVsRestClassifier(OutOfCoreLinearSVC(C=10.0)).fit(iris, species).score(iris, species) > 0.9
+    adapter = BatchAdapter(OutOfCoreLinearSVC(), window=100, refit_every=50)
+    adapter.learn_many(X, y)
+    assert (adapter.predict_many(X) == y).mean() > 0.8
+
+
+def test_coefficients_are_those_of_the_last_pass_that_ended(tmp_path):
+    b = Coefficients(tmp_path / "b", 10)
+    b.begin()
+    b.write(0, np.arange(10.0))
+    b.end()
+    kept = b.keep()
+    b.begin(some=True)
+    b.scatter(np.array([7, 8, 2, 3, 5], np.uint64), -np.ones(5), np.array([0, 4], np.uint64))
+    np.testing.assert_array_equal(b.read(0, 10), np.arange(10.0))
+    again = Coefficients(tmp_path / "b", 10, kept)
+    np.testing.assert_array_equal(again.read(2, 5), np.arange(2.0, 7.0))
+    again.close()
+    b.end()
+    np.testing.assert_array_equal(b.read(0, 10), [0, 1, -1, -1, 4, -1, 6, -1, -1, 9])
+    b.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+CHECKS = [
+    pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}")
+    for make in (OutOfCoreLinearSVC, OutOfCoreLinearSVR, lambda: OutOfCoreLinearSVC(loss="squared_hinge"))
+    for i, (model, check) in enumerate(estimator_checks_generator(make()))
+    if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
+]
+
+
+@pytest.mark.parametrize(("model", "check"), CHECKS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_conventions_of_scikit_learn(model, check):
+    check(model)

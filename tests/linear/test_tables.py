@@ -1,0 +1,108 @@
+"""CSV, Parquet and Arrow to block files."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numba import config
+from pyarrow import csv, feather, parquet
+
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
+
+N = 300 if config.DISABLE_JIT else 3000
+LITTLE = 2**18
+
+
+def table(labels="numbers", n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3)).round(3)
+    y = X @ [1.0, -2.0, 0.5] + 0.2 * rng.normal(size=n) > 0.0
+    values = {"numbers": y.astype(int), "names": np.where(y, "yes", "no"), "truth": y, "targets": X @ [1.0, -2.0, 0.5]}[labels]
+    columns = {"a": X[:, 0], "label": values, "b": X[:, 1], "count": (10 * X[:, 2]).astype(int)}
+    return pa.table(columns), np.column_stack([X[:, :2], columns["count"]]), values
+
+
+def save(found, path):
+    if ".csv" in path.name:
+        csv.write_csv(found, path.with_suffix("") if path.suffix == ".gz" else path)
+        if path.suffix == ".gz":
+            path.write_bytes(gzip.compress(path.with_suffix("").read_bytes()))
+    elif path.suffix == ".parquet":
+        parquet.write_table(found, path, row_group_size=1000)
+    else:
+        feather.write_feather(found, path, compression="uncompressed")
+    return path
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet", "rows.feather", "rows.arrow"])
+@pytest.mark.parametrize("labels", ["numbers", "names", "truth"])
+def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
+    found, X, y = table(labels)
+    path = save(found, tmp_path / name)
+    assert write_blocks(path, tmp_path / "rows", target="label", memory_limit=LITTLE) == X.shape
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.dense
+        rows = np.concatenate([file.block(k).values.reshape(-1, 3) for k in range(len(file))])
+        np.testing.assert_array_equal(rows, X.astype(np.float32))
+    model = OutOfCoreLinearSVC(tol=1e-4, memory_limit=LITTLE).fit_file(path, target="label")
+    arrays = OutOfCoreLinearSVC(tol=1e-4).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), arrays.decision_function(X), rtol=0.02, atol=0.1)
+    expected = y if labels == "numbers" else y.astype(str) if labels == "names" else y.astype(float)
+    if (labels, ".csv" in name) == ("truth", True):
+        expected = np.where(y, "true", "false")  # in text it is a name
+    assert (model.predict(X) == expected).mean() > 0.9
+    blocks = OutOfCoreLinearSVC(memory_limit=LITTLE).fit_file(tmp_path / "rows")
+    assert blocks.classes_.tolist() == model.classes_.tolist() == sorted(model.classes_.tolist())
+
+
+def test_targets_of_a_table(tmp_path):
+    found, X, y = table("targets")
+    model = OutOfCoreLinearSVR(loss="squared_epsilon_insensitive", work_folder=tmp_path / "work")
+    assert model.fit_file(save(found, tmp_path / "rows.parquet"), target="label").score(X, y) > 0.99
+    other = model.fit_file(tmp_path / "rows.parquet", target="a")  # another column is parsed again
+    assert other.coef_.shape == (3,)
+
+
+def test_tables_of_few_values_are_sparse(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((200, 10)) < 0.2, 1.0, 0.0)
+    found = pa.table({**{f"f{k}": X[:, k] for k in range(10)}, "y": X[:, 0] > X[:, 1]})
+    write_blocks(save(found, tmp_path / "rows.parquet"), tmp_path / "rows", target="y")
+    with BlockFile(tmp_path / "rows") as file:
+        assert not file.dense
+        assert len(file.block(0).values) == int(X.sum())
+
+
+def test_what_is_no_table_of_numbers_is_refused(tmp_path):
+    found, *_ = table(n=50)
+    path = save(found, tmp_path / "rows.csv")
+    lines = path.read_text().splitlines()
+    wrong = tmp_path / "wrong.csv"
+
+    def refused(message, text=None, target="label", source=wrong):
+        if text is not None:
+            wrong.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            write_blocks(source, tmp_path / "rows", target=target)
+        assert not (tmp_path / "rows").exists()
+
+    refused("no column None: name the one of labels with target=, one of a, label, b, count", source=path, target=None)
+    refused("no column 'y'", source=path, target="y")
+    refused(r"wrong.csv.*spam", "\n".join([*lines, "spam,1,2,3"]))
+    refused(r"column 'a' has no value in row 50", "\n".join([*lines, ",1,2,3"]))
+    refused(r"column 'label' has no value in row 50|has numbers, and in row 50", "\n".join([*lines, "1,,2,3"]))
+    wrong.write_text("\n".join([*lines, "1,spam,2,3"]))
+    with pytest.raises(ValueError, match="must have two labels, and has [01], [01], spam"):
+        OutOfCoreLinearSVC().fit_file(wrong, target="label")
+    refused("wrong.csv", "\n".join([*lines, "1,2"]))
+    refused("wrong.csv", "")
+    refused("has no rows", lines[0] + "\n")
+    refused("has no column but 'y'", "y\n1\n0\n", target="y")
+    refused("more than 64 labels", "y,x\n" + "\n".join(f"name {k},1" for k in range(70)), target="y")
+    strings = pa.table({"a": ["x", "y"], "label": [0, 1]})
+    refused("column 'a' is of string, not of numbers", source=save(strings, tmp_path / "strings.parquet"))
+    (tmp_path / "foreign.parquet").write_bytes(b"no table at all")
+    refused("foreign.parquet", source=tmp_path / "foreign.parquet")
+    (tmp_path / "foreign.arrow").write_bytes(b"no table at all")
+    refused("foreign.arrow", source=tmp_path / "foreign.arrow")
