@@ -249,14 +249,13 @@ def plot(path: Path, results: dict[str, Any]) -> None:
         total = next(one["rows"] for one in r["C"]["1.0"]["history"] if one["kind"] == "all")
         for C, of in r["C"].items():
             passes = np.cumsum([one["rows"] for one in of["history"]]) / total
-            full = [k for k, one in enumerate(of["history"]) if one["kind"] == "all"]
             axes[0][column].plot(passes, [100.0 * one["undecided"] / total for one in of["history"]], label=f"C = {C}")
-            best = of["objective"]["own"] * (1.0 - of["gap"])
-            at_end = [k for k in full if of["history"][k]["C"] == of["history"][-1]["C"]]
-            axes[1][column].plot(passes[at_end], [of["history"][k]["primal"] / best - 1.0 for k in at_end], label=f"C = {C}")
+            known = [k for k, one in enumerate(of["history"]) if one["kind"] != "undecided"]
+            gaps = [1.0 - of["history"][k]["dual"] / of["history"][k]["primal"] for k in known]
+            axes[1][column].plot(passes[known], gaps, ".-", label=f"C = {C}")
         axes[0][column].set(title=name, yscale="log", ylabel="undecided rows, %" if not column else "")
         axes[1][column].set(
-            xlabel="passes over the data", yscale="log", ylabel="objective above the dual one" if not column else ""
+            xlabel="passes over the data", yscale="log", ylabel="relative gap, estimated or measured" if not column else ""
         )
         axes[0][column].grid(alpha=0.3)
         axes[1][column].grid(alpha=0.3)

@@ -106,6 +106,28 @@ class FeatureSpace:
             self._complain(x)
         return new
 
+    def sparse(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The features of a row that have a column: columns int64 [k], which may repeat where names are hashed, and values
+        float32 [k]. O(k).
+
+        Raises
+        ------
+        ValueError
+            As `fill`; and where a value is not finite in float32.
+        """
+        if not isinstance(x, Mapping):
+            raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
+        values = np.empty(len(x), np.float32)
+        try:
+            struct.pack_into(f"{len(x)}f", values.data, 0, *x.values())
+        except (struct.error, TypeError, OverflowError):
+            self._complain(x)
+        if not np.isfinite(values).all():
+            self.complain_not_finite(x)
+        columns = self.columns_of(x, learn)
+        known = columns >= 0
+        return columns[known], values[known]
+
     def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
         """The column of each name, int64 [names]; -1 for a name without one. As `fill`, for all rows of a frame at once."""
         names = list(names)

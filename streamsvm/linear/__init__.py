@@ -13,6 +13,7 @@ from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
 from streamsvm.linear.block_writer import BlockWriter
 from streamsvm.linear.convert import write_blocks
 from streamsvm.linear.out_of_core import OutOfCoreLinearSVC, OutOfCoreLinearSVR
+from streamsvm.linear.rows import write_rows
 
 __all__ = [
     "Block",
@@ -23,4 +24,5 @@ __all__ = [
     "OutOfCoreLinearSVR",
     "Pass",
     "write_blocks",
+    "write_rows",
 ]

@@ -133,6 +133,9 @@ class OutOfCoreLinear(Kept):
                     raise BlockFileError(f"{rows} has {what}: there is nothing to learn from them")
                 self.n_features_in_ = file.shape[1]
                 self.__dict__.pop("feature_names_in_", None)
+                names = file.meta.get("names")
+                if isinstance(names, list) and len(names) == file.shape[1] and all(isinstance(name, str) for name in names):
+                    self.feature_names_in_ = np.array(names, object)
                 self._label_counts(file)
                 solutions = self._solved(file, folder, Cs)
         return self._finish(models, Cs, solutions)

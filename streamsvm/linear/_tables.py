@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from streamsvm.linear._labels import LabelCodes
+
 __all__ = ["SUFFIXES", "parts"]
 
 #: Ends of names, before ``.gz``, of what is a table.
 SUFFIXES = (".csv", ".parquet", ".arrow", ".feather")
-_MOST_CLASSES = 64
 
 
-def parts(source: Path, target: str | None, size: int, classes: list[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows float64 [n, features] and labels float64 [n], of about ``size`` bytes. Labels that are no numbers become their places
-    in ``classes``, to which new ones are added.
+def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows float64 [n, features] and labels float64 [n], of about ``size`` bytes.
 
     Raises
     ------
@@ -42,7 +43,7 @@ def parts(source: Path, target: str | None, size: int, classes: list[Any]) -> It
                 raise ValueError(f"{source} has no column but {target!r}")
             labels = batch.column(target)
             where = f"{source}, column {target!r}"
-            yield np.column_stack(columns), _codes(labels, classes, where, rows)
+            yield np.column_stack(columns), _labels(labels, codes, where, rows)
             rows += len(labels)
     except pa.ArrowException as error:
         raise ValueError(f"{source}: {error}") from error
@@ -90,28 +91,19 @@ def _numbers(column: Any, where: str, rows: int) -> np.ndarray:
     return np.asarray(column.cast(pa.float64()))
 
 
-def _codes(column: Any, classes: list[Any], where: str, rows: int) -> np.ndarray:
+def _labels(column: Any, codes: LabelCodes, where: str, rows: int) -> np.ndarray:
     import pyarrow as pa  # noqa: PLC0415
 
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type)):
         return _numbers(column, where, rows)
     found = column.to_pylist()
-    try:
-        return np.array([float(label) for label in found]) if not classes else _named(found, classes, where, rows)
-    except (TypeError, ValueError):
-        return _named(found, classes, where, rows)
-
-
-def _named(labels: list[Any], classes: list[Any], where: str, rows: int) -> np.ndarray:
-    codes = {label: float(code) for code, label in enumerate(classes)}
-    for row, label in enumerate(labels, rows):
-        if label is None or label == "":
-            raise ValueError(f"{where} has no value in row {row:,}: leave the row out")
-        if label not in codes:
-            if rows and not classes:
-                raise ValueError(f"{where} has numbers, and in row {row:,} {label!r}")
-            codes[label] = float(len(classes))
-            classes.append(label)
-            if len(classes) > _MOST_CLASSES:
-                raise ValueError(f"{where} has more than {_MOST_CLASSES} labels that are no numbers")
-    return np.array([codes[label] for label in labels])
+    if not codes.meta:  # in text everything is a name, also numbers
+        with suppress(ValueError):
+            found = [label if label is None else float(label) for label in found]
+    labels = np.empty(len(found))
+    for row, label in enumerate(found):
+        try:
+            labels[row] = codes.code(label)
+        except ValueError as error:
+            raise ValueError(f"{where}, row {rows + row:,}: {error}") from None
+    return labels

@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm._progress import shown_bytes
 from streamsvm.linear import _libsvm, _tables
+from streamsvm.linear._labels import LabelCodes
 from streamsvm.linear._plan import DEFAULT_LIMIT, plan
 from streamsvm.linear.block_file import Block
 from streamsvm.linear.block_writer import BlockWriter
@@ -108,15 +109,15 @@ def write_blocks(
 
 
 def _write_table(source: Path, path: Path, target: str | None, memory_limit: float, meta: dict[str, Any]) -> tuple[int, int]:
-    size, classes = plan(memory_limit).block, list[Any]()
-    parts = _tables.parts(source, target, size, classes)
+    size, codes = plan(memory_limit).block, LabelCodes()
+    parts = _tables.parts(source, target, size, codes)
     first = next(parts, None)
     if first is None:
         raise ValueError(f"{source} has no rows")
     with BlockWriter(path, dense=bool(np.count_nonzero(first[0]) > DENSE * first[0].size), block_bytes=size) as writer:
         for X, labels in itertools.chain([first], parts):
             writer.add(X, labels)
-        writer.meta = {**meta, "classes": classes} if classes else meta
+        writer.meta = {**meta, **codes.meta}
     return writer.shape
 
 

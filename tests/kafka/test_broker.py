@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kafka import KafkaProducer, TopicPartition
 
+from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.runtime.endpoints import Prediction, Row, StreamError
 from streamsvm_kafka import (
     BrokerUnreachableError,
@@ -321,3 +322,16 @@ def test_prediction_that_the_topic_refuses(bootstrap, new_topic):
     with pytest.raises(StreamError, match=r"a message was not delivered: .*MessageSizeTooLarge"):
         strict.flush()
     strict.close()
+
+
+def test_a_bounded_pass_over_a_topic_becomes_blocks(bootstrap, new_topic, open_source, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 5)).astype(np.float32)
+    y = (X @ [1.0, -1.0, 0.5, 0.0, 0.2] > 0.0).astype(int)
+    topic, codec = new_topic(partitions=3), Float32Codec(5)
+    publish((Row(dict(enumerate(x)), label) for x, label in zip(X.tolist(), y.tolist(), strict=True)), bootstrap, topic, codec)
+    source = open_source(topic, codec)
+    publish([Row(dict.fromkeys(range(5), 9.0), 1)], bootstrap, topic, codec)  # after the end that the pass has
+    assert write_rows(source, tmp_path / "rows", memory_limit=2**18) == X.shape
+    model = OutOfCoreLinearSVC(C=10.0).fit_file(tmp_path / "rows")
+    assert (model.predict(X) == y).mean() > 0.98

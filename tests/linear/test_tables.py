@@ -91,7 +91,7 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path):
     refused("no column 'y'", source=path, target="y")
     refused(r"wrong.csv.*spam", "\n".join([*lines, "spam,1,2,3"]))
     refused(r"column 'a' has no value in row 50", "\n".join([*lines, ",1,2,3"]))
-    refused(r"column 'label' has no value in row 50|has numbers, and in row 50", "\n".join([*lines, "1,,2,3"]))
+    refused(r"column 'label', row 50: label", "\n".join([*lines, "1,,2,3"]))
     wrong.write_text("\n".join([*lines, "1,spam,2,3"]))
     with pytest.raises(ValueError, match="must have two labels, and has [01], [01], spam"):
         OutOfCoreLinearSVC().fit_file(wrong, target="label")
@@ -99,7 +99,7 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path):
     refused("wrong.csv", "")
     refused("has no rows", lines[0] + "\n")
     refused("has no column but 'y'", "y\n1\n0\n", target="y")
-    refused("more than 64 labels", "y,x\n" + "\n".join(f"name {k},1" for k in range(70)), target="y")
+    refused("row 64: label 'name 64' is one too many", "y,x\n" + "\n".join(f"name {k},1" for k in range(70)), target="y")
     strings = pa.table({"a": ["x", "y"], "label": [0, 1]})
     refused("column 'a' is of string, not of numbers", source=save(strings, tmp_path / "strings.parquet"))
     (tmp_path / "foreign.parquet").write_bytes(b"no table at all")

@@ -1,0 +1,103 @@
+"""Rows of a stream, as river and the learning loop have them, made a block file."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from streamsvm.features import OVERFLOW, FeatureSpace
+from streamsvm.learners._inputs import check_number, check_one_of
+from streamsvm.linear._labels import LabelCodes
+from streamsvm.linear._plan import DEFAULT_LIMIT, plan
+from streamsvm.linear.block_writer import BlockWriter
+
+__all__ = ["write_rows"]
+
+
+def write_rows(
+    rows: Iterable[tuple[Mapping[Hashable, Any], Any]],
+    path: str | Path,
+    *,
+    max_features: int = 10_000,
+    overflow: str = "raise",
+    memory_limit: float = DEFAULT_LIMIT,
+) -> tuple[int, int]:
+    """Make a block file of the rows of a stream that ends: one of river's, a file's, or a bounded pass over a Kafka topic.
+
+    Parameters
+    ----------
+    rows
+        Pairs of features and a label, such as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give.
+        Rows without a label (None) are left out.
+    path
+        Of the block file. It is there when all of it is.
+    max_features, overflow
+        As of `streamsvm.features.FeatureSpace`: features get columns in the order in which rows bring them.
+    memory_limit
+        As of `write_blocks`, beside what the names of features take.
+
+    Returns
+    -------
+    tuple of int
+        Rows and features.
+
+    Raises
+    ------
+    ValueError
+        A row cannot be learned; the message says which, and why. Nothing is left of the file then.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from river import datasets
+    >>> from streamsvm.linear import OutOfCoreLinearSVC, write_rows
+
+    >>> path = Path(tempfile.mkdtemp(), "rows.blocks")
+    >>> write_rows(datasets.Phishing(), path)
+    (1250, 9)
+    >>> model = OutOfCoreLinearSVC().fit_file(path)
+    >>> list(model.feature_names_in_[:2])
+    ['age_of_domain', 'anchor_from_other_domain']
+    """
+    check_number("max_features", max_features, 1, inclusive=True, integer=True)
+    check_one_of("overflow", overflow, OVERFLOW)
+    size, space, codes = plan(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
+    with BlockWriter(path, block_bytes=size) as writer:
+        columns: list[np.ndarray] = []
+        values: list[np.ndarray] = []
+        labels: list[float] = []
+        waiting = 0
+
+        def write() -> None:
+            ends = np.cumsum([0, *map(len, values)])
+            width = max_features if overflow == "hash" and len(space) == max_features else max(len(space), 1)
+            parts = (np.concatenate(values), np.concatenate(columns), ends)
+            writer.add(sparse.csr_array(parts, shape=(len(values), width)), np.array(labels))
+            for part in (columns, values, labels):
+                part.clear()
+
+        for number, (x, y) in enumerate(rows):
+            if y is None:
+                continue
+            try:
+                own, row = space.sparse(x, learn=True)
+                labels.append(codes.code(y))
+            except ValueError as error:
+                raise ValueError(f"row {number:,}: {error}") from None
+            columns.append(own)
+            values.append(row)
+            waiting += 12 * len(row) + 300  # bytes, with what an array takes
+            if waiting > size:
+                write()
+                waiting = 0
+        if labels:
+            write()
+        if not writer.shape[0]:
+            raise ValueError("there are no rows with a label")
+        names = space.names
+        writer.meta = {"names": names if len(names) == writer.shape[1] else None, **codes.meta}
+    return writer.shape
