@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from streamsvm._warnings import warn
 from streamsvm.batch._kept import Kept
 from streamsvm.learners._inputs import check_number
 from streamsvm.linear._newton import NewtonSolver
-from streamsvm.linear._plan import hessian_fits, plan
+from streamsvm.linear._plan import Plan, hessian_fits, plan
 from streamsvm.linear._solution import Options, Solution, forget, recall, remember
 from streamsvm.linear._solver import DualSolver
 from streamsvm.linear._sweep import Loss
@@ -144,15 +144,20 @@ class OutOfCoreLinear(Kept):
         # The block file of a text, from the fit before if there is one.
         rows = folder / "rows"
         if is_block_file(rows):
-            with BlockFile(rows) as file:
+            # Not where it is damaged, or its blocks are too large for a limit that is smaller than the one of that time.
+            with suppress(ValueError), BlockFile(rows) as file:
                 if file.meta.get("source") == source_of(path, target, zero_based):
+                    self._plan(file)
                     return rows
         limit, verbose = self.memory_limit, bool(self.verbose)
         write_blocks(path, rows, target=target, zero_based=zero_based, memory_limit=limit, verbose=verbose)
         return rows
 
+    def _plan(self, file: BlockFile) -> Plan:
+        return plan(self.memory_limit, file.shape[1], file.largest_block, len(file))
+
     def _solved(self, file: BlockFile, folder: Path, Cs: list[float]) -> list[Solution]:
-        limits = plan(self.memory_limit, file.shape[1], file.largest_block, len(file))
+        limits = self._plan(file)
         options = Options(float(self.tol), int(self.max_iter), limits.undecided, bool(self.verbose))
         losses, resumable = [self._loss(C) for C in Cs], self.work_folder is not None
         seed = self.random_state

@@ -193,6 +193,14 @@ def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
         np.testing.assert_array_equal(OutOfCoreLinearSVC(work_folder=folder).fit_file(text).coef_, kept.coef_)
         other = OutOfCoreLinearSVC(C=3.0, work_folder=folder).fit_file(text)
         assert other.duality_gap_ <= 1e-3 * other.objective_
+    wide = tmp_path / "wide"
+    OutOfCoreLinearSVC(work_folder=wide).fit_file(text)
+    smaller = OutOfCoreLinearSVC(work_folder=wide, memory_limit=2**17).fit_file(text)  # for which blocks are too large
+    assert smaller.duality_gap_ <= 1e-3 * smaller.objective_
+    rows = wide / "streamsvm-fit" / "rows"
+    rows.write_bytes(rows.read_bytes()[:-1])
+    again = OutOfCoreLinearSVC(C=2.0, work_folder=wide).fit_file(text)
+    assert again.duality_gap_ <= 1e-3 * again.objective_
     os.utime(text, ns=(1, 1))
     with BlockFile(folder / "streamsvm-fit" / "rows") as before:
         OutOfCoreLinearSVC(work_folder=folder).fit_file(text)
