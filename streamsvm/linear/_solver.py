@@ -226,6 +226,7 @@ class DualSolver:
         b.end()
         self._w *= ratio
         self._dual *= ratio
+        self._gap = np.inf  # that of the next stage is not known yet
 
     def _over_all(self) -> None:
         self._serial += 1

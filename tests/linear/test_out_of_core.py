@@ -417,6 +417,12 @@ def test_nothing_is_learned_of_a_loss_that_is_left(tmp_path):
     other = OutOfCoreLinearSVC(C=1e-4, class_weight="balanced", work_folder=tmp_path).fit(X, y)
     assert other.history_[0].C < 1e-3
     assert other.n_iter_ < 20
+    balanced = OutOfCoreLinearSVC(C=100.0, class_weight="balanced", random_state=1).fit(X, y)
+    settled = OutOfCoreLinearSVC(C=1e-3, work_folder=tmp_path, random_state=1).fit(X, y)
+    assert settled.duality_gap_ <= 1e-3 * settled.objective_
+    after = OutOfCoreLinearSVC(C=100.0, class_weight="balanced", work_folder=tmp_path, random_state=1).fit(X, y)
+    # From another problem nothing is taken: stages are those of one that begins
+    assert sorted({one.C for one in after.history_}) == sorted({one.C for one in balanced.history_})
 
 
 def test_passes_are_no_more_than_asked_for():
