@@ -251,8 +251,9 @@ def plot(path: Path, results: dict[str, Any]) -> None:
             passes = np.cumsum([one["rows"] for one in of["history"]]) / total
             axes[0][column].plot(passes, [100.0 * one["undecided"] / total for one in of["history"]], label=f"C = {C}")
             known = [k for k, one in enumerate(of["history"]) if one["kind"] != "undecided"]
-            gaps = [1.0 - of["history"][k]["dual"] / of["history"][k]["primal"] for k in known]
-            axes[1][column].plot(passes[known], gaps, ".-", label=f"C = {C}")
+            gaps = np.array([1.0 - of["history"][k]["dual"] / of["history"][k]["primal"] for k in known])
+            shown = gaps > 0.0  # estimates may be below: rows are measured by a w that has just learned their neighbours
+            axes[1][column].plot(passes[known][shown], gaps[shown], ".-", label=f"C = {C}")
         axes[0][column].set(title=name, yscale="log", ylabel="undecided rows, %" if not column else "")
         axes[1][column].set(
             xlabel="passes over the data", yscale="log", ylabel="relative gap, estimated or measured" if not column else ""
