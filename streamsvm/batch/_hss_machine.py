@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone, is_regressor
+from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -109,11 +109,8 @@ class HSSADMM(KernelMachine):
         list
             A fitted model with each of ``Cs`` in place of C. This one stays as it was. An interrupt leaves none.
         """
-        Cs = list(Cs) if np.iterable(Cs) else []
-        if not Cs:
-            raise ValueError("Cs must be numbers, at least one, each a C")
-        models = [clone(self).set_params(C=C) for C in Cs]
-        return models[0]._fit_path(models, X, y, Cs, sample_weight)
+        models = self._models(Cs)
+        return models[0]._fit_path(models, X, y, [model.C for model in models], sample_weight)
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, Cs: list[float], sample_weight: Any) -> list[Self]:
         # Fit each of the models, of which this is the first one, with its C.

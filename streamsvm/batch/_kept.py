@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 
 from streamsvm.batch._interrupts import is_interrupt
 from streamsvm.kernels import KERNELS, Kernel
@@ -38,6 +38,13 @@ class Kept(BaseEstimator):  # type: ignore[misc]
         super().__setstate__(state)
         if "support_vectors_" in state:
             self._store_rows()
+
+    def _models(self, Cs: Iterable[float]) -> list[Self]:
+        # As many as there are values of C, none of them fitted.
+        Cs = list(Cs) if np.iterable(Cs) else []
+        if not Cs:
+            raise ValueError("Cs must be numbers, at least one, each a C")
+        return [clone(self).set_params(C=C) for C in Cs]
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

@@ -89,7 +89,7 @@ class Trials:
             error = self._sample.error(self.tree, nodes)
             limited = max(len(node.skeleton) for node in nodes) >= self._max_rank
             if error < best.error or not best.nodes:
-                best = Trial(nodes, error, threshold, error <= _ACCEPTED * goal)
+                best = Trial(nodes, error, threshold, False)
             if error <= _ACCEPTED * goal or limited:
                 break
             # The error falls more slowly than the threshold.

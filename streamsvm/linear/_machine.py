@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone, is_regressor
+from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -84,12 +84,6 @@ class OutOfCoreLinear(Kept):
         """As `fit_path`, of a file as `fit_file` takes it."""
         models = self._models(Cs)
         return models[0]._fit_file(models, Path(path), [model.C for model in models], target, zero_based)
-
-    def _models(self, Cs: Sequence[float]) -> list[Self]:
-        Cs = list(Cs) if np.iterable(Cs) else []
-        if not Cs:
-            raise ValueError("Cs must be numbers, at least one, each a C")
-        return [clone(self).set_params(C=C) for C in Cs]
 
     def _fit_arrays(self, models: list[Self], X: Any, y: Any, Cs: list[float]) -> list[Self]:
         with self._all_or_nothing():

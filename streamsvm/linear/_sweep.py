@@ -71,7 +71,7 @@ def _is_undecided(b: float, lower: float, upper: float, loss: Loss) -> bool:
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def product(w: np.ndarray, block: Block, i: int) -> float:
-    """W'x of a row, without the bias."""
+    """The product of w and a row, without the bias."""
     total = 0.0
     if len(block.starts):
         for k in range(block.starts[i], block.starts[i + 1]):
