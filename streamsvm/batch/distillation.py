@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.batch.machine import KernelMachine
 from streamsvm.kernels import KERNELS, kernel_matrix
-from streamsvm.learners import _epochs, _online
+from streamsvm.learners import _epochs, _iterates, _online
 from streamsvm.learners._inputs import Batch, check_number, check_one_of
 from streamsvm.learners.base import BudgetedEstimator
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
@@ -298,7 +298,7 @@ class _Distillation:
         for part in self._parts(n):
             X = self._dense(self.X, np.arange(n)[part])
             found = np.empty((len(X), 1 if pupil._outputs == 1 else pupil._outputs + 1))
-            _online.decide_many(pupil._block, X, np.arange(X.shape[1]), _online.CHOSEN, found)
+            _online.decide_many(pupil._block, X, np.arange(X.shape[1]), _iterates.CHOSEN, found)
             if is_classifier(self.machine):
                 total += float((pupil._labels.array(found[:, 0]) == self.labels[part]).sum())
             else:

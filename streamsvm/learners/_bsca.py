@@ -7,8 +7,8 @@ from numba import njit
 
 from streamsvm.budget.slots import kernel_row_of, scan_row
 from streamsvm.kernels import self_kernel
+from streamsvm.learners._iterates import HINGE
 from streamsvm.learners._online import (
-    HINGE,
     LEARNED,
     OWN_BEGIN,
     REFUSED,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from streamsvm.learners._iterates import ONE_CLASS
 from streamsvm.learners._online import (
     FULL,
     LEARNED,
-    ONE_CLASS,
     OWN_BEGIN,
     REFUSED,
     add_support_vector,

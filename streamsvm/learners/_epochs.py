@@ -9,8 +9,8 @@ from streamsvm.budget.maintenance import MERGE_LAST
 from streamsvm.budget.slots import append, scan_row
 from streamsvm.budget.upkeep import maintain
 from streamsvm.learners._bsca import STATE, find_stamp, keep_row, next_stamp
+from streamsvm.learners._iterates import EPSILON_INSENSITIVE
 from streamsvm.learners._online import (
-    EPSILON_INSENSITIVE,
     OWN_BEGIN,
     add_support_vector,
     common,

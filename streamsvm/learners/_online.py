@@ -5,14 +5,10 @@ step with the row at hand, which returns `LEARNED`, `REFUSED` (the row is not fi
 (there is no room for a support vector; what has changed is for the caller to undo); and ``learn_many(block, upkeep, X, columns,
 targets, weights)``, the loop over it, which stops where the store is full and returns how many rows it has learned.
 
-A model has one output (two classes, a number, a score) or one for each of three and more classes. Each output has two rows of
-coefficients in the store, u and v: of the last iterate, scale * u, and of an average of the iterates, average_v * v +
-average_u * u. With these factors to shrink and to average cost O(1).
+The two rows of coefficients that each output has in the store are those of `_iterates`.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numba import njit
@@ -21,22 +17,25 @@ from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.budget.slots import append, fill_kernel_row, next_random, scan_row
 from streamsvm.budget.upkeep import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, LARGEST_NORM, self_kernel
-from streamsvm.learners._calibration import fit_slope, fit_softmax, probabilities, probability
+from streamsvm.learners._calibration import fit_softmax, probabilities, probability
+from streamsvm.learners._iterates import (
+    COMMON,
+    EPSILON_INSENSITIVE,
+    ONE_CLASS,
+    PROBABILITY,
+    close_step,
+    error_rate,
+    layer_of,
+    raise_pair,
+    watch_output,
+)
 from streamsvm.store import STATE_BEGIN, record, views
 
 __all__ = [
-    "AVERAGE",
-    "CHOSEN",
-    "COMMON",
-    "EPSILON_INSENSITIVE",
     "FULL",
     "GAMMA_ROWS",
-    "HINGE",
-    "LAST",
     "LEARNED",
-    "ONE_CLASS",
     "OWN_BEGIN",
-    "PROBABILITY",
     "REFUSED",
     "add_support_vector",
     "begin",
@@ -48,7 +47,6 @@ __all__ = [
     "end",
     "fill",
     "first_refused",
-    "follows_average",
     "largest",
     "margins",
     "observe",
@@ -59,40 +57,13 @@ __all__ = [
 
 #: What becomes of a row.
 LEARNED, REFUSED, FULL = 0, 1, 2
-#: What `decide` gives.
-LAST, AVERAGE, CHOSEN, PROBABILITY = 0, 1, 2, 3
-#: What a model loses by a row. HINGE: by a label; EPSILON_INSENSITIVE: by a number; ONE_CLASS: by a row below the threshold.
-HINGE, EPSILON_INSENSITIVE, ONE_CLASS = 0, 1, 2
 
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
 GAMMA_ROWS = 500
 
-#: The state that every learner has; a rule's own follows it in the block.
-COMMON = np.dtype(
-    [
-        ("t", "i8"),  # rows learned
-        ("n_merges", "i8"),
-        ("loss", "i8"),
-        ("maintenance", "i8"),
-        ("random", "u8"),
-        ("gamma_rows", "i8"),  # rows that gamma was found from; -1 where it was given
-        ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean
-        ("epsilon", "f8"),  # of the epsilon-insensitive loss
-        ("scale", "f8"),
-        ("average_v", "f8"),
-        ("average_u", "f8"),
-        ("horizon", "f8"),  # rows that the average remembers; 0 where there is none
-        ("error", "f8", 2),  # recent prequential error of the last iterate and of the average
-        ("slope", "f8", 2),  # log of the factor from margin to log odds, of the two
-        ("curvature", "f8", 2),
-    ]
-)
 #: Where in a block the rule's own state begins.
 OWN_BEGIN = STATE_BEGIN + COMMON.itemsize
 
-_POWER = 15.0  # of the polynomial decay (Shamir and Zhang 2013) with which the average starts
-_WINDOW = 1000.0  # rows over which the errors of the last iterate and of the average are compared
-_TINY = 1e-5  # below it a lazy scale factor is multiplied in, at O(B)
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -230,22 +201,15 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
 def watch(block: np.ndarray, target: float) -> None:
     """Compare the target with the scores of both layers: what predictions and probabilities follow."""
     v, c = views(block), common(block)
-    rate = max(1.0 / c["t"], 1.0 / _WINDOW)
-    live = v.header[0]["live"]
+    rate, live = error_rate(c), v.header[0]["live"]
     for layer in range(2):
-        if c["loss"] == EPSILON_INSENSITIVE:
-            error = abs(target - v.scores[layer])
-        elif live == 2:
-            f = v.scores[layer]
-            error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
-            z = min(max(math.exp(c["slope"][layer]) * f, -10.0), 10.0)
-            p = probability(c["slope"][layer], f)
-            fit_slope(c, layer, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
+        if live == 2:
+            watch_output(c, layer, v.scores[layer], target, rate)
         else:
             error = 1.0 if largest(v.scores, layer, live, -1) != int(target) else 0.0
             if (c["t"] + layer) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
                 fit_softmax(c, v.scores, 2 * int(target) + layer, layer, live, rate)
-        c["error"][layer] += rate * (error - c["error"][layer])
+            c["error"][layer] += rate * (error - c["error"][layer])
 
 
 @njit(cache=True, error_model="numpy")
@@ -277,54 +241,17 @@ def draw(block: np.ndarray) -> np.uint64:
 def raise_coefficient(block: np.ndarray, slot: int, rising: int, falling: int, step: float) -> None:
     """Add ``step`` to a support vector's coefficient of the output that rises, and take it from the one that falls (-1: none)."""
     v, c = views(block), common(block)
-    u = step / c["scale"]
-    average = -c["average_u"] / c["average_v"] * u  # the average learns of it later
-    v.coefficients[2 * rising, slot] += u
-    v.coefficients[2 * rising + 1, slot] += average
+    raise_pair(c, v.coefficients[2 * rising], v.coefficients[2 * rising + 1], slot, step)
     if falling >= 0:
-        v.coefficients[2 * falling, slot] -= u
-        v.coefficients[2 * falling + 1, slot] -= average
+        raise_pair(c, v.coefficients[2 * falling], v.coefficients[2 * falling + 1], slot, -step)
 
 
 @njit(cache=True, error_model="numpy")
 def end(block: np.ndarray) -> None:
     """Average, and keep the lazy scale factors in their range."""
-    c = common(block)
-    if c["horizon"] > 0.0:
-        _average(block)
-    if c["average_v"] < _TINY or c["scale"] < _TINY:
-        _renormalise(block)
-
-
-@njit(cache=True, error_model="numpy")
-def _renormalise(block: np.ndarray) -> None:
-    # Both at once: the average may remember for long what the last iterate has forgotten, and a factor that made up for it would
-    # grow without bound.
-    v, c = views(block), common(block)
-    for k in range(0, v.header[0]["live"], 2):
-        u, w = v.coefficients[k], v.coefficients[k + 1]
-        for i in range(v.header[0]["n_support"]):
-            w[i] = c["average_v"] * w[i] + c["average_u"] * u[i]
-            u[i] *= c["scale"]
-    c["average_v"], c["average_u"], c["scale"] = 1.0, 0.0, 1.0
-
-
-@njit(cache=True, error_model="numpy")
-def _average(block: np.ndarray) -> None:
-    # average += rho (last - average), in O(1): only the two scale factors and the biases move.
-    v, c = views(block), common(block)
-    t, live = c["t"], v.header[0]["live"]
-    rho = max((_POWER + 1.0) / (t + _POWER), 1.0 / c["horizon"])
-    if rho < 1.0:
-        c["average_v"] *= 1.0 - rho
-        c["average_u"] = (1.0 - rho) * c["average_u"] + rho * c["scale"]
-        for k in range(0, live, 2):
-            v.biases[k + 1] += rho * (v.biases[k] - v.biases[k + 1])
-    else:
-        for k in range(0, live, 2):
-            v.coefficients[k + 1, : v.header[0]["n_support"]] = 0.0
-            v.biases[k + 1] = v.biases[k]
-        c["average_v"], c["average_u"] = 1.0, c["scale"]
+    v = views(block)
+    h = v.header[0]
+    close_step(common(block), v.coefficients, v.biases, h["live"], h["n_support"])
 
 
 # Rows and decisions ---------------------------------------------------------------------------------------------------------
@@ -366,18 +293,6 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: 
 
 
 @njit(cache=True, error_model="numpy")
-def follows_average(block: np.ndarray) -> bool:
-    """Whether predictions follow the average: unless the last iterate's recent error is less by more than chance."""
-    c = common(block)
-    if c["horizon"] == 0.0:
-        return False
-    last, average = c["error"][0], c["error"][1]
-    rows = min(c["t"] + 1.0, _WINDOW)
-    deviation = average / math.sqrt(rows) if c["loss"] == EPSILON_INSENSITIVE else math.sqrt(average / rows)
-    return average <= last + 0.5 * deviation
-
-
-@njit(cache=True, error_model="numpy")
 def decide(block: np.ndarray, what: int) -> float:
     """The decision on the row in ``rows[0]``, NaN where that is not finite or too large.
 
@@ -390,9 +305,7 @@ def decide(block: np.ndarray, what: int) -> float:
     if n_active < 0:
         return np.nan
     margins(block, n_active, norm)
-    layer = what
-    if what >= CHOSEN:
-        layer = AVERAGE if follows_average(block) else LAST
+    layer = layer_of(c, what)
     live = v.header[0]["live"]
     if live == 2:
         f = v.scores[layer]

@@ -1,41 +1,32 @@
-"""What all budgeted learners share: rows, frames and kept models, between river's protocol and a compiled rule over a store."""
+"""What all budgeted learners share: a compiled rule over a store of support vectors."""
 
 from __future__ import annotations
 
-import copy
-import inspect
 import itertools
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Hashable, Mapping
 from types import ModuleType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from river import base
 
 from streamsvm.budget import Maintenance, Projection, Refusal
 from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.budget.upkeep import upkeep_for
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA
-from streamsvm.learners import _online
-from streamsvm.learners._inputs import Batch, as_matrix, check_number, check_one_of, random_state
-from streamsvm.learners._kept import COMMON_RANGES, check_fields
+from streamsvm.learners import _iterates, _online
+from streamsvm.learners._inputs import Batch, check_number, check_one_of, random_state
+from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.store import STATE_BEGIN, STATE_END, SupportVectorStore
 
 __all__ = ["BudgetedEstimator"]
 
-_OUTPUTS = {"auto": _online.CHOSEN, "last": _online.LAST, "average": _online.AVERAGE}
 
-
-class BudgetedEstimator(base.Estimator):
+class BudgetedEstimator(OnlineEstimator):
     """A model that is a store of support vectors, and a compiled rule that learns it row by row.
 
-    A learner's file gives the parameters and names the rule; this class turns feature dicts and frames into what that takes, and
-    checks them: input that is refused leaves the model as it was. What a target is, the classes below this one say.
-
-    A model is for one thread at a time, even to predict: the row at hand is laid out inside its store.
+    A learner's file gives the parameters and names the rule; this class hands rows to it. What a target is, the classes below
+    this one say.
 
     Parameters
     ----------
@@ -102,7 +93,7 @@ class BudgetedEstimator(base.Estimator):
         self._upkeep: np.ndarray | None = None
         state = self._block[STATE_BEGIN:STATE_END]
         at = _online.OWN_BEGIN - STATE_BEGIN
-        self._common = state[:at].view(_online.COMMON)
+        self._common = state[:at].view(_iterates.COMMON)
         own = self._rule.STATE
         self._own = state[at : at + own.itemsize].view(own) if own.names else np.zeros(1, own)
         header, common = self._store.views.header, self._common
@@ -112,11 +103,6 @@ class BudgetedEstimator(base.Estimator):
         common["scale"] = common["average_v"] = 1.0
         common["maintenance"] = REFUSAL if strategy is None else strategy.code
         common["horizon"], common["random"] = averaging, random_state(seed)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "_own" in self.__dict__ and name in _parameters(type(self)):
-            raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
-        super().__setattr__(name, value)
 
     # One row --------------------------------------------------------------------------------------------------------------
 
@@ -157,9 +143,7 @@ class BudgetedEstimator(base.Estimator):
         )
 
     def _forget(self, n_features: int, outputs: int) -> None:
-        # What a row that was refused had brought.
-        self._features.forget(n_features)
-        self._store.used = n_features
+        super()._forget(n_features, outputs)
         if outputs != self._outputs:
             self._resize(outputs)
 
@@ -206,46 +190,12 @@ class BudgetedEstimator(base.Estimator):
             self._store.restore(kept, own=True)
             raise
 
-    @contextmanager
-    def _undoing(self) -> Iterator[None]:
-        """Forget what a batch had brought, new names first of all, where it is refused or its admission interrupted."""
-        n_features, n_outputs = self._store.used, self._outputs
-        try:
-            yield
-        except BaseException:
-            self._forget(n_features, n_outputs)
-            raise
-
-    def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """What compiled code takes for the labels or targets, float64 [n], and the outputs that each row needs, int64 [n]."""
-        raise NotImplementedError
-
-    def _admit(self, batch: Batch) -> np.ndarray:
-        """The columns of a batch's features, int64 [features], once all of its rows can be learned."""
-        features, matrix, names = self._features, batch.matrix, batch.names
-        columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
-        self._store.used = len(features)
+    def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
-        row = _online.first_refused(self._block, matrix, columns, bool(apart))
-        if row >= 0:
-            self._complain_of(matrix[row], names, int(batch.numbers[row]))
-        return columns
+        return int(_online.first_refused(self._block, matrix, columns, bool(apart)))
 
-    def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
-        """What `_online.decide_many` gives, and the frame that answers are made like (None for an array)."""
-        matrix, names, like = as_matrix(X)
-        decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
-        _online.decide_many(self._block, matrix, self._features.columns_of(names, False), what, decisions)
-        refused = np.flatnonzero(np.isnan(decisions[:, 0]))
-        if len(refused):
-            self._complain_of(matrix[refused[0]], names, int(refused[0]))
-        return decisions, like
-
-    def _complain_of(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
-        try:
-            self._features.complain_not_finite(dict(zip(names, row.tolist(), strict=True)))
-        except ValueError as error:
-            raise ValueError(f"row {number}: {error}") from None
+    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
+        _online.decide_many(self._block, matrix, columns, what, decisions)
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
@@ -264,22 +214,12 @@ class BudgetedEstimator(base.Estimator):
         """float64 [outputs, n_support]: of what predictions follow. Three and more classes have an output each, others one."""
         return self._coefficients_of("auto")
 
-    def _output(self, name: str) -> int:
-        # What `_online.decide` is asked for by name. Without averaging, the average is the last iterate.
-        check_one_of("output", name, _OUTPUTS)
-        return _online.LAST if self._common["horizon"][0] == 0.0 else _OUTPUTS[name]
-
     def _coefficients_of(self, output: str) -> np.ndarray:
         c, rows, what = self._common[0], self._store.coefficients, self._output(output)
         u, v = rows[::2], rows[1::2]
-        if what == _online.AVERAGE or (what == _online.CHOSEN and self.averaged):
+        if what == _iterates.AVERAGE or (what == _iterates.CHOSEN and self.averaged):
             return c["average_v"] * v + c["average_u"] * u
         return c["scale"] * u
-
-    @property
-    def averaged(self) -> bool:
-        """Whether predictions follow the average of the iterates now, or the last one."""
-        return bool(_online.follows_average(self._block))
 
     @property
     def intercept(self) -> np.ndarray:
@@ -296,86 +236,20 @@ class BudgetedEstimator(base.Estimator):
         """Merges so far."""
         return int(self._common[0]["n_merges"])
 
-    @property
-    def n_learned(self) -> int:
-        """Rows learned so far (those of weight 0 do not count)."""
-        return int(self._common[0]["t"])
-
-    @property
-    def feature_names(self) -> list[Hashable]:
-        """The features seen, in the order of the columns of `support_vectors`."""
-        return self._features.names
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the model takes: constant from construction. The formula is that of `SupportVectorStore.nbytes`."""
-        return self._store.nbytes
-
-    @property
-    def _mutable_attributes(self) -> set[str]:
-        return set()
-
-    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """A fresh model with the same parameters; see `river.base.Base.clone`.
-
-        Raises
-        ------
-        ValueError
-            Both other parameters and what was learned are asked for: a model of other sizes cannot hold it.
-        """
-        if new_params and include_attributes:
-            raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
-        return copy.deepcopy(self) if include_attributes else super().clone(new_params)
-
-    # A model is kept as plain values, which its constructor and the checks below put together again: whatever a file says,
-    # nothing that compiled code relies on comes from it unseen.
-
-    #: Fields of the rule's own state that learning changes, with the least and the largest value they can have. All others are
-    #: what the parameters make them.
-    _own_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        parameters = self._get_params()
-        made = {*parameters, *_MADE_ANEW}
-        return {
-            "parameters": parameters,
-            "store": self._store.snapshot(),
-            "features": self.feature_names,
-            "attributes": {name: value for name, value in self.__dict__.items() if name not in made},
-        }
-
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state["attributes"].items():  # those that a subclass or a user has added
-            if hasattr(type(self), name):
-                raise ValueError(f"the model was kept with an attribute {name!r}, which is not one that a model keeps")
-            self.__dict__[name] = value
-        self.__init__(**state["parameters"])  # type: ignore[misc]
-        common, own, kernel = self._common[0].copy(), self._own[0].copy(), self._kernel()
-        self._features.restore(state["features"])
-        self._store.restore(state["store"])
+        super().__setstate__(state)
         self._outputs, self._upkeep = self._store.live // 2, None
         if self._outputs < 1 or self._store.live % 2:
             raise ValueError(f"the model was kept with {self._store.live} rows of coefficients, two an output are needed")
-        if len(self._features) != self._store.used:
-            raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
-        if self._kernel() != kernel:
-            raise ValueError(f"the model was kept with the kernel {self._kernel()}, its parameters ask for {kernel}")
-        if common["gamma_rows"] == -1 and self.effective_gamma != self.gamma:
-            raise ValueError(f"the model was kept with gamma {self.effective_gamma}, its parameters ask for {self.gamma}")
-        gamma_rows = (-1, -1) if common["gamma_rows"] == -1 else (0, _online.GAMMA_ROWS)
-        check_fields(self._common[0], common, {**COMMON_RANGES, "gamma_rows": gamma_rows})
-        check_fields(self._own[0], own, self._own_ranges)
 
-    def _kernel(self) -> tuple[Any, ...]:
+    def _fixed(self) -> dict[str, Any]:
         header = self._store.views.header[0]
-        return header["kernel"], header["degree"], header["coef0"]
+        given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
+        return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
 
-
-#: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
-_MADE_ANEW = (
-    *("_store", "_features", "_labels", "_block", "_row", "_scores", "_upkeep", "_common", "_own"),
-    *("_outputs", "_capped"),
-)
+    @property
+    def _more_ranges(self) -> dict[str, tuple[float, float]]:
+        return {"gamma_rows": (0, _online.GAMMA_ROWS) if self.gamma == "scale" else (-1, -1)}
 
 
 def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
@@ -384,8 +258,3 @@ def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
         return []
     cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(outputs)]
     return [(slice(start, stop), int(outputs[start])) for start, stop in itertools.pairwise(cuts)]
-
-
-@lru_cache
-def _parameters(kind: type) -> frozenset[str]:
-    return frozenset(inspect.signature(kind).parameters)

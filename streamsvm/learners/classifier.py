@@ -1,4 +1,4 @@
-"""Budgeted classifiers: labels to targets, and decision values to labels and probabilities."""
+"""Classifiers that learn online: labels to targets, and decision values to labels and probabilities."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ import numpy as np
 from river import base
 from river.utils import dataframe
 
-from streamsvm.learners import _online
+from streamsvm.learners import _iterates
 from streamsvm.learners._inputs import Batch, as_batch, check_number, checked_weight
 from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.labels import Labels
 
-__all__ = ["BudgetedClassifier"]
+__all__ = ["BudgetedClassifier", "OnlineClassifier"]
 
 
-class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
-    """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
+class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
+    """A classifier with river's protocol; a class below this one makes ``_labels``."""
 
-    def __init__(self, *args: Any, max_classes: int = 2, **kwargs: Any) -> None:
-        check_number("max_classes", max_classes, 2, inclusive=True, high=2**20, integer=True)
-        self._labels = Labels(max_classes)
-        super().__init__(*args, outputs=max_classes if max_classes > 2 else 1, **kwargs)
+    _labels: Labels
 
     @property
     def _multiclass(self) -> bool:
@@ -62,25 +60,6 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
                 labels.forget(n_labels)
             raise
 
-    def _resize(self, outputs: int) -> None:
-        # One output f is two outputs f / 2 and -f / 2, of the positive label and of the negative one. Halves are exact, and so is
-        # the way back.
-        store = self._store
-        positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
-        for rows in (store.views.coefficients, store.views.biases):
-            if self._outputs == 1:
-                half = 0.5 * rows[:2]
-                rows[2 * positive : 2 * positive + 2], rows[2 * negative : 2 * negative + 2] = half, -half
-            elif outputs == 1:
-                rows[:2] = 2.0 * rows[2 * positive : 2 * positive + 2]
-                rows[2:4] = 0.0
-        targets = store.views.window_targets[: self.n_learned]
-        if self._outputs == 1:
-            targets[:] = np.where(targets > 0.0, positive, negative)
-        elif outputs == 1:
-            targets[:] = np.where(targets == positive, 1.0, -1.0)
-        super()._resize(outputs)
-
     def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> Any:
         """The decision value of one row.
 
@@ -110,7 +89,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
         """The label of one row; False before any learning."""
-        return self._labels.of(self._decide_row(x, _online.CHOSEN))
+        return self._labels.of(self._decide_row(x, _iterates.CHOSEN))
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
         """The probability of each label of one row; never at odds with `predict_one`.
@@ -118,7 +97,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         Decision values are turned into log odds by one factor, which is fitted to the stream as it goes by (temperature scaling:
         Guo et al. 2017, On calibration of modern neural networks).
         """
-        positive = self._decide_row(x, _online.PROBABILITY)
+        positive = self._decide_row(x, _iterates.PROBABILITY)
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
@@ -180,7 +159,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: an array [n] of labels, a series where X is a frame."""
-        decisions, like = self._decide_rows(X, _online.CHOSEN)
+        decisions, like = self._decide_rows(X, _iterates.CHOSEN)
         labels = self._labels.array(decisions[:, 0])
         return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
 
@@ -189,7 +168,7 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
         the order of `labels`. While there are two, the negative label comes first ([n, 1] while there is but one label, and that
         is not a number).
         """
-        decisions, like = self._decide_rows(X, _online.PROBABILITY)
+        decisions, like = self._decide_rows(X, _iterates.PROBABILITY)
         if self._labels.many:
             return self._columns(decisions, like)
         probabilities = self._labels.probabilities(decisions[:, 0])
@@ -208,6 +187,37 @@ class BudgetedClassifier(BudgetedEstimator, base.MiniBatchClassifier):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._labels.restore(state["labels"])
+
+
+class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
+    """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
+
+    def __init__(self, *args: Any, max_classes: int = 2, **kwargs: Any) -> None:
+        check_number("max_classes", max_classes, 2, inclusive=True, high=2**20, integer=True)
+        self._labels = Labels(max_classes)
+        super().__init__(*args, outputs=max_classes if max_classes > 2 else 1, **kwargs)
+
+    def _resize(self, outputs: int) -> None:
+        # One output f is two outputs f / 2 and -f / 2, of the positive label and of the negative one. Halves are exact, and so is
+        # the way back.
+        store = self._store
+        positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
+        for rows in (store.views.coefficients, store.views.biases):
+            if self._outputs == 1:
+                half = 0.5 * rows[:2]
+                rows[2 * positive : 2 * positive + 2], rows[2 * negative : 2 * negative + 2] = half, -half
+            elif outputs == 1:
+                rows[:2] = 2.0 * rows[2 * positive : 2 * positive + 2]
+                rows[2:4] = 0.0
+        targets = store.views.window_targets[: self.n_learned]
+        if self._outputs == 1:
+            targets[:] = np.where(targets > 0.0, positive, negative)
+        elif outputs == 1:
+            targets[:] = np.where(targets == positive, 1.0, -1.0)
+        super()._resize(outputs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
         if self._labels.outputs != self._outputs:
             raise ValueError(f"the model has {len(self.labels)} labels for {self._outputs} outputs")
         targets = self._store.views.window_targets

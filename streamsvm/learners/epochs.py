@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.budget import Removal
 from streamsvm.kernels import kernel_matrix
-from streamsvm.learners import _bsca, _epochs, _online
+from streamsvm.learners import _bsca, _epochs, _iterates, _online
 from streamsvm.learners._inputs import Batch, as_batch, check_number
 from streamsvm.learners.base import BudgetedEstimator
 
@@ -195,7 +195,7 @@ class DualSolution:
             rivals = f.copy()
             rivals[rows, own] = -np.inf
             losses = 0.5 * np.maximum(1.0 - f[rows, own] + rivals.max(axis=1), 0.0)
-        elif model._common["loss"][0] == _online.HINGE:
+        elif model._common["loss"][0] == _iterates.HINGE:
             losses = np.maximum(1.0 - targets * f[:, 0], 0.0)
         else:
             losses = np.maximum(np.abs(targets - f[:, 0]) - model._common["epsilon"][0], 0.0)
@@ -209,7 +209,7 @@ class DualSolution:
         model, a = self._model, self._coefficients
         if model._outputs > 1:
             gain = a[np.arange(len(a)), self._targets.astype(np.intp)].sum()
-        elif model._common["loss"][0] == _online.HINGE:
+        elif model._common["loss"][0] == _iterates.HINGE:
             gain = self._targets @ a[:, 0]
         else:
             gain = self._targets @ a[:, 0] - model._common["epsilon"][0] * np.abs(a).sum()

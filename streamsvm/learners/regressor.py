@@ -1,4 +1,4 @@
-"""Budgeted regressors: numbers to learn and to predict."""
+"""Regressors that learn online: numbers to learn and to predict."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ import numpy as np
 from river import base
 from river.utils import dataframe
 
-from streamsvm.learners import _online
+from streamsvm.learners import _iterates
 from streamsvm.learners._inputs import Batch, as_batch, check_number, checked_target, checked_weight
 from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.learners.estimator import OnlineEstimator
 
-__all__ = ["BudgetedRegressor"]
+__all__ = ["BudgetedRegressor", "OnlineRegressor"]
 
 
-class BudgetedRegressor(BudgetedEstimator, base.MiniBatchRegressor):
-    """A regressor whose model is a store of support vectors, with the epsilon-insensitive loss."""
-
-    def __init__(self, *args: Any, epsilon: float, **kwargs: Any) -> None:
-        self.epsilon = epsilon
-        check_number("epsilon", epsilon, 0.0, inclusive=True, high=1e15)
-        super().__init__(*args, **kwargs)
-        self._common["loss"], self._common["epsilon"] = _online.EPSILON_INSENSITIVE, epsilon
+class OnlineRegressor(OnlineEstimator, base.MiniBatchRegressor):
+    """A regressor with river's protocol and the epsilon-insensitive loss."""
 
     def learn_one(self, x: Mapping[Hashable, Any], y: float, w: float = 1.0) -> None:
         """Learn one row.
@@ -49,7 +44,7 @@ class BudgetedRegressor(BudgetedEstimator, base.MiniBatchRegressor):
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> float:
         """The target of one row; 0 before any learning."""
-        return self._decide_row(x, _online.CHOSEN)
+        return self._decide_row(x, _iterates.CHOSEN)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         """Learn the rows of a frame, one after the other: exactly what `learn_one` does with each.
@@ -82,6 +77,16 @@ class BudgetedRegressor(BudgetedEstimator, base.MiniBatchRegressor):
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: float64 [n], a series where X is a frame."""
-        decisions, like = self._decide_rows(X, _online.CHOSEN)
+        decisions, like = self._decide_rows(X, _iterates.CHOSEN)
         targets = decisions[:, 0]
         return targets if like is None else dataframe.to_native_series(targets, name=None, like=like)
+
+
+class BudgetedRegressor(OnlineRegressor, BudgetedEstimator):
+    """A regressor whose model is a store of support vectors."""
+
+    def __init__(self, *args: Any, epsilon: float, **kwargs: Any) -> None:
+        self.epsilon = epsilon
+        check_number("epsilon", epsilon, 0.0, inclusive=True, high=1e15)
+        super().__init__(*args, **kwargs)
+        self._common["loss"], self._common["epsilon"] = _iterates.EPSILON_INSENSITIVE, epsilon
