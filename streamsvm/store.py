@@ -1,24 +1,20 @@
 """The fixed-size memory of a budgeted kernel model: one block of bytes.
 
 A block holds the support vectors, their coefficients and the learner's own numbers. Its layout is decided at construction and
-never changes, so a snapshot is one copy, a file is one write, and a compiled function takes the whole model as one argument,
-which it opens with `views`.
+never changes, so a snapshot is one copy, a file is one write, and a compiled function opens the whole model with `views`.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing
-from numba import carray, njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba import njit
 
+from streamsvm.block import LARGEST, LARGEST_WEIGHT, LINE, STATE_END, allocate, array_at, check_size, rounded_up
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
 
-__all__ = ["HEADER", "LARGEST_WEIGHT", "STATE_BEGIN", "STATE_END", "SupportVectorStore", "Views", "pointer", "record", "views"]
+__all__ = ["HEADER", "SupportVectorStore", "Views", "views"]
 
 #: The first bytes of a block. The fields up to ``window`` are the layout, fixed at construction.
 HEADER = np.dtype(
@@ -42,18 +38,9 @@ HEADER = np.dtype(
 )
 _LAYOUT = ("budget", "columns", "outputs", "stride", "gram", "window")
 _HEADER_SIZE = HEADER.itemsize
-#: Where in a block the learner's own numbers are: its step counter, schedule, random state, statistics.
-STATE_BEGIN, STATE_END = 128, 384
-
-_LINE = 64  # bytes of a cache line; every array of a block starts on one
-_FLOATS = _LINE // 4  # float32 numbers a cache line
-
-#: Of a row, so that no coefficient overflows.
-LARGEST_WEIGHT = 1e9
 
 _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
-_LARGEST = 1e100  # of any number that learning leads to
 _ROUNDING, _TINY = 1.0 + 1e-3, 1e-37  # float32 norms underflow below the second
 
 
@@ -100,79 +87,49 @@ class Views(NamedTuple):
     """int64 [8]: whether ``kernel_rows[0]`` is that of ``rows[2]``, and how many features of that row are non-zero."""
 
 
-def _array(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
-    dtype = np.dtype(dtype)
-    return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-
-
-@intrinsic
-def pointer(typingctx: Any, address: Any) -> Any:
-    """A pointer to an address, in compiled code."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.uintp), codegen
-
-
-@overload(_array)
-def _compiled_array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
-    # Without a reference count, which would cost more than the work on a small model: the block outlives every call.
-    def array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
-        return carray(pointer(np.uintp(block.ctypes.data) + np.uintp(start)), shape, dtype)
-
-    return array
-
-
-@njit(cache=True, forceinline=True)
-def record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> np.ndarray:
-    """The record of a block that begins at byte ``start``, for compiled code to read and write."""
-    return _array(block, start, (1,), dtype)[0]
-
-
 def _views(block: np.ndarray) -> Views:
-    header = _array(block, 0, (1,), HEADER)
+    header = array_at(block, 0, (1,), HEADER)
     h = header[0]
     columns, outputs, stride = h["columns"], h["outputs"], h["stride"]
     side = stride * h["gram"]
     at = STATE_END
-    norms = _array(block, at, (stride,), np.float32)
+    norms = array_at(block, at, (stride,), np.float32)
     at += 4 * stride
-    stamps = _array(block, at, (stride,), np.int64)
+    stamps = array_at(block, at, (stride,), np.int64)
     at += 8 * stride
-    weights = _array(block, at, (stride,), np.float32)
+    weights = array_at(block, at, (stride,), np.float32)
     at += 4 * stride
-    coefficients = _array(block, at, (outputs, stride), np.float64)
+    coefficients = array_at(block, at, (outputs, stride), np.float64)
     at += 8 * outputs * stride
-    biases = _array(block, at, (outputs,), np.float64)
-    at += (8 * outputs + _LINE - 1) // _LINE * _LINE
-    vectors = _array(block, at, (columns, stride), np.float32)
+    biases = array_at(block, at, (outputs,), np.float64)
+    at += (8 * outputs + LINE - 1) // LINE * LINE
+    vectors = array_at(block, at, (columns, stride), np.float32)
     at += 4 * columns * stride
-    means = _array(block, at, (columns,), np.float64)
+    means = array_at(block, at, (columns,), np.float64)
     at += 8 * columns
-    gram = _array(block, at, (side, side), np.float64)
+    gram = array_at(block, at, (side, side), np.float64)
     at += 8 * side * side
     length = h["window"]
-    window = _array(block, at, (length, columns), np.float32)
+    window = array_at(block, at, (length, columns), np.float32)
     at += 4 * columns * length
-    room = (8 * length + _LINE - 1) // _LINE * _LINE
-    window_targets = _array(block, at, (length,), np.float64)
+    room = (8 * length + LINE - 1) // LINE * LINE
+    window_targets = array_at(block, at, (length,), np.float64)
     at += room
-    window_weights = _array(block, at, (length,), np.float64)
+    window_weights = array_at(block, at, (length,), np.float64)
     at += room
-    window_stamps = _array(block, at, (length,), np.int64)
+    window_stamps = array_at(block, at, (length,), np.int64)
     at += room
-    rows = _array(block, at, (3, columns), np.float32)
+    rows = array_at(block, at, (3, columns), np.float32)
     at += 12 * columns
-    kernel_rows = _array(block, at, (4, stride), np.float32)
+    kernel_rows = array_at(block, at, (4, stride), np.float32)
     at += 16 * stride
-    degradations = _array(block, at, (stride,), np.float32)
+    degradations = array_at(block, at, (stride,), np.float32)
     at += 4 * stride
-    scores = _array(block, at, (outputs,), np.float64)
-    at += (8 * outputs + _LINE - 1) // _LINE * _LINE
-    active = _array(block, at, (2, columns), np.int64)
+    scores = array_at(block, at, (outputs,), np.float64)
+    at += (8 * outputs + LINE - 1) // LINE * LINE
+    active = array_at(block, at, (2, columns), np.int64)
     at += 16 * columns
-    cache = _array(block, at, (8,), np.int64)
+    cache = array_at(block, at, (8,), np.int64)
     return Views(
         header,
         norms,
@@ -209,15 +166,11 @@ def _named(budget: int, max_features: int, outputs: int, gram: bool, window: int
     return ", ".join(named)
 
 
-def _round_up(n: int) -> int:
-    return (n + _FLOATS - 1) // _FLOATS * _FLOATS
-
-
 def _odd_lines(n: int) -> int:
     # An even number of cache lines would put the features of one support vector into few of the cache's sets, where they drive
     # each other out: to append one cost ten times as much.
-    n = _round_up(n)
-    return n if n // _FLOATS % 2 else n + _FLOATS
+    n = rounded_up(n)
+    return n if 4 * n // LINE % 2 else n + LINE // 4
 
 
 class SupportVectorStore:
@@ -252,29 +205,19 @@ class SupportVectorStore:
 
     def __init__(self, budget: int, max_features: int, outputs: int = 1, gram: bool = False, window: int = 0) -> None:
         for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size < 2**31:
-                raise ValueError(f"{name} must be an integer between 1 and 2^31 - 1, not {size!r}")
+            check_size(name, size, 1)
         self.max_features = int(max_features)
-        stride, columns = _odd_lines(int(budget) + 1), _round_up(self.max_features)
-        if isinstance(window, bool) or not isinstance(window, int | np.integer) or not 0 <= window < 2**31:
-            raise ValueError(f"window must be an integer between 0 and 2^31 - 1, not {window!r}")
+        stride, columns = _odd_lines(int(budget) + 1), rounded_up(self.max_features)
+        check_size("window", window, 0)
         side = stride if gram else 0
-        lines = (8 * int(outputs) + _LINE - 1) // _LINE * _LINE
-        kept = 4 * columns * int(window) + 3 * ((8 * int(window) + _LINE - 1) // _LINE * _LINE)
+        lines = (8 * int(outputs) + LINE - 1) // LINE * LINE
+        kept = 4 * columns * int(window) + 3 * ((8 * int(window) + LINE - 1) // LINE * LINE)
         self._snapshot_bytes = (
             STATE_END + (16 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side + kept
         )
-        size = self._snapshot_bytes + 28 * columns + 20 * stride + lines + _LINE
-        try:
-            memory = np.zeros(size + _LINE, np.uint8)
-        except (MemoryError, ValueError) as error:
-            raise ValueError(
-                f"{_named(budget, max_features, outputs, gram, window)} need {size:,} bytes, more than this machine has: "
-                "lower one of them"
-            ) from error
-        start = -memory.ctypes.data % _LINE
+        size = self._snapshot_bytes + 28 * columns + 20 * stride + lines + LINE
         #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
-        self.block = memory[start : start + size]
+        self.block = allocate(size, _named(budget, max_features, outputs, gram, window))
         header = self.block[:_HEADER_SIZE].view(HEADER)
         header["budget"], header["columns"], header["outputs"] = budget, columns, outputs
         header["stride"], header["gram"], header["window"] = stride, int(gram), window
@@ -391,7 +334,7 @@ class SupportVectorStore:
             header["coef0"],
         )
         if not (
-            all((np.abs(part) < _LARGEST).all() for part in numbers)
+            all((np.abs(part) < LARGEST).all() for part in numbers)
             and np.isfinite(inside.window).all()
             and ((inside.weights >= 0.0) & np.isfinite(inside.weights)).all()
             and ((inside.window_weights >= 0.0) & (inside.window_weights <= LARGEST_WEIGHT)).all()

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.block import LARGEST_WEIGHT
 from streamsvm.features import FeatureSpace
-from streamsvm.store import LARGEST_WEIGHT
 
 __all__ = ["Rows", "Window", "placed"]
 

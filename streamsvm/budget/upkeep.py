@@ -14,9 +14,9 @@ from llvmlite import ir
 from numba import carray, cfunc, config, njit, types
 from numba.extending import intrinsic, overload
 
+from streamsvm.block import STATE_END, pointer
 from streamsvm.budget import maintenance
 from streamsvm.budget.table import GRID, merge_tables
-from streamsvm.store import STATE_END, pointer
 
 __all__ = ["maintain", "upkeep_for"]
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from streamsvm.block import record
 from streamsvm.budget.slots import kernel_row_of, scan_row
 from streamsvm.kernels import self_kernel
-from streamsvm.learners._iterates import HINGE
+from streamsvm.learners._iterates import HINGE, OWN_BEGIN, common
 from streamsvm.learners._online import (
     LEARNED,
-    OWN_BEGIN,
     REFUSED,
     add_support_vector,
-    common,
     dots,
     draw,
     end,
@@ -24,7 +23,7 @@ from streamsvm.learners._online import (
     raise_coefficient,
     violation,
 )
-from streamsvm.store import record, views
+from streamsvm.store import views
 
 __all__ = ["STATE", "find_stamp", "keep_row", "learn_many", "learn_one", "next_stamp"]
 

@@ -5,20 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.learners._iterates import ONE_CLASS
-from streamsvm.learners._online import (
-    FULL,
-    LEARNED,
-    OWN_BEGIN,
-    REFUSED,
-    add_support_vector,
-    common,
-    end,
-    fill,
-    observe,
-    violation,
-)
-from streamsvm.store import record, views
+from streamsvm.block import record
+from streamsvm.learners._iterates import ONE_CLASS, OWN_BEGIN, common
+from streamsvm.learners._online import FULL, LEARNED, REFUSED, add_support_vector, end, fill, observe, violation
+from streamsvm.store import views
 
 __all__ = ["CAPPED", "CONSTANT", "FLOOR", "PEGASOS", "STATE", "learn_many", "learn_one"]
 

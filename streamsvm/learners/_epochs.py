@@ -5,22 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from streamsvm.block import record
 from streamsvm.budget.maintenance import MERGE_LAST
 from streamsvm.budget.slots import append, scan_row
 from streamsvm.budget.upkeep import maintain
 from streamsvm.learners._bsca import STATE, find_stamp, keep_row, next_stamp
-from streamsvm.learners._iterates import EPSILON_INSENSITIVE
-from streamsvm.learners._online import (
-    OWN_BEGIN,
-    add_support_vector,
-    common,
-    draw,
-    end,
-    fill,
-    observe,
-    raise_coefficient,
-)
-from streamsvm.store import record, views
+from streamsvm.learners._iterates import EPSILON_INSENSITIVE, OWN_BEGIN, common
+from streamsvm.learners._online import add_support_vector, draw, end, fill, observe, raise_coefficient
+from streamsvm.store import views
 
 __all__ = ["expand", "learn_epoch"]
 

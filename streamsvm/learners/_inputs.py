@@ -11,9 +11,9 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from river.utils import dataframe
 
+from streamsvm.block import LARGEST_WEIGHT
 from streamsvm.budget import Maintenance, Merge, Projection, Removal
 from streamsvm.kernels import KERNELS, Kernel
-from streamsvm.store import LARGEST_WEIGHT
 
 __all__ = [
     "Batch",

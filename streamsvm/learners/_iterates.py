@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
+from streamsvm.block import STATE_BEGIN, record
 from streamsvm.learners._calibration import fit_slope, probability
 
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "HINGE",
     "LAST",
     "ONE_CLASS",
+    "OWN_BEGIN",
     "PROBABILITY",
     "close_step",
+    "common",
     "error_rate",
     "layer_of",
     "prefers_average",
@@ -56,17 +59,25 @@ COMMON = np.dtype(
         ("curvature", "f8", 2),
     ]
 )
+#: Where in a block the rule's own state begins.
+OWN_BEGIN = STATE_BEGIN + COMMON.itemsize
 
 _POWER = 15.0  # of the polynomial decay (Shamir and Zhang 2013) with which the average starts
 _WINDOW = 1000.0  # rows over which the errors of the last iterate and of the average are compared
 _TINY = 1e-5  # below it a lazy scale factor is multiplied in, at O(B)
 
 
+@njit(cache=True, forceinline=True)
+def common(block: np.ndarray) -> np.ndarray:
+    """The `COMMON` record of a block."""
+    return record(block, STATE_BEGIN, COMMON)
+
+
 @njit(cache=True, error_model="numpy")
 def error_rate(c: np.ndarray) -> float:
     """By how much a row moves the recent errors; ``c``: the `COMMON` record."""
-    rows: float = min(c["t"], _WINDOW)
-    return 1.0 / rows
+    rows = float(c["t"])
+    return 1.0 / min(rows, _WINDOW)
 
 
 @njit(cache=True, error_model="numpy")
@@ -88,7 +99,8 @@ def prefers_average(c: np.ndarray) -> bool:
     if c["horizon"] == 0.0:
         return False
     last, average = c["error"][0], c["error"][1]
-    rows: float = min(c["t"] + 1.0, _WINDOW)
+    rows = float(c["t"]) + 1.0
+    rows = min(rows, _WINDOW)
     deviation = average / math.sqrt(rows) if c["loss"] == EPSILON_INSENSITIVE else math.sqrt(average / rows)
     return average <= last + 0.5 * deviation
 

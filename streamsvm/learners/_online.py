@@ -19,27 +19,25 @@ from streamsvm.budget.upkeep import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, LARGEST_NORM, self_kernel
 from streamsvm.learners._calibration import fit_softmax, probabilities, probability
 from streamsvm.learners._iterates import (
-    COMMON,
     EPSILON_INSENSITIVE,
     ONE_CLASS,
     PROBABILITY,
     close_step,
+    common,
     error_rate,
     layer_of,
     raise_pair,
     watch_output,
 )
-from streamsvm.store import STATE_BEGIN, record, views
+from streamsvm.store import views
 
 __all__ = [
     "FULL",
     "GAMMA_ROWS",
     "LEARNED",
-    "OWN_BEGIN",
     "REFUSED",
     "add_support_vector",
     "begin",
-    "common",
     "decide",
     "decide_many",
     "dots",
@@ -61,16 +59,7 @@ LEARNED, REFUSED, FULL = 0, 1, 2
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
 GAMMA_ROWS = 500
 
-#: Where in a block the rule's own state begins.
-OWN_BEGIN = STATE_BEGIN + COMMON.itemsize
-
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-
-
-@njit(cache=True, forceinline=True)
-def common(block: np.ndarray) -> np.ndarray:
-    """The `COMMON` record of a block."""
-    return record(block, STATE_BEGIN, COMMON)
 
 
 # Parts of a step ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
+from streamsvm.block import STATE_BEGIN, STATE_END
 from streamsvm.budget import Maintenance, Projection, Refusal
 from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.budget.upkeep import upkeep_for
@@ -17,7 +18,7 @@ from streamsvm.kernels import KERNELS, LARGEST_GAMMA
 from streamsvm.learners import _iterates, _online
 from streamsvm.learners._inputs import Batch, check_number, check_one_of, random_state
 from streamsvm.learners.estimator import OnlineEstimator
-from streamsvm.store import STATE_BEGIN, STATE_END, SupportVectorStore
+from streamsvm.store import SupportVectorStore
 
 __all__ = ["BudgetedEstimator"]
 
@@ -92,7 +93,7 @@ class BudgetedEstimator(OnlineEstimator):
         self._scores = self._store.views.scores
         self._upkeep: np.ndarray | None = None
         state = self._block[STATE_BEGIN:STATE_END]
-        at = _online.OWN_BEGIN - STATE_BEGIN
+        at = _iterates.OWN_BEGIN - STATE_BEGIN
         self._common = state[:at].view(_iterates.COMMON)
         own = self._rule.STATE
         self._own = state[at : at + own.itemsize].view(own) if own.names else np.zeros(1, own)

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget import Maintenance
-from streamsvm.learners._online import common, raise_coefficient
+from streamsvm.learners._iterates import common
+from streamsvm.learners._online import raise_coefficient
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.store import views
 

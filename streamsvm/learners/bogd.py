@@ -9,21 +9,13 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
+from streamsvm.block import record
 from streamsvm.budget.slots import remove
 from streamsvm.learners._inputs import check_number
-from streamsvm.learners._online import (
-    LEARNED,
-    OWN_BEGIN,
-    REFUSED,
-    add_support_vector,
-    common,
-    draw,
-    end,
-    fill,
-    observe,
-)
+from streamsvm.learners._iterates import OWN_BEGIN, common
+from streamsvm.learners._online import LEARNED, REFUSED, add_support_vector, draw, end, fill, observe
 from streamsvm.learners.baseline import LARGEST, Baseline
-from streamsvm.store import record, views
+from streamsvm.store import views
 
 __all__ = ["BOGD"]
 

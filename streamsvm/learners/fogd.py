@@ -10,12 +10,14 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
+from streamsvm.block import record
 from streamsvm.budget.slots import next_random
 from streamsvm.kernels import FOURIER
 from streamsvm.learners._inputs import check_number, random_state
-from streamsvm.learners._online import LEARNED, OWN_BEGIN, REFUSED, begin, fill, margins, watch
+from streamsvm.learners._iterates import OWN_BEGIN
+from streamsvm.learners._online import LEARNED, REFUSED, begin, fill, margins, watch
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import record, views
+from streamsvm.store import views
 
 __all__ = ["FOGD"]
 

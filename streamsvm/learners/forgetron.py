@@ -9,19 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
+from streamsvm.block import record
 from streamsvm.budget.slots import append, kernel_row_of, remove
-from streamsvm.learners._online import (
-    LEARNED,
-    OWN_BEGIN,
-    REFUSED,
-    common,
-    end,
-    fill,
-    observe,
-    raise_coefficient,
-)
+from streamsvm.learners._iterates import OWN_BEGIN, common
+from streamsvm.learners._online import LEARNED, REFUSED, end, fill, observe, raise_coefficient
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import record, views
+from streamsvm.store import views
 
 __all__ = ["Forgetron"]
 
