@@ -47,6 +47,7 @@ class FeatureSpace:
         self.max_features = max_features
         self.overflow = overflow
         self._columns: dict[Hashable, int] = {}
+        # Compiled when a row has just the names known, for those known then: with many names that are rare, that is never.
         self._pick: Callable[[Mapping[Hashable, Any]], Any] | None = None
         self._pack: Callable[..., None] = struct.pack_into
 
@@ -70,17 +71,8 @@ class FeatureSpace:
             A value is not a number, ``x`` has a name that is too long, or, when learning with ``overflow="raise"``, more names
             than columns. No column has been given away then.
         """
-        # The common case first: just the known names, one C call to read them and one to write them.
-        # Of plain dicts only: a Counter or a defaultdict would invent the names that it does not have.
-        if x.__class__ is dict and self._pick is not None and len(x) == len(self._columns):
-            try:
-                self._pack(row, 0, *self._pick(x))
-            except KeyError:
-                pass
-            except (struct.error, TypeError, OverflowError):
-                self._complain(x)
-            else:
-                return False
+        if self.pack(row, x):
+            return False
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
         new = learn and not x.keys() <= self._columns.keys()
@@ -106,45 +98,68 @@ class FeatureSpace:
             self._complain(x)
         return new
 
+    def pack(self, row: np.ndarray, x: Mapping[Hashable, Any]) -> bool:
+        """Whether ``x`` has just the names known, two at least: the common case. Their values are written into ``row`` then, by
+        one C call to read them and one to write them.
+        """
+        # Of plain dicts only: a Counter or a defaultdict would invent the names that it does not have.
+        if x.__class__ is not dict or len(x) != len(self._columns):
+            return False
+        if self._pick is None:
+            if len(x) < 2:  # itemgetter of one name gives a bare value instead of a tuple
+                return False
+            self._pack = struct.Struct(f"{len(x)}f").pack_into
+            self._pick = operator.itemgetter(*self._columns)
+        try:
+            self._pack(row, 0, *self._pick(x))
+        except KeyError:
+            return False
+        except (struct.error, TypeError, OverflowError):
+            self._complain(x)
+        return True
+
     def sparse(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The features of a row that have a column: columns int64 [k], which may repeat where names are hashed, and values
-        float32 [k]. O(k).
+        """The features of a row that are known: columns int64 [k], which may repeat where names are hashed, or be -1 where a name
+        has none, and values float32 [k]. O(k). As `fill` it leaves it to the reader whether numbers are finite.
 
         Raises
         ------
         ValueError
-            As `fill`; and where a value is not finite in float32.
+            As `fill`.
         """
-        if not isinstance(x, Mapping):
+        if x.__class__ is not dict and not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
         values = np.empty(len(x), np.float32)
         try:
             struct.pack_into(f"{len(x)}f", values.data, 0, *x.values())
         except (struct.error, TypeError, OverflowError):
             self._complain(x)
-        if not np.isfinite(values).all():
-            self.complain_not_finite(x)
-        columns = self.columns_of(x, learn)
-        known = columns >= 0
-        return columns[known], values[known]
+        known = self._columns
+        try:
+            return np.fromiter(map(known.__getitem__, x), np.int64, len(x)), values
+        except KeyError:
+            if learn:
+                self._admit({name: value for name, value in x.items() if name not in known})
+            return np.array(self._known_columns(x), np.int64), values
 
     def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
         """The column of each name, int64 [names]; -1 for a name without one. As `fill`, for all rows of a frame at once."""
         names = list(names)
         if learn and not set(names) <= self._columns.keys():
             self._admit(dict.fromkeys(names, 0.0))
-        full = len(self._columns) == self.max_features
-        if self.overflow == "hash" and full:
-            found = [self._columns[name] if name in self._columns else self._hashed(name) for name in names]
-        else:
-            found = [self._columns.get(name, -1) for name in names]
-        return np.array(found, np.int64)
+        return np.array(self._known_columns(names), np.int64)
+
+    def _known_columns(self, names: Iterable[Hashable]) -> list[int]:
+        columns = self._columns
+        if self.overflow == "hash" and len(columns) == self.max_features:
+            return [columns[name] if name in columns else self._hashed(name) for name in names]
+        return [columns.get(name, -1) for name in names]
 
     def forget(self, known: int) -> None:
         """Forget all names but the first ``known``: the rows that brought the others were refused."""
         if known < len(self._columns):
             self._columns = {name: column for name, column in self._columns.items() if column < known}
-            self._compile()
+            self._pick = None
 
     def _admit(self, x: Mapping[Hashable, Any]) -> None:
         # All or nothing: a row that is refused must leave no name behind.
@@ -172,14 +187,7 @@ class FeatureSpace:
                 self.complain_not_finite(x)
         for name in new:
             self._columns[name] = len(self._columns)
-        self._compile()
-
-    def _compile(self) -> None:
-        # itemgetter of one name gives a bare value instead of a tuple: such rows take the general way.
         self._pick = None
-        if len(self._columns) > 1:
-            self._pick = operator.itemgetter(*self._columns)
-            self._pack = struct.Struct(f"{len(self._columns)}f").pack_into
 
     def _hashed(self, name: Hashable) -> int:
         # Not hash(): Python salts that of strings anew in every process.
@@ -221,7 +229,7 @@ class FeatureSpace:
         if len(columns) > self.max_features or sorted(columns.values()) != list(range(len(columns))):
             raise ValueError(f"{len(columns)} feature names, or one of them twice, for {self.max_features} columns")
         self._columns = columns
-        self._compile()
+        self._pick = None
 
 
 _MUST_BE_FINITE = (

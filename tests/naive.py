@@ -445,3 +445,51 @@ class NaiveBaseline:
             keep = keep[values[keep] > 1e-6 * values.max()]
             z = (vectors[:, keep] / np.sqrt(values[keep])).T  # the Nystroem map: z @ k
             self.a = list(np.array(self.a) + step * z.T @ (z @ k))
+
+
+class NaiveLinear:
+    """Passive-aggressive steps (Crammer et al. 2006, PA-I) on dicts of weights; None is the name of the intercept."""
+
+    def __init__(self, C, fit_intercept=True, averaging=3000, epsilon=None):
+        self.C, self.fit_intercept, self.averaging, self.epsilon = C, fit_intercept, averaging, epsilon
+        self.t = 0
+        self.last, self.average = {None: 0.0}, {None: 0.0}
+        self.errors = [0.0, 0.0]
+
+    def decisions(self, x):
+        last, average = (sum(w.get(name, 0.0) * value for name, value in x.items()) + w[None] for w in (self.last, self.average))
+        return last, average if self.averaging else last
+
+    def follows_average(self):
+        last, average = self.errors
+        rows = min(self.t + 1.0, WINDOW)
+        chance = math.sqrt(average / rows) if self.epsilon is None else average / math.sqrt(rows)
+        return bool(self.averaging and average <= last + 0.5 * chance)
+
+    def predict(self, x):
+        f = self.decisions(x)[self.follows_average()]
+        return f > 0.0 if self.epsilon is None else f
+
+    def learn(self, x, target, weight):
+        if weight == 0.0:
+            return
+        self.t += 1
+        decisions = self.decisions(x)
+        for layer, f in enumerate(decisions):
+            error = float((f > 0.0) != (target > 0.0)) if self.epsilon is None else abs(target - f)
+            self.errors[layer] += max(1.0 / self.t, 1.0 / WINDOW) * (error - self.errors[layer])
+        f = decisions[0]
+        if self.epsilon is None:
+            loss, sign = max(0.0, 1.0 - target * f), target
+        else:
+            loss, sign = max(0.0, abs(target - f) - self.epsilon), math.copysign(1.0, target - f)
+        norm = sum(value * value for value in x.values()) + self.fit_intercept
+        step = sign * min(self.C * weight, loss / norm) if loss > 0.0 and norm > 0.0 else 0.0
+        for name, value in x.items():
+            self.last[name] = self.last.get(name, 0.0) + step * value
+        self.last[None] += step * self.fit_intercept
+        rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0) if self.averaging else 0.0
+        for name, value in self.last.items():
+            self.average[name] = self.average.get(name, 0.0) + rho * (value - self.average.get(name, 0.0))
+        if not self.averaging:
+            self.average = self.last

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.fogd import FOGD
     from streamsvm.learners.forgetron import Forgetron
+    from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
     from streamsvm.learners.nogd import NOGD
     from streamsvm.learners.ogd import KernelOGD
     from streamsvm.learners.one_class import OneClassBSGD
@@ -34,6 +35,8 @@ __all__ = [
     "KernelPegasos",
     "KernelPerceptron",
     "OneClassBSGD",
+    "OnlineLinearSVC",
+    "OnlineLinearSVR",
     "Projectron",
     "ProjectronPP",
     "Stoptron",
@@ -48,6 +51,8 @@ _MODULES = {
     "KernelPegasos": "pegasos",
     "KernelPerceptron": "perceptron",
     "OneClassBSGD": "one_class",
+    "OnlineLinearSVC": "linear",
+    "OnlineLinearSVR": "linear",
     "ProjectronPP": "projectron",
 }
 

@@ -31,6 +31,7 @@ __all__ = [
     "layer_of",
     "prefers_average",
     "raise_pair",
+    "shortfall",
     "watch_output",
 ]
 
@@ -94,13 +95,23 @@ def watch_output(c: np.ndarray, layer: int, f: float, target: float, rate: float
 
 
 @njit(cache=True, error_model="numpy")
+def shortfall(c: np.ndarray, f: float, target: float) -> float:
+    """By how much one output, whose decision value is f, misses what the loss asks of it: above 0 where it must rise."""
+    if c["loss"] == EPSILON_INSENSITIVE:
+        residual, epsilon = target - f, float(c["epsilon"])
+        return max(residual - epsilon, 0.0) + min(residual + epsilon, 0.0)
+    if c["loss"] == ONE_CLASS:
+        return max(-f, 0.0)
+    return target * max(1.0 - target * f, 0.0)
+
+
+@njit(cache=True, error_model="numpy")
 def prefers_average(c: np.ndarray) -> bool:
     """Whether predictions follow the average: unless the last iterate's recent error is less by more than chance."""
     if c["horizon"] == 0.0:
         return False
-    last, average = c["error"][0], c["error"][1]
-    rows = float(c["t"]) + 1.0
-    rows = min(rows, _WINDOW)
+    last, average = float(c["error"][0]), float(c["error"][1])
+    rows = min(float(c["t"]) + 1.0, _WINDOW)
     deviation = average / math.sqrt(rows) if c["loss"] == EPSILON_INSENSITIVE else math.sqrt(average / rows)
     return average <= last + 0.5 * deviation
 

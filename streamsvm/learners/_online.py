@@ -19,14 +19,13 @@ from streamsvm.budget.upkeep import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, LARGEST_NORM, self_kernel
 from streamsvm.learners._calibration import fit_softmax, probabilities, probability
 from streamsvm.learners._iterates import (
-    EPSILON_INSENSITIVE,
-    ONE_CLASS,
     PROBABILITY,
     close_step,
     common,
     error_rate,
     layer_of,
     raise_pair,
+    shortfall,
     watch_output,
 )
 from streamsvm.store import views
@@ -171,16 +170,10 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
 
     With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
     """
-    v, c = views(block), common(block)
-    f = v.scores[0]
-    if c["loss"] == EPSILON_INSENSITIVE:
-        residual = target - f
-        return 0, -1, max(residual - c["epsilon"], 0.0) + min(residual + c["epsilon"], 0.0)
-    if c["loss"] == ONE_CLASS:
-        return 0, -1, max(-f, 0.0)
+    v = views(block)
     live = v.header[0]["live"]
     if live == 2:
-        return 0, -1, target * max(1.0 - target * f, 0.0)
+        return 0, -1, shortfall(common(block), v.scores[0], target)
     own = int(target)
     rival = largest(v.scores, 0, live, own)
     return own, rival, max(1.0 - (v.scores[2 * own] - v.scores[2 * rival]), 0.0)

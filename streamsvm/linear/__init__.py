@@ -12,6 +12,7 @@ from streamsvm.linear._solution import Pass
 from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
 from streamsvm.linear.block_writer import BlockWriter
 from streamsvm.linear.convert import write_blocks
+from streamsvm.linear.online import to_online
 from streamsvm.linear.out_of_core import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 from streamsvm.linear.rows import write_rows
 
@@ -23,6 +24,7 @@ __all__ = [
     "OutOfCoreLinearSVC",
     "OutOfCoreLinearSVR",
     "Pass",
+    "to_online",
     "write_blocks",
     "write_rows",
 ]

@@ -26,6 +26,7 @@ from streamsvm.linear._sweep import Loss
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.block_writer import BlockWriter
 from streamsvm.linear.convert import DENSE, source_of, write_blocks
+from streamsvm.linear.online import StreamColumns
 
 __all__ = ["OutOfCoreLinear"]
 
@@ -98,6 +99,7 @@ class OutOfCoreLinear(Kept):
                 y_numeric=is_regressor(self),
             )
             labels = self._labels(y)
+            self.stream_columns_ = StreamColumns()
             limits = plan(self.memory_limit)
             filled = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
             sizes = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
@@ -127,8 +129,8 @@ class OutOfCoreLinear(Kept):
                     raise BlockFileError(f"{rows} has {what}: there is nothing to learn from them")
                 self.n_features_in_ = file.shape[1]
                 self.__dict__.pop("feature_names_in_", None)
-                names = file.meta.get("names")
-                if isinstance(names, list) and len(names) == file.shape[1] and all(isinstance(name, str) for name in names):
+                self.stream_columns_ = StreamColumns.of(file.meta, self.n_features_in_)
+                if names := self.stream_columns_.texts():
                     self.feature_names_in_ = np.array(names, object)
                 self._label_counts(file)
                 solutions = self._solved(file, folder, Cs)
@@ -151,6 +153,7 @@ class OutOfCoreLinear(Kept):
         return plan(self.memory_limit, file.shape[1], file.largest_block, len(file))
 
     def _solved(self, file: BlockFile, folder: Path, Cs: list[float]) -> list[Solution]:
+        self.n_samples_fit_ = file.shape[0]
         limits = self._plan(file)
         options = Options(float(self.tol), int(self.max_iter), limits.undecided, bool(self.verbose))
         losses, resumable = [self._loss(C) for C in Cs], self.work_folder is not None

@@ -17,8 +17,8 @@ __all__ = ["SUFFIXES", "parts"]
 SUFFIXES = (".csv", ".parquet", ".arrow", ".feather")
 
 
-def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows float64 [n, features] and labels float64 [n], of about ``size`` bytes.
+def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
+    """Rows float64 [n, features], labels float64 [n] and the features' names, of about ``size`` bytes.
 
     Raises
     ------
@@ -38,12 +38,13 @@ def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Ite
             if target not in names:
                 known = ", ".join(names[:8])
                 raise ValueError(f"{source} has no column {target!r}: name the one of labels with target=, one of {known}")
-            columns = [_numbers(batch.column(name), f"{source}, column {name!r}", rows) for name in names if name != target]
+            features = [name for name in names if name != target]
+            columns = [_numbers(batch.column(name), f"{source}, column {name!r}", rows) for name in features]
             if not columns:
                 raise ValueError(f"{source} has no column but {target!r}")
             labels = batch.column(target)
             where = f"{source}, column {target!r}"
-            yield np.column_stack(columns), _labels(labels, codes, where, rows)
+            yield np.column_stack(columns), _labels(labels, codes, where, rows), features
             rows += len(labels)
     except pa.ArrowException as error:
         raise ValueError(f"{source}: {error}") from error

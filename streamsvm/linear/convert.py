@@ -104,7 +104,7 @@ def write_blocks(
             line = _write(writer, text, source, line, zero_based)
         if not writer.shape[0]:
             raise ValueError(f"{source} has no rows")
-        writer.meta = meta
+        writer.meta = {**meta, "first_index": 0 if zero_based else 1}
     return writer.shape
 
 
@@ -115,9 +115,9 @@ def _write_table(source: Path, path: Path, target: str | None, memory_limit: flo
     if first is None:
         raise ValueError(f"{source} has no rows")
     with BlockWriter(path, dense=bool(np.count_nonzero(first[0]) > DENSE * first[0].size), block_bytes=size) as writer:
-        for X, labels in itertools.chain([first], parts):
+        for X, labels, _ in itertools.chain([first], parts):
             writer.add(X, labels)
-        writer.meta = {**meta, **codes.meta}
+        writer.meta = {**meta, "names": first[2], **codes.meta}
     return writer.shape
 
 

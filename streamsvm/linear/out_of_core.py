@@ -78,6 +78,7 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         Of it to the best there can be, at most.
     n_iter_ : int
         Passes over as many rows as there are.
+    n_samples_fit_ : int
     history_ : list of Pass
 
     Raises
@@ -221,7 +222,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     Attributes
     ----------
     coef_ : float64 [features]
-    intercept_, objective_, duality_gap_, n_iter_, history_
+    intercept_, objective_, duality_gap_, n_iter_, n_samples_fit_, history_
         As in `OutOfCoreLinearSVC`.
 
     Raises

@@ -85,11 +85,13 @@ def write_rows(
                 continue
             try:
                 own, row = space.sparse(x, learn=True)
+                if not np.isfinite(row).all():
+                    space.complain_not_finite(x)
                 labels.append(codes.code(y))
             except ValueError as error:
                 raise ValueError(f"row {number:,}: {error}") from None
-            columns.append(own)
-            values.append(row)
+            columns.append(own[own >= 0])
+            values.append(row[own >= 0])
             waiting += 12 * len(row) + 300  # bytes, with what an array takes
             if waiting > size:
                 write()
@@ -98,6 +100,8 @@ def write_rows(
             write()
         if not writer.shape[0]:
             raise ValueError("there are no rows with a label")
-        names = space.names
-        writer.meta = {"names": names if len(names) == writer.shape[1] else None, **codes.meta}
+        names = space.names  # of which some cannot be written down
+        written = len(names) == writer.shape[1] and all(type(name) in (str, int) for name in names)
+        room = {"max_features": max_features, "overflow": overflow}
+        writer.meta = {"names": names if written else None, **room, **codes.meta}
     return writer.shape

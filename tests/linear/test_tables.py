@@ -3,6 +3,7 @@
 import gzip
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from numba import config
@@ -47,11 +48,12 @@ def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
         np.testing.assert_array_equal(rows, X.astype(np.float32))
     model = OutOfCoreLinearSVC(tol=1e-4, memory_limit=LITTLE).fit_file(path, target="label")
     arrays = OutOfCoreLinearSVC(tol=1e-4).fit(X, y)
-    np.testing.assert_allclose(model.decision_function(X), arrays.decision_function(X), rtol=0.02, atol=0.1)
+    rows = pd.DataFrame(X, columns=model.feature_names_in_)
+    np.testing.assert_allclose(model.decision_function(rows), arrays.decision_function(X), rtol=0.02, atol=0.1)
     expected = y if labels == "numbers" else y.astype(str) if labels == "names" else y.astype(float)
     if (labels, ".csv" in name) == ("truth", True):
         expected = np.where(y, "true", "false")  # in text it is a name
-    assert (model.predict(X) == expected).mean() > 0.9
+    assert (model.predict(rows) == expected).mean() > 0.9
     blocks = OutOfCoreLinearSVC(memory_limit=LITTLE).fit_file(tmp_path / "rows")
     assert blocks.classes_.tolist() == model.classes_.tolist() == sorted(model.classes_.tolist())
 
@@ -59,7 +61,8 @@ def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
 def test_targets_of_a_table(tmp_path):
     found, X, y = table("targets")
     model = OutOfCoreLinearSVR(loss="squared_epsilon_insensitive", work_folder=tmp_path / "work")
-    assert model.fit_file(save(found, tmp_path / "rows.parquet"), target="label").score(X, y) > 0.99
+    rows = pd.DataFrame(X, columns=["a", "b", "count"])
+    assert model.fit_file(save(found, tmp_path / "rows.parquet"), target="label").score(rows, y) > 0.99
     other = model.fit_file(tmp_path / "rows.parquet", target="a")  # another column is parsed again
     assert other.coef_.shape == (3,)
 

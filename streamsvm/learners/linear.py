@@ -1,0 +1,236 @@
+"""Linear support vector machines that learn row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamsvm.block import STATE_BEGIN, STATE_END
+from streamsvm.features import OVERFLOW, FeatureSpace
+from streamsvm.learners import _iterates, _linear
+from streamsvm.learners._inputs import Batch, check_number, check_one_of
+from streamsvm.learners.classifier import OnlineClassifier
+from streamsvm.learners.estimator import OnlineEstimator
+from streamsvm.learners.labels import Labels
+from streamsvm.learners.regressor import OnlineRegressor
+from streamsvm.weights import WeightStore
+
+__all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
+
+
+class LinearEstimator(OnlineEstimator):
+    """A model that is a weight for each feature, and the rule of `_linear`."""
+
+    C: float
+    fit_intercept: bool
+
+    def __init__(self, averaging: int, max_features: int, overflow: str) -> None:
+        self.averaging = averaging
+        self.max_features = max_features
+        self.overflow = overflow
+        check_number("C", self.C, 0.0, high=1e15)
+        check_number("averaging", averaging, 0, inclusive=True, high=2**53, integer=True)
+        check_one_of("overflow", overflow, OVERFLOW)
+        self._store = WeightStore(max_features)
+        self._features = FeatureSpace(max_features, overflow)
+        # What is read for every row is looked up once.
+        self._block = self._store.block
+        self._row = self._store.views.row
+        state = self._block[STATE_BEGIN:STATE_END]
+        at = _iterates.OWN_BEGIN - STATE_BEGIN
+        self._common = state[:at].view(_iterates.COMMON)
+        self._common["scale"] = self._common["average_v"] = 1.0
+        self._common["horizon"] = averaging
+        own = state[at : at + _linear.STATE.itemsize].view(_linear.STATE)
+        own["C"], own["intercept"] = self.C, float(bool(self.fit_intercept))
+        self._own = own
+
+    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
+        features = self._features
+        known = len(features)
+        try:
+            packed = features.pack(self._row, x)
+            if not packed:
+                columns, values = features.sparse(x, True)
+                if len(features) != known:
+                    self._store.used = len(features)
+        except BaseException:  # an interrupt as well
+            self._forget(known, 1)
+            raise
+        if packed:
+            learned = _linear.learn_packed(self._block, target, weight)
+        else:
+            learned = _linear.learn_one(self._block, columns, values, target, weight)
+        if not learned:
+            self._forget(known, 1)
+            features.complain_not_finite(x)
+
+    def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
+        f: float
+        if self._features.pack(self._row, x):
+            f = _linear.decide_packed(self._block, what)
+        else:
+            f = _linear.decide(self._block, *self._features.sparse(x, False), what)
+        if f != f:
+            self._features.complain_not_finite(x)
+        return f
+
+    def _learn_batch(self, batch: Batch) -> None:
+        with self._undoing():
+            targets, _ = self._targets(batch)
+            columns = self._admit(batch)
+        _linear.learn_many(self._block, batch.matrix, columns, targets, batch.weights)
+
+    def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
+        return int(_linear.first_refused(self._block, matrix, columns))
+
+    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
+        _linear.decide_many(self._block, matrix, columns, what, decisions)
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """float64 [features seen]: the weights that predictions follow, in the order of `feature_names`."""
+        c, (u, v) = self._common[0], self._store.views.weights[:, : self._store.used]
+        return c["average_v"] * v + c["average_u"] * u if self.averaged else c["scale"] * u
+
+    @property
+    def intercept(self) -> float:
+        """The constant of what predictions follow; 0 where none is fitted."""
+        return float(self._store.views.biases[int(self.averaged)])
+
+    def _start_from(self, w: np.ndarray, bias: float, n: int) -> None:
+        # Weights float64 [features known], as if n rows had led to them.
+        self._store.used = len(self._features)
+        self._store.views.weights[:, : len(w)] = w
+        self._store.views.biases[:] = bias
+        self._common["t"] = n
+
+
+class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
+    """A linear support vector machine of two classes that learns row by row, in time that grows with a row's features alone.
+
+    Each row inside the margin moves the weights just so far that it comes onto the margin, C times its weight at most: a step of
+    coordinate ascent in the dual, with a coefficient of 0 for each new row. There is no learning rate. Wrap it in
+    ``river.multiclass.OneVsRestClassifier`` for more classes.
+
+    Parameters
+    ----------
+    C
+        The largest coefficient of a row. Less for noisy labels, more for a stream that drifts.
+    fit_intercept
+        Whether there is an intercept, learned as the weight of a feature that is 1 in all rows.
+    averaging
+        Rows that the average of the iterates remembers; 0: no average. The last iterate jumps about, its average does not, but
+        lags on a drifting stream. Predictions follow the one of the two that has made fewer errors over the last 1,000 rows.
+    max_features
+        Feature names that there is room for; 29 bytes each, and what Python takes for a name.
+    overflow
+        What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
+
+    Attributes
+    ----------
+    coefficients : float64 [features seen]
+    intercept : float
+    n_learned, nbytes : int
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range; the message names it.
+
+    Notes
+    -----
+    O(k) a row of k features that it has; features that it has not count as 0.
+
+    References
+    ----------
+    Crammer, K., Dekel, O., Keshet, J., Shalev-Shwartz, S., Singer, Y. (2006). Online passive-aggressive algorithms. JMLR 7,
+    figure 1, PA-I; that is Hsieh et al. (2008), A dual coordinate descent method for large-scale linear SVM, algorithm 1, with
+    alpha_i = 0 for each new row.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import OnlineLinearSVC
+
+    >>> model = preprocessing.StandardScaler() | OnlineLinearSVC()
+    >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
+    Accuracy: 88.96%
+    """
+
+    def __init__(
+        self,
+        C: float = 0.1,
+        fit_intercept: bool = True,
+        averaging: int = 3000,
+        max_features: int = 2**16,
+        overflow: str = "raise",
+    ) -> None:
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self._labels = Labels(2)
+        super().__init__(averaging, max_features, overflow)
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"max_features": 500}
+        yield {"max_features": 500, "fit_intercept": False, "averaging": 0}
+
+
+class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
+    """Linear support vector regression that learns row by row: see `OnlineLinearSVC`.
+
+    Targets should be about 0 and about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
+
+    Parameters
+    ----------
+    C, fit_intercept, averaging, max_features, overflow
+        As in `OnlineLinearSVC`.
+    epsilon
+        Error that costs nothing.
+
+    Attributes
+    ----------
+    coefficients, intercept, n_learned, nbytes
+        As in `OnlineLinearSVC`.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range; the message names it.
+
+    References
+    ----------
+    Crammer et al. (2006), section 5, PA-I; Ho, C.-H., Lin, C.-J. (2012). Large-scale linear support vector regression. JMLR 13.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from streamsvm.learners import OnlineLinearSVR
+
+    >>> model = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(OnlineLinearSVR())
+    >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
+    MAE: 0.297687
+    """
+
+    def __init__(
+        self,
+        C: float = 0.1,
+        epsilon: float = 0.1,
+        fit_intercept: bool = True,
+        averaging: int = 3000,
+        max_features: int = 2**16,
+        overflow: str = "raise",
+    ) -> None:
+        self.C = C
+        self.epsilon = epsilon
+        self.fit_intercept = fit_intercept
+        check_number("epsilon", epsilon, 0.0, inclusive=True, high=1e15)
+        super().__init__(averaging, max_features, overflow)
+        self._common["loss"], self._common["epsilon"] = _iterates.EPSILON_INSENSITIVE, epsilon
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {"max_features": 500}

@@ -1,0 +1,199 @@
+"""Fitted linear machines that go on learning: the same decisions at first, whatever a stream calls the columns."""
+
+import pickle
+from contextlib import closing
+
+import numpy as np
+import pytest
+from river import datasets, preprocessing
+from sklearn.datasets import dump_svmlight_file, load_diabetes
+from sklearn.linear_model import SGDClassifier
+from sklearn.svm import SVC, LinearSVC, LinearSVR
+
+from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
+from streamsvm.linear import BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, to_online, write_rows
+from streamsvm.runtime import LearningLoop, LIBSVMSource
+
+
+def problem(n=300, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    return X, X @ rng.normal(size=d) + 0.5 * rng.normal(size=n) - 0.3
+
+
+@pytest.mark.parametrize("labels", [[False, True], [-1, 1], [1, 2], ["ham", "spam"], ["spam", 1.5]])
+@pytest.mark.parametrize("kind", [OutOfCoreLinearSVC, LinearSVC, SGDClassifier])
+def test_decides_as_the_machine(kind, labels):
+    X, f = problem()
+    y = np.array([str(label) for label in labels] if len({type(label) for label in labels}) > 1 else labels)[
+        (f > 0.0).astype(int)
+    ]
+    model = kind(random_state=0).fit(X, y)
+    learner = to_online(model)
+    assert isinstance(learner, OnlineLinearSVC)
+    assert learner.predict_many(X).tolist() == model.predict(X).tolist()
+    sign = learner._labels.targets[model.classes_.tolist()[1]]
+    for output in ("auto", "last", "average"):
+        np.testing.assert_allclose(
+            learner.decision_function_many(X, output=output), sign * model.decision_function(X), rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("kind", [OutOfCoreLinearSVR, LinearSVR])
+def test_predicts_as_the_machine(kind):
+    X, f = problem()
+    model = kind(epsilon=0.25, random_state=0).fit(X, f)
+    learner = to_online(model)
+    assert isinstance(learner, OnlineLinearSVR)
+    assert learner.epsilon == 0.25
+    np.testing.assert_allclose(learner.predict_many(X), model.predict(X), rtol=1e-5, atol=1e-6)
+
+
+def test_goes_on_from_there():
+    X, f = problem(2000)
+    y = f > 0.0
+    fitted = OutOfCoreLinearSVC(C=10.0).fit(X[:1000], y[:1000])
+    learner = to_online(fitted)
+    assert learner.C == 0.1
+    assert learner.n_learned == fitted.n_samples_fit_ == 1000
+    before = learner.coefficients
+    learner.learn_many(X[1000:], y[1000:])
+    assert learner.n_learned == 2000
+    assert not np.array_equal(learner.coefficients, before)
+    assert (learner.predict_many(X) == y).mean() > (fitted.predict(X) == y).mean() - 0.01
+
+
+def test_follows_a_stream_that_turns():
+    X, f = problem(3000)
+    learner = to_online(OutOfCoreLinearSVC().fit(X[:1000], f[:1000] > 0.0))
+    learner.learn_many(X[1000:], f[1000:] < 0.0)
+    assert (learner.predict_many(X) == (f < 0.0)).mean() > 0.85
+
+
+@pytest.mark.parametrize("zero_based", [False, True])
+def test_libsvm_text_and_its_stream_name_columns_alike(tmp_path, zero_based):
+    X, f = problem(d=5)
+    path = tmp_path / "rows.txt"
+    dump_svmlight_file(X, np.where(f > 0.0, 1, -1), str(path), zero_based=zero_based)
+    fitted = OutOfCoreLinearSVC().fit_file(path, zero_based=zero_based)
+    learner = to_online(fitted)
+    assert learner.feature_names == list(range(5) if zero_based else range(1, 6))
+    with closing(LIBSVMSource(path)) as source:
+        assert [learner.predict_one(x) for x, _ in source] == fitted.predict(X).tolist()
+    with closing(LIBSVMSource(path)) as source:
+        LearningLoop(source, learner).run()
+    assert learner.n_learned == 600
+
+
+@pytest.mark.parametrize("text", ["rows.csv", "rows.parquet"])
+def test_tables_and_their_rows_name_columns_alike(tmp_path, text):
+    pd = pytest.importorskip("pandas")
+    X, f = problem(d=3)
+    frame = pd.DataFrame(X.astype(float), columns=["width", "height", "age"]).assign(label=(f > 0.0).astype(int))
+    frame.to_csv(tmp_path / text, index=False) if text.endswith("csv") else frame.to_parquet(tmp_path / text)
+    fitted = OutOfCoreLinearSVC().fit_file(tmp_path / text, target="label")
+    assert fitted.feature_names_in_.tolist() == ["width", "height", "age"]
+    learner = to_online(fitted)
+    rows = frame.drop(columns="label")
+    assert learner.predict_many(rows).tolist() == fitted.predict(rows).tolist()
+    assert learner.predict_one(rows.iloc[0].to_dict()) == fitted.predict(rows.iloc[:1])[0]
+
+
+@pytest.mark.parametrize(("overflow", "room"), [("raise", 50), ("hash", 50), ("hash", 4), ("ignore", 4)])
+def test_streams_that_became_blocks_name_columns_alike(tmp_path, overflow, room):
+    rows = [(x, y) for x, y in datasets.Phishing().take(400)]
+    write_rows(rows, tmp_path / "rows.blocks", max_features=room, overflow=overflow)
+    fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
+    learner = to_online(fitted)
+    assert (learner.max_features, learner.overflow) == (room, overflow)
+    decisions = [learner.decision_function_one(x) for x, _ in rows]
+    space, X = learner._features, np.zeros((400, fitted.n_features_in_), np.float32)
+    for row, (x, _) in zip(X, rows, strict=True):
+        for name, value in x.items():
+            column = space._known_columns([name])[0]
+            if column >= 0:
+                row[column] += np.float32(value)
+    np.testing.assert_allclose(decisions, X @ fitted.coef_[0] + fitted.intercept_, rtol=1e-5, atol=1e-6)
+    learner.learn_one({**rows[0][0]}, True)
+
+
+def test_names_that_are_not_known_must_be_given(tmp_path):
+    rows = [({(0, 1): float(i % 3), "b": 1.0}, i % 2 == 0) for i in range(20)]
+    write_rows(rows, tmp_path / "rows.blocks")
+    fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
+    with pytest.raises(ValueError, match="give feature_names"):
+        to_online(fitted)
+    learner = to_online(fitted, feature_names=[(0, 1), "b"])
+    assert learner.predict_one(rows[0][0]) in (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"names": ["a", "a"]},
+        {"names": ["a"]},
+        {"names": [["a"], "b"]},
+        {"names": "ab"},
+        {"first_index": 7},
+        {"first_index": [1]},
+        {"first_index": "1"},
+    ],
+)
+def test_notes_of_a_file_that_make_no_sense_name_nothing(tmp_path, meta):
+    X, f = problem(50, d=2)
+    with BlockWriter(tmp_path / "rows.blocks") as writer:
+        writer.add(X, (f > 0.0).astype(float))
+        writer.meta = {**meta, "max_features": -5, "overflow": "explode"}
+    fitted = OutOfCoreLinearSVC().fit_file(tmp_path / "rows.blocks")
+    with pytest.raises(ValueError, match="give feature_names"):
+        to_online(fitted)
+    assert to_online(fitted, feature_names="ab").feature_names == ["a", "b"]
+
+
+def test_another_fit_forgets_the_names_of_a_file(tmp_path):
+    pd = pytest.importorskip("pandas")
+    X, f = problem(d=2)
+    path = tmp_path / "rows.txt"
+    dump_svmlight_file(X, f > 0.0, str(path), zero_based=False)
+    model = OutOfCoreLinearSVC().fit_file(path)
+    assert to_online(model).feature_names == [1, 2]
+    assert to_online(pickle.loads(pickle.dumps(model))).feature_names == [1, 2]
+    assert to_online(model.fit_file_path(path, [1.0])[0]).feature_names == [1, 2]
+    assert to_online(model.fit(X, f > 0.0)).feature_names == [0, 1]
+    assert to_online(model.fit(pd.DataFrame(X, columns=["u", "v"]), f > 0.0)).feature_names == ["u", "v"]
+
+
+def test_behind_a_scaler_it_is_given_what_the_machine_was_fitted_to():
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    names = [f"x{j}" for j in range(10)]
+    scaler = preprocessing.StandardScaler()
+    scaled = []
+    for row in X.tolist():
+        x = dict(zip(names, row, strict=True))
+        scaler.learn_one(x)
+        scaled.append(list(scaler.transform_one(x).values()))
+    model = OutOfCoreLinearSVR(C=10.0).fit(np.array(scaled), y)
+    pipeline = scaler | to_online(model, feature_names=names)
+    last = dict(zip(names, X[-1].tolist(), strict=True))
+    assert pipeline.predict_one(last) == pytest.approx(model.predict(np.array(scaled[-1:]))[0], rel=1e-4)
+
+
+def test_bad_input():
+    X, f = problem(60, d=3)
+    y = f > 0.0
+    fitted = OutOfCoreLinearSVC().fit(X, y)
+    for names in (["a", "b"], ["a", "b", "b"], []):
+        with pytest.raises(ValueError, match="3 different names"):
+            to_online(fitted, feature_names=names)
+    with pytest.raises(ValueError, match="at least 3"):
+        to_online(fitted, max_features=2)
+    with pytest.raises(ValueError, match="fitted linear machine"):
+        to_online(SVC().fit(X, y))
+    with pytest.raises(ValueError, match="one output"):
+        to_online(LinearSVC().fit(X, np.arange(60) % 3))
+    with pytest.raises(ValueError, match="not fitted"):
+        to_online(OutOfCoreLinearSVC())
+    with pytest.raises(ValueError, match="no column left"):
+        to_online(fitted).learn_one({0: 1.0, "new": 1.0}, True)
+    to_online(fitted, max_features=10).learn_one({0: 1.0, "new": 1.0}, True)
+    to_online(fitted, overflow="ignore").learn_one({0: 1.0, "new": 1.0}, True)
