@@ -18,13 +18,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from streamsvm._warnings import warn
 from streamsvm.batch._kept import Kept
 from streamsvm.learners._inputs import check_number
+from streamsvm.linear._mixing import mixing_writer
 from streamsvm.linear._newton import NewtonSolver
 from streamsvm.linear._plan import Plan, hessian_fits, plan
 from streamsvm.linear._solution import Options, Solution, forget, recall, remember
 from streamsvm.linear._solver import DualSolver
 from streamsvm.linear._sweep import Loss
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
-from streamsvm.linear.block_writer import BlockWriter
 from streamsvm.linear.convert import DENSE, source_of, write_blocks
 from streamsvm.linear.online import StreamColumns
 
@@ -106,7 +106,8 @@ class OutOfCoreLinear(Kept):
             ends = np.cumsum(X.dtype.itemsize * sizes + 8.0)
             with self._folder() as folder:
                 (folder / "rows").unlink(missing_ok=True)  # there need not be room for both
-                with BlockWriter(folder / "rows", dense=bool(filled > DENSE), block_bytes=limits.block, durable=False) as writer:
+                how = {"dense": bool(filled > DENSE), "block_bytes": limits.block, "memory": self.memory_limit}
+                with mixing_writer(folder / "rows", **how, durable=False) as writer:
                     begin = 0
                     while begin < len(labels):
                         before = ends[begin - 1] if begin else 0.0

@@ -356,6 +356,6 @@ def _first(loss: Loss, file: BlockFile) -> Loss:
     square = file.mean_square + loss.bias * loss.bias
     step = (file.mean_label if loss.regression else 1.0) / square if square > 0.0 else math.inf
     ratio = step / max(loss.C_positive, loss.C_negative)
-    if not 0.0 < ratio < 1.0 or loss.squared:
+    if not 0.0 < ratio < 1.0 / _GROWTH or loss.squared:
         return loss
     return loss._replace(C_positive=ratio * loss.C_positive, C_negative=ratio * loss.C_negative)

@@ -31,6 +31,7 @@ __all__ = ["BlockWriter"]
 
 _MOST_LABELS = 64  # that are counted: what has more is no classification of these machines
 _BLOCK_BYTES = 2**20
+_SORTED = 4.0  # of the statistic of the F test, which is about 1 for rows in random order
 
 
 class BlockWriter:
@@ -80,6 +81,8 @@ class BlockWriter:
         self._bytes = 0  # about
         self._counts: dict[float, int] | None = {}
         self._squares = self._sizes = 0.0
+        # Of labels: sum, sum of squares, and of the blocks' squared sums over their rows.
+        self._label_sums = np.zeros(3)
         self.meta: dict[str, Any] = {}
         """What is kept beside the rows, as JSON."""
         self._file = self._partial.open("wb")
@@ -190,6 +193,10 @@ class BlockWriter:
             self._file.write(bytes(-size % ALIGNED))
         except OSError as error:
             raise OSError(error.errno, f"{error.strerror}, while rows were written", str(self._partial)) from error
+        own = np.frombuffer(labels, KINDS[0])
+        with np.errstate(over="ignore"):  # of labels that are refused later
+            self._label_sums += (own.sum(), own @ own, own.sum() ** 2 / len(own))
+        del own  # which keeps what waits from being cleared
         first = self._index[-1][1] + self._index[-1][2] if self._index else 0
         self._index.append((begin, first, len(labels) // 8, len(values) // 4, crc, 0))
         for part in self._waiting:
@@ -218,6 +225,18 @@ class BlockWriter:
             os.fsync(self._file.fileno())
         self._file.close()
         self._partial.replace(self._path)
+
+    @property
+    def came_sorted(self) -> bool:
+        """Whether labels differ more between blocks, of which there are two at least, than chance would have it: the F test of
+        an analysis of variance. Known when the file is closed.
+        """
+        n, blocks = self.shape[0], len(self._index)
+        total, square, own = self._label_sums.tolist()
+        if blocks < 2 or n <= blocks:
+            return False
+        between, within = (own - total * total / n) / (blocks - 1), max(square - own, 0.0) / (n - blocks)
+        return bool(between > (_SORTED + 4.0 * _SORTED / (blocks - 1)) * within + 1e-9 * square / n)
 
     def discard(self) -> None:
         """Leave nothing behind."""

@@ -16,6 +16,7 @@ import numpy as np
 from streamsvm._progress import shown_bytes
 from streamsvm.linear import _libsvm, _tables
 from streamsvm.linear._labels import LabelCodes
+from streamsvm.linear._mixing import mixing_writer
 from streamsvm.linear._plan import DEFAULT_LIMIT, plan
 from streamsvm.linear.block_file import Block
 from streamsvm.linear.block_writer import BlockWriter
@@ -98,7 +99,7 @@ def write_blocks(
     if any(suffix in _tables.SUFFIXES for suffix in source.suffixes[-2:]):
         return _write_table(source, path, target, memory_limit, meta)
     size = plan(memory_limit).block
-    with BlockWriter(path, block_bytes=size) as writer:
+    with mixing_writer(path, dense=False, block_bytes=size, memory=memory_limit) as writer:
         line = 0
         for text in _texts(source, size, int(memory_limit / 4), verbose):
             line = _write(writer, text, source, line, zero_based)
@@ -114,7 +115,8 @@ def _write_table(source: Path, path: Path, target: str | None, memory_limit: flo
     first = next(parts, None)
     if first is None:
         raise ValueError(f"{source} has no rows")
-    with BlockWriter(path, dense=bool(np.count_nonzero(first[0]) > DENSE * first[0].size), block_bytes=size) as writer:
+    dense = bool(np.count_nonzero(first[0]) > DENSE * first[0].size)
+    with mixing_writer(path, dense=dense, block_bytes=size, memory=memory_limit) as writer:
         for X, labels, _ in itertools.chain([first], parts):
             writer.add(X, labels)
         writer.meta = {**meta, "names": first[2], **codes.meta}

@@ -12,8 +12,8 @@ from scipy import sparse
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.learners._inputs import check_number, check_one_of
 from streamsvm.linear._labels import LabelCodes
+from streamsvm.linear._mixing import mixing_writer
 from streamsvm.linear._plan import DEFAULT_LIMIT, plan
-from streamsvm.linear.block_writer import BlockWriter
 
 __all__ = ["write_rows"]
 
@@ -66,7 +66,7 @@ def write_rows(
     check_number("max_features", max_features, 1, inclusive=True, integer=True)
     check_one_of("overflow", overflow, OVERFLOW)
     size, space, codes = plan(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
-    with BlockWriter(path, block_bytes=size) as writer:
+    with mixing_writer(Path(path), dense=False, block_bytes=size, memory=memory_limit) as writer:
         columns: list[np.ndarray] = []
         values: list[np.ndarray] = []
         labels: list[float] = []
