@@ -35,7 +35,7 @@ _STAGE_TOLERANCE = 0.03  # of the gap as it is estimated, where a stage ends
 _REWRITTEN = 0.7  # of the rows in the file of the undecided: with fewer that still are, it is written anew
 _PROMISING = 4.0  # tolerances: a gap that is estimated to be below is measured
 _KEPT_EVERY = 1.0  # seconds
-_FACTS = ("serial", "number", "dual", "gap", "visited", "steps", "largest", "settled", "undecided", "seconds")
+_FACTS = ("serial", "number", "dual", "gap", "visited", "steps", "largest", "settled", "undecided", "seconds", "direct")
 
 
 class _Rows(NamedTuple):
@@ -98,7 +98,7 @@ class DualSolver:
 
     def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
         self._file, self._folder, self._options, self._seed, self._resumable = file, folder, options, seed, resumable
-        self._begun = False
+        self._begun = self._direct = False
         self._some: _Rows | None = None
         self._kept_some: _Rows | None = None
         self._old: list[_Rows] = []
@@ -144,9 +144,12 @@ class DualSolver:
                 self._keep()
             self._back()
             ends = self._visited >= options.max_iter * n
-            if self._loss == self._target and (ends or self._gap <= _PROMISING * options.tol):
+            if self._loss == self._target and (ends or self._direct or self._gap <= _PROMISING * options.tol):
                 primal, dual = self._measured()
-                if ends or primal - dual <= options.tol * primal:
+                closed = primal - dual <= options.tol * primal
+                # The next problem is like this one: it need not wait for a pass over all that finds the gap closed already.
+                self._direct = closed and (self._direct or 0.0 <= self._gap <= options.tol)
+                if ends or closed:
                     return Solution(self._w.copy(), primal, dual, self._visited / n, self._history)
 
     def _stage_ends(self) -> bool:
