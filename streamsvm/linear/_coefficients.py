@@ -6,9 +6,10 @@ import itertools
 import os
 import shutil
 import zlib
+from contextlib import ExitStack
+from io import FileIO
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import cast
 
 import numpy as np
 
@@ -39,25 +40,27 @@ class Coefficients:
         self._paths = [stem.with_name(f"{stem.name}-{copy}") for copy in (0, 1)]
         self._from = self._to = 0
         self._kept: int | None = None
-        self._files = [path.open("w+b" if kept is None else "r+b", buffering=0) for path in self._paths]
-        if kept is not None:
-            self._from = self._to = self._kept = kept[0]
-            if self._checksum() != kept:
-                self.close()
-                raise OSError(f"{self._paths[self._from]} was changed")
-        elif n:
-            for file in self._files:
-                file.truncate(8 * n)  # zeros, which take no room on the disk
-
-    def __enter__(self) -> Self:
-        return self
+        with ExitStack() as stack:
+            mode = "w+b" if kept is None else "r+b"
+            self._files = [cast(FileIO, stack.enter_context(path.open(mode, buffering=0))) for path in self._paths]
+            if kept is not None:
+                self._from = self._to = self._kept = 1 if kept[0] == 1 else 0
+                if self._checksum() != kept:
+                    raise OSError(f"{self._paths[self._from]} was changed")
+            elif n:
+                for file in self._files:
+                    file.truncate(8 * n)  # zeros, which take no room on the disk
+            stack.pop_all()
 
     def begin(self, *, some: bool = False) -> None:
         """A pass begins, which writes those of all rows, or only of some."""
         if self._from == self._kept:
             self._to = 1 - self._from
             if some:
-                shutil.copyfile(self._paths[self._from], self._paths[self._to])
+                try:
+                    shutil.copyfile(self._paths[self._from], self._paths[self._to])
+                except OSError as error:
+                    raise self._told(error) from error
 
     def end(self) -> None:
         """The pass is finished: what it wrote is read from now on."""
@@ -91,8 +94,10 @@ class Coefficients:
             while data:  # a disk that is nearly full takes a part of it before it complains
                 data = data[file.write(data) :]
         except OSError as error:
-            path = str(self._paths[self._to])
-            raise OSError(error.errno, f"{error.strerror}, while coefficients were written", path) from error
+            raise self._told(error) from error
+
+    def _told(self, error: OSError) -> OSError:
+        return OSError(error.errno, f"{error.strerror}, while coefficients were written", str(self._paths[self._to]))
 
     def scatter(self, numbers: np.ndarray, b: np.ndarray, firsts: np.ndarray) -> None:
         """Those of the rows with these numbers, uint64 [m], in a pass of some. They rise within runs, and each run is read and
@@ -122,7 +127,3 @@ class Coefficients:
         self.close()
         for path in self._paths:
             path.unlink(missing_ok=True)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self.remove()

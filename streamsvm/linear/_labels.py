@@ -26,14 +26,23 @@ class LabelCodes:
         """What a block file keeps of it: the names of 0, 1 and so on."""
         return {"classes": list(self._codes)} if self._codes else {}
 
+    @property
+    def numbers(self) -> bool:
+        """Whether labels are numbers, of which some came."""
+        return self._numbers
+
     def code(self, label: Any) -> float:
-        """ValueError where it is neither a number nor a name, not both kinds come, or there are too many names."""
+        """ValueError where it is neither a number nor a name, or missing, if both kinds come, or there are too many names."""
+        if label is None or label == "":
+            raise ValueError("there is no label: leave the row out")
         if isinstance(label, str):
             if self._numbers:
                 raise ValueError(f"label {label!r} is a name, and there were numbers before")
             if label not in self._codes:
-                if len(self._codes) == _MOST_CLASSES or len(label) > LONGEST_NAME or not label:
-                    raise ValueError(f"label {label[:60]!r} is one too many: {_MOST_CLASSES} names are kept, none of them empty")
+                if len(label) > LONGEST_NAME:
+                    raise ValueError(f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are kept")
+                if len(self._codes) == _MOST_CLASSES:
+                    raise ValueError(f"label {label!r} is one too many: {_MOST_CLASSES} names are kept")
                 self._codes[label] = float(len(self._codes))
             return self._codes[label]
         number = float(label) if isinstance(label, bool | int | float | np.number | np.bool_) else math.nan

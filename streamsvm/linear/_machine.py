@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from streamsvm._locks import locks
 from streamsvm._warnings import warn
 from streamsvm.batch._kept import Kept
 from streamsvm.learners._inputs import check_number
@@ -121,34 +122,48 @@ class OutOfCoreLinear(Kept):
     def _fit_file(self, models: list[Self], path: Path, Cs: list[float], target: str | None, zero_based: bool) -> list[Self]:
         with self._all_or_nothing():
             self._check(Cs)
-            with ExitStack() as stack:
-                folder = stack.enter_context(self._folder())
-                rows = path if is_block_file(path) else self._written(path, folder, target, zero_based)
-                file = stack.enter_context(BlockFile(rows))
-                if file.numbered or not file.shape[0] or not file.shape[1]:
-                    what = "rows of another file, by their numbers" if file.numbered else f"rows of shape {file.shape}"
-                    raise BlockFileError(f"{rows} has {what}: there is nothing to learn from them")
-                self.n_features_in_ = file.shape[1]
-                self.__dict__.pop("feature_names_in_", None)
-                self.stream_columns_ = StreamColumns.of(file.meta, self.n_features_in_)
-                if names := self.stream_columns_.texts():
-                    self.feature_names_in_ = np.array(names, object)
-                self._label_counts(file)
-                solutions = self._solved(file, folder, Cs)
+            with self._folder() as folder:
+                if is_block_file(path):
+                    solutions = self._learned(path, folder, Cs)
+                else:
+                    solutions = self._learned_text(path, folder, Cs, target, zero_based)
         return self._finish(models, Cs, solutions)
 
-    def _written(self, path: Path, folder: Path, target: str | None, zero_based: bool) -> Path:
-        # The block file of a text, from the fit before if there is one.
+    def _learned(self, rows: Path, folder: Path, Cs: list[float]) -> list[Solution]:
+        with BlockFile(rows) as file:
+            if file.numbered or not file.shape[0] or not file.shape[1]:
+                what = "rows of another file, by their numbers" if file.numbered else f"rows of shape {file.shape}"
+                raise BlockFileError(f"{rows} has {what}: there is nothing to learn from them")
+            self.n_features_in_ = file.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+            self.stream_columns_ = StreamColumns.of(file.meta, self.n_features_in_)
+            if names := self.stream_columns_.texts():
+                self.feature_names_in_ = np.array(names, object)
+            self._label_counts(file)
+            return self._solved(file, folder, Cs)
+
+    def _learned_text(self, path: Path, folder: Path, Cs: list[float], target: str | None, zero_based: bool) -> list[Solution]:
+        rows, anew = self._written(path, folder, target, zero_based)
+        try:
+            return self._learned(rows, folder, Cs)
+        except BlockFileError:
+            if anew:
+                raise
+        rows.unlink()  # it was damaged since the fit before
+        return self._learned(self._written(path, folder, target, zero_based)[0], folder, Cs)
+
+    def _written(self, path: Path, folder: Path, target: str | None, zero_based: bool) -> tuple[Path, bool]:
+        # The block file of a text, from the fit before if there is one, or made anew.
         rows = folder / "rows"
         if is_block_file(rows):
             # Not where it is damaged, or its blocks are too large for a limit that is smaller than the one of that time.
             with suppress(ValueError), BlockFile(rows) as file:
                 if file.meta.get("source") == source_of(path, target, zero_based):
                     self._plan(file)
-                    return rows
+                    return rows, False
         limit, verbose = self.memory_limit, bool(self.verbose)
         write_blocks(path, rows, target=target, zero_based=zero_based, memory_limit=limit, verbose=verbose)
-        return rows
+        return rows, True
 
     def _plan(self, file: BlockFile) -> Plan:
         return plan(self.memory_limit, file.shape[1], file.largest_block, len(file))
@@ -208,7 +223,10 @@ class OutOfCoreLinear(Kept):
         else:
             kept = Path(self.work_folder).expanduser() / _OWN
             kept.mkdir(parents=True, exist_ok=True)
-            yield kept
+            with (kept / "lock").open("ab") as lock:
+                if not locks(lock):
+                    raise RuntimeError(f"{kept} is in use by another fit: give each fit that runs a work_folder of its own")
+                yield kept
 
     def _check(self, Cs: Sequence[float]) -> None:
         for C in Cs:

@@ -18,10 +18,15 @@ from numba import njit
 from streamsvm.linear.block_file import Block, BlockFile
 from streamsvm.linear.block_writer import BlockWriter
 
-__all__ = ["mixing_writer"]
+__all__ = ["mixing_writer", "names_of"]
 
 _SHARE = 0.3  # of memory: a bucket, and what waits to be written to all of them
 _WORD = 4  # bytes
+
+
+def names_of(path: Path) -> list[Path]:
+    """All the files that `mixing_writer` writes to."""
+    return [path, *(path.with_name(path.name + end) for end in (".partial", ".first", ".first.partial", ".buckets"))]
 
 
 @contextmanager

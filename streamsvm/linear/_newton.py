@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = ["NewtonSolver"]
 
 _ENOUGH = 1e-4  # of the decrease that the slope promises: Armijo's rule
 _SMALLEST = 2.0**-30
+_PARTS = 16  # of a block of dense rows
 
 
 class _Place:
@@ -91,10 +93,11 @@ class NewtonSolver:
                 self._file.expect(at + 1)
             block = self._file.block(at)
             add = _add_dense if self._file.dense else _add_sparse
-            cost, conjugate, active = add(w, block, loss, place.gradient, place.hessian)
-            place.primal += float(cost)
-            place.conjugate += float(conjugate)
-            place.active += int(active)
+            for some in _parts(block) if self._file.dense else [block]:
+                cost, conjugate, active = add(w, some, loss, place.gradient, place.hessian)
+                place.primal += float(cost)
+                place.conjugate += float(conjugate)
+                place.active += int(active)
         if not self._file.dense:  # of which one triangle was made
             place.hessian += np.triu(place.hessian, 1).T
         return place
@@ -107,14 +110,27 @@ def _solved(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     # By a Cholesky factorisation of the matrix with 1 on its diagonal: features may be of very different size. Where rounding has
     # left it no positive one, of that with more on its diagonal: still a direction downwards.
     scale, ridge = 1.0 / np.sqrt(hessian.diagonal()), 0.0
-    scaled = hessian * scale * scale[:, np.newaxis]
+    scaled = hessian * scale
+    scaled *= scale[:, np.newaxis]
     while True:
+        matrix = scaled.copy()
+        matrix[np.diag_indices(len(matrix))] += ridge
         try:
-            factor = cho_factor(scaled + ridge * np.eye(len(scaled)), lower=True)
+            factor = cho_factor(matrix, lower=True, overwrite_a=True)
         except LinAlgError:
             ridge = max(10.0 * ridge, 1e-14)
         else:
             return scale * cho_solve(factor, scale * gradient)
+
+
+def _parts(block: Block) -> Iterator[Block]:
+    # Dense rows, few at a time: those that are added become float64, and several copies.
+    n = len(block.labels)
+    size = max(n // _PARTS, 1)
+    features = len(block.values) // n
+    for begin in range(0, n, size):
+        end = min(begin + size, n)
+        yield block._replace(labels=block.labels[begin:end], values=block.values[begin * features : end * features])
 
 
 def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:

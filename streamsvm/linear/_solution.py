@@ -36,7 +36,7 @@ class Pass(NamedTuple):
     undecided: int
     """Rows at no bound after it; of a Newton step, that cost something."""
     C: float
-    """Of the stage."""
+    """Of the stage, times the weight of the positive class."""
     primal: float
     """The objective, of steps for all rows an estimate from before them; NaN: unknown."""
     dual: float
@@ -67,7 +67,11 @@ def recall(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Solut
     if kept is None:
         return None
     facts, w = kept
-    return Solution(w, facts["primal"], facts["dual"], facts["passes"], [Pass(*of) for of in facts["history"]])
+    try:
+        primal, dual, passes = (float(facts[name]) for name in ("primal", "dual", "passes"))
+        return Solution(w, primal, dual, passes, [Pass(*of) for of in facts["history"]])
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _problem(file: BlockFile, loss: Loss, options: Options) -> dict[str, object]:

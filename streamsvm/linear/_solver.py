@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
@@ -22,7 +22,7 @@ from streamsvm._progress import shown
 from streamsvm.linear import _state
 from streamsvm.linear._coefficients import Coefficients
 from streamsvm.linear._solution import Options, Pass, Solution
-from streamsvm.linear._sweep import Loss, measure, sweep, sweeps, taken, undecided
+from streamsvm.linear._sweep import Loss, loss_of, measure, sweep, sweeps, taken, undecided
 from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
 from streamsvm.linear.block_writer import BlockWriter
 
@@ -30,12 +30,14 @@ __all__ = ["DualSolver"]
 
 _STEPS = 2  # for each row there is, of the undecided between two passes over all
 _SETTLED = 0.03  # of the largest step of the pass over all rows: when those over the undecided end
+_STAGES = 0.3  # of the passes: those of stages, at most
 _GROWTH = 4.0  # of C, at most, from stage to stage
 _STAGE_TOLERANCE = 0.03  # of the gap as it is estimated, where a stage ends
 _REWRITTEN = 0.7  # of the rows in the file of the undecided: with fewer that still are, it is written anew
 _PROMISING = 4.0  # tolerances: a gap that is estimated to be below is measured
 _KEPT_EVERY = 1.0  # seconds
-_FACTS = ("serial", "number", "dual", "gap", "visited", "steps", "largest", "settled", "undecided", "seconds", "direct")
+_COUNTS, _NUMBERS = ("serial", "number", "visited", "steps", "undecided"), ("dual", "gap", "largest", "settled", "seconds")
+_FACTS: dict[str, type] = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(_NUMBERS, float), "direct": bool}
 
 
 class _Rows(NamedTuple):
@@ -96,6 +98,21 @@ class DualSolver:
         Whether what was found so far is kept in the folder, and gone on from if there is some for the same rows.
     """
 
+    _w: np.ndarray
+    _all: _Rows
+    _loss: Loss
+    _target: Loss
+    _serial: int
+    _number: int
+    _visited: int
+    _steps: int
+    _undecided: int
+    _dual: float  # without -1/2 |w|^2
+    _gap: float  # relative, as it was estimated last
+    _largest: float
+    _settled: float
+    _seconds: float
+
     def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
         self._file, self._folder, self._options, self._seed, self._resumable = file, folder, options, seed, resumable
         self._begun = self._direct = False
@@ -103,7 +120,6 @@ class DualSolver:
         self._kept_some: _Rows | None = None
         self._old: list[_Rows] = []
         self._history: list[Pass] = []
-        self._target: Loss
 
     def solve(self, loss: Loss) -> Solution:
         """The optimum of a loss within the tolerance, or what as many passes as there may be lead to.
@@ -139,25 +155,30 @@ class DualSolver:
             if self._loss != self._target and self._stage_ends():
                 self._back()
                 continue
-            while self._undecided and self._largest > self._settled and self._steps < _STEPS * n:
+            most = options.max_iter * n
+            while self._undecided and self._largest > self._settled and self._steps < _STEPS * n and self._visited < most:
                 self._over_some()
                 self._keep()
             self._back()
-            ends = self._visited >= options.max_iter * n
+            ends = self._visited >= most
             if self._loss == self._target and (ends or self._direct or self._gap <= _PROMISING * options.tol):
-                primal, dual = self._measured()
+                primal, dual, expansion = self._measured()
                 closed = primal - dual <= options.tol * primal
                 # The next problem is like this one: it need not wait for a pass over all that finds the gap closed already.
                 self._direct = closed and (self._direct or 0.0 <= self._gap <= options.tol)
                 if ends or closed:
                     return Solution(self._w.copy(), primal, dual, self._visited / n, self._history)
+                self._w = expansion  # steps have rounded w, each a little
 
     def _stage_ends(self) -> bool:
-        return self._gap <= _STAGE_TOLERANCE or self._visited >= self._options.max_iter * self._file.shape[0]
+        return self._gap <= _STAGE_TOLERANCE or self._visited >= self._for_stages
+
+    @property
+    def _for_stages(self) -> float:
+        return _STAGES * self._options.max_iter * self._file.shape[0]
 
     def _begin(self, loss: Loss) -> None:
         # From what was kept, or from nothing.
-        self._begun = True
         self._kept_at = time.monotonic()
         size = self._file.shape[1] + 1
         kept = _state.load(self._folder / "state", self._problem, size) if self._resumable else None
@@ -167,9 +188,10 @@ class DualSolver:
                 _Rows(self._file, Coefficients(self._folder / "coefficients", self._file.shape[0])),
             )
             self._serial = self._number = self._visited = self._steps = self._undecided = 0
-            self._dual = self._largest = self._settled = self._seconds = 0.0  # the dual objective without -1/2 |w|^2
-            self._gap = np.inf  # relative, as it was estimated last
+            self._dual = self._largest = self._settled = self._seconds = 0.0
+            self._gap = np.inf
             self._loss, self._target = _first(loss, self._file), loss
+        self._begun = True
         own = None if self._some is None else self._some.file.path.name
         for path in self._folder.glob("undecided-*"):
             if own not in (path.name, path.name.rpartition("-b-")[0]):
@@ -183,22 +205,27 @@ class DualSolver:
         # What another process has kept; False: some of it is not there any more, or is something else.
         with ExitStack() as stack:
             try:
-                b = stack.enter_context(closing(Coefficients(self._folder / "coefficients", self._file.shape[0], facts["kept"])))
+                b = Coefficients(self._folder / "coefficients", self._file.shape[0], facts["kept"])
+                stack.callback(b.close)
+                some = None
                 if facts["kept_some"] is not None:
                     kept, signature = facts["kept_some"]
-                    path = self._folder / f"undecided-{facts['serial']}"
+                    path = self._folder / f"undecided-{int(facts['serial'])}"
                     file = stack.enter_context(BlockFile(path))
-                    if file.signature != signature:
+                    like = (self._file.shape[1], self._file.dense, True)
+                    if file.signature != signature or (file.shape[1], file.dense, file.numbered) != like:
                         return False
-                    self._some = _Rows(file, Coefficients(path.with_name(f"{path.name}-b"), 0, kept))
-                    self._kept_some = self._some
-            except (OSError, BlockFileError):
+                    some = _Rows(file, Coefficients(path.with_name(f"{path.name}-b"), 0, kept))
+                    stack.callback(some.b.close)
+                history = [Pass(*of) for of in facts["history"]]
+                losses = [loss_of(facts[name]) for name in ("loss", "target")]
+                numbers = {f"_{name}": type_of(facts[name]) for name, type_of in _FACTS.items()}
+            except (OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):
                 return False
             stack.pop_all()
-        self._w, self._all, self._history = w, _Rows(self._file, b), [Pass(*of) for of in facts["history"]]
-        self._loss, self._target = Loss(*facts["loss"]), Loss(*facts["target"])
-        for name in _FACTS:
-            setattr(self, f"_{name}", facts[name])
+        self._w, self._all, self._some, self._kept_some, self._history = w, _Rows(self._file, b), some, some, history
+        self._loss, self._target = losses
+        self.__dict__.update(numbers)
         return True
 
     def _alike(self) -> bool:
@@ -211,14 +238,15 @@ class DualSolver:
         return self._alike() and self._loss.C_positive < self._target.C_positive
 
     def _grow(self) -> None:
-        # The next stage: coefficients grow with C. Those at it stay there, and the others keep their share. From another problem
-        # nothing is taken.
+        # The next stage: coefficients grow with C. Those at it stay there, and the others keep their share. Where stages have
+        # taken too long, the target is next, and coefficients stay what they are: far from the optimum, w times so much would be
+        # worse than none. From another problem nothing is taken.
         old, target = self._loss, self._target
         ratio = target.C_positive / old.C_positive
         if not self._alike():
             ratio, self._loss = 0.0, _first(target, self._file)
-        elif ratio <= _GROWTH or self._visited >= self._options.max_iter * self._file.shape[0]:
-            self._loss = target
+        elif ratio <= _GROWTH or self._visited >= self._for_stages:
+            ratio, self._loss = ratio if ratio <= _GROWTH else 1.0, target
         else:
             ratio = _GROWTH
             self._loss = old._replace(C_positive=ratio * old.C_positive, C_negative=ratio * old.C_negative)
@@ -296,28 +324,33 @@ class DualSolver:
         self._all.b.begin(some=True)
         for number in range(len(some.file)):
             block = some.file.block(number)
+            if block.numbers.max() >= self._file.shape[0]:
+                raise BlockFileError(f"{some.file.path} is damaged: it has rows that there are not")
             self._all.b.scatter(block.numbers, some.b.read(block.first, len(block.labels)), self._file.firsts)
         self._all.b.end()
         self._some = None
-        self._old.append(some)
-        if not self._resumable:
-            self._remove_old()
+        if some is self._kept_some:
+            self._old.append(some)  # until what was kept is no more what another process goes on from
+        else:
+            some.remove()
 
-    def _measured(self) -> tuple[float, float]:
-        # The primal and the dual objective.
-        half = 0.5 * float(self._w @ self._w)
-        primal, self._dual = half, 0.0
+    def _measured(self) -> tuple[float, float, np.ndarray]:
+        # The primal objective of w, the dual one of the coefficients, and their expansion, which w should be: the gap is true
+        # whether it is or not.
+        primal, self._dual, expansion = 0.5 * float(self._w @ self._w), 0.0, np.zeros(len(self._w))
         for number in shown(range(len(self._file)), "duality gap", self._options.verbose):
             block = self._file.block(number)
-            cost, gain = measure(self._w, self._all.b.read(block.first, len(block.labels)), block, self._loss)
+            cost, gain = measure(self._w, self._all.b.read(block.first, len(block.labels)), block, self._loss, expansion)
             primal += float(cost)
             self._dual += float(gain)
         self._visited += self._file.shape[0]
-        self._tell("measured", self._file.shape[0], primal)
-        return primal, self._dual - half
+        dual = self._dual - 0.5 * float(expansion @ expansion)
+        self._tell("measured", self._file.shape[0], primal, dual)
+        return primal, dual, expansion
 
-    def _tell(self, kind: str, rows: int, primal: float) -> None:
-        dual, seconds = self._dual - 0.5 * float(self._w @ self._w), time.monotonic() - self._began
+    def _tell(self, kind: str, rows: int, primal: float, dual: float | None = None) -> None:
+        dual = self._dual - 0.5 * float(self._w @ self._w) if dual is None else dual
+        seconds = time.monotonic() - self._began
         self._history.append(Pass(kind, rows, self._undecided, self._loss.C_positive, primal, dual, seconds))
 
     def _keep(self, *, now: bool = False) -> None:

@@ -22,11 +22,14 @@ def save(path: Path, facts: dict[str, Any], w: np.ndarray) -> None:
     text = json.dumps(facts).encode()
     data = text + w.astype("<f8").tobytes()
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(_HEADER.pack(_MAGIC, zlib.crc32(data), len(text)) + data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(_HEADER.pack(_MAGIC, zlib.crc32(data), len(text)) + data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}, while what was found was kept", str(partial)) from error
 
 
 def load(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str, Any], np.ndarray] | None:
@@ -41,7 +44,11 @@ def load(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str, Any]
     magic, crc, length = _HEADER.unpack_from(found)
     if magic != _MAGIC or crc != zlib.crc32(data) or len(data) - length != 8 * size:
         return None
-    facts = json.loads(data[:length])
-    if facts["problem"] != problem:
+    w = np.frombuffer(data[length:], "<f8").astype(np.float64)
+    try:
+        facts = json.loads(data[:length])
+    except (ValueError, RecursionError):
         return None
-    return facts, np.frombuffer(data[length:], "<f8").astype(np.float64)
+    if not isinstance(facts, dict) or facts.get("problem") != problem or not np.isfinite(w).all():
+        return None
+    return facts, w

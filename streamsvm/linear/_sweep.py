@@ -15,7 +15,7 @@ which this is the step in one variable.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -23,7 +23,7 @@ from numba import njit
 from streamsvm.kernels import FAST
 from streamsvm.linear.block_file import Block
 
-__all__ = ["Loss", "measure", "product", "sweep", "sweeps", "taken", "target", "undecided"]
+__all__ = ["Loss", "loss_of", "measure", "product", "sweep", "sweeps", "taken", "target", "undecided"]
 
 
 class Loss(NamedTuple):
@@ -39,6 +39,13 @@ class Loss(NamedTuple):
     C_positive: float
     """C, of the rows of the positive class. Of regression both are the same."""
     C_negative: float
+
+
+def loss_of(values: list[Any]) -> Loss:
+    """The loss that a list, which may be anything, is of; ValueError or TypeError where it is of none."""
+    regression, squared, *numbers = values
+    epsilon, bias, positive, C_positive, C_negative = map(float, numbers)
+    return Loss(bool(regression), bool(squared), epsilon, bias, positive, C_positive, C_negative)
 
 
 @njit(inline="always")
@@ -221,11 +228,16 @@ def sweeps(
 
 
 @njit(cache=True, error_model="numpy")
-def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: Loss) -> tuple[float, float]:
-    """What the rows of a block add to the primal and to the dual objective, without 1/2 |w|^2 and -1/2 |w|^2."""
+def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: Loss, expansion: np.ndarray) -> tuple[float, float]:
+    """What the rows of a block add to the primal objective of w and to the dual one of b, without 1/2 |w|^2 and
+    -1/2 |expansion|^2, where float64 [features + 1] ``expansion`` is what they add to as well: sum of b_i x_i.
+    """
     primal, dual = 0.0, 0.0
     for i in range(len(b)):
         t = target(block.labels[i], loss)
         primal += _cost(t, product(w, block, i) + loss.bias * w[-1], loss)
         dual += t * b[i] - loss.epsilon * abs(b[i]) - 0.5 * _limits(t, loss)[2] * b[i] * b[i]
+        if b[i] != 0.0:
+            _add(expansion, b[i], block, i)
+            expansion[-1] += b[i] * loss.bias
     return primal, dual

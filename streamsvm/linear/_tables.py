@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,15 @@ import numpy as np
 
 from streamsvm.linear._labels import LabelCodes
 
-__all__ = ["SUFFIXES", "parts"]
+__all__ = ["kind_of", "parts"]
 
-#: Ends of names, before ``.gz``, of what is a table.
-SUFFIXES = (".csv", ".parquet", ".arrow", ".feather")
+_KINDS = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+
+
+def kind_of(source: Path) -> str | None:
+    """What kind of table a file is, by its name; None: none."""
+    name = source.name.lower()
+    return next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
 
 
 def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
@@ -35,6 +40,8 @@ def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Ite
     try:
         for batch in _batches(source, target, size):
             names = batch.schema.names
+            if twice := [name for name, count in Counter(names).items() if count > 1]:
+                raise ValueError(f"{source} has the column {twice[0]!r} more than once: call them by names of their own")
             if target not in names:
                 known = ", ".join(names[:8])
                 raise ValueError(f"{source} has no column {target!r}: name the one of labels with target=, one of {known}")
@@ -46,15 +53,16 @@ def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Ite
             where = f"{source}, column {target!r}"
             yield np.column_stack(columns), _labels(labels, codes, where, rows), features
             rows += len(labels)
-    except pa.ArrowException as error:
-        raise ValueError(f"{source}: {error}") from error
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        short = " (a row must be shorter than a sixteenth of memory_limit)" if "block" in str(error) else ""
+        raise ValueError(f"{source}: {error}{short}") from error
 
 
 def _batches(source: Path, target: str | None, size: int) -> Iterator[Any]:
     import pyarrow as pa  # noqa: PLC0415
 
-    kind = next(suffix for suffix in source.suffixes[::-1] if suffix in SUFFIXES)
-    if kind == ".csv":
+    kind = kind_of(source)
+    if kind == "csv":
         from pyarrow import csv  # noqa: PLC0415
 
         reading = csv.ReadOptions(block_size=max(size, 2**14), use_threads=False)
@@ -66,7 +74,7 @@ def _batches(source: Path, target: str | None, size: int) -> Iterator[Any]:
             types[target] = pa.string()
         with csv.open_csv(source, reading, convert_options=csv.ConvertOptions(column_types=types)) as reader:
             yield from reader
-    elif kind == ".parquet":
+    elif kind == "parquet":
         from pyarrow import parquet  # noqa: PLC0415
 
         with parquet.ParquetFile(source) as file:
@@ -89,7 +97,20 @@ def _numbers(column: Any, where: str, rows: int) -> np.ndarray:
     if column.null_count:
         missing = rows + int(np.argmax(np.asarray(column.is_null())))
         raise ValueError(f"{where} has no value in row {missing:,}: impute it or leave the row out")
-    return np.asarray(column.cast(pa.float64()))
+    numbers = np.asarray(column.cast(pa.float64()))
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(numbers.astype(np.float32))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(f"{where} is {numbers[row]:g} in row {rows + row:,}, which is not finite in float32: impute or scale it")
+    return numbers
+
+
+def _number(text: str | None) -> float | str | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return text
 
 
 def _labels(column: Any, codes: LabelCodes, where: str, rows: int) -> np.ndarray:
@@ -99,8 +120,9 @@ def _labels(column: Any, codes: LabelCodes, where: str, rows: int) -> np.ndarray
         return _numbers(column, where, rows)
     found = column.to_pylist()
     if not codes.meta:  # in text everything is a name, also numbers
-        with suppress(ValueError):
-            found = [label if label is None else float(label) for label in found]
+        numbers = [_number(label) for label in found]
+        if codes.numbers or all(isinstance(number, float) for number in numbers):
+            found = numbers
     labels = np.empty(len(found))
     for row, label in enumerate(found):
         try:

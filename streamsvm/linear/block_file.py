@@ -72,10 +72,6 @@ class Block(NamedTuple):
     values: np.ndarray
     """float32 [values]; of dense rows [rows * features]."""
 
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self[1:])
-
 
 def is_block_file(path: Path) -> bool:
     """Whether there is a file that begins as one."""

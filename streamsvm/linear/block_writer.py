@@ -108,6 +108,8 @@ class BlockWriter:
             The disk is full, or cannot be written to.
         """
         none = np.empty(0, np.uint32)
+        if np.iscomplexobj(X):
+            raise ValueError("X must be real numbers, not complex ones")
         if self._dense:
             with np.errstate(over="ignore"):  # which is looked at below
                 X = np.ascontiguousarray(X.toarray() if sparse.issparse(X) else X, np.float32)
@@ -116,6 +118,8 @@ class BlockWriter:
             starts, indices, values = none, none, X.reshape(-1)
         else:
             X = sparse.csr_array(X)
+            if len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < X.shape[1]:
+                raise ValueError(f"X has indices out of its {X.shape[1]:,} features")
             if not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()

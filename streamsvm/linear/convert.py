@@ -16,10 +16,11 @@ import numpy as np
 from streamsvm._progress import shown_bytes
 from streamsvm.linear import _libsvm, _tables
 from streamsvm.linear._labels import LabelCodes
-from streamsvm.linear._mixing import mixing_writer
+from streamsvm.linear._mixing import mixing_writer, names_of
 from streamsvm.linear._plan import DEFAULT_LIMIT, plan
 from streamsvm.linear.block_file import Block
 from streamsvm.linear.block_writer import BlockWriter
+from streamsvm.linear.online import kept_names
 
 __all__ = ["DENSE", "source_of", "write_blocks"]
 
@@ -54,7 +55,7 @@ def write_blocks(
         others of numbers (with the extra ``files``). Else lines of a label and pairs index:value, indices rising; with ``.gz`` at
         the end of its name unpacked. What follows a ``#`` in a line is not looked at.
     path
-        Of the block file. It is there when all of it is.
+        Of the block file. It is there when all of it is; until then there are others beside it, whose names begin with its own.
     target
         Of a table: the column of labels, numbers or names.
     zero_based
@@ -77,11 +78,14 @@ def write_blocks(
         Nothing is left of the file then.
     OSError
         The source cannot be read, or the disk is full.
+    ImportError
+        A table is given, and pyarrow is not installed.
 
     Notes
     -----
-    Lines by compiled code, 250 to 500 MB/s, while another thread reads (and unpacks) what comes next. Tables by pyarrow, which
-    may take more memory than the limit where a file's own groups of rows are large.
+    Rows that come sorted, by class for example, are dealt to blocks at random, which takes the space of two more files for a
+    while. Lines are parsed by compiled code, 250 to 500 MB/s, while another thread reads (and unpacks) what comes next. Tables
+    are read by pyarrow, which may take more memory than the limit where a file's own groups of rows are large.
 
     Examples
     --------
@@ -93,10 +97,10 @@ def write_blocks(
     (2, 3)
     """
     source, path = Path(source), Path(path)
-    if path.exists() and path.samefile(source):
-        raise ValueError(f"{path} is the source itself: name another file for the blocks")
+    if any(own.exists() and own.samefile(source) for own in names_of(path)):
+        raise ValueError(f"{source} would be written over: name another file for the blocks")
     meta = {"source": source_of(source, target, zero_based)}
-    if any(suffix in _tables.SUFFIXES for suffix in source.suffixes[-2:]):
+    if _tables.kind_of(source):
         return _write_table(source, path, target, memory_limit, meta)
     size = plan(memory_limit).block
     with mixing_writer(path, dense=False, block_bytes=size, memory=memory_limit) as writer:
@@ -119,14 +123,15 @@ def _write_table(source: Path, path: Path, target: str | None, memory_limit: flo
     with mixing_writer(path, dense=dense, block_bytes=size, memory=memory_limit) as writer:
         for X, labels, _ in itertools.chain([first], parts):
             writer.add(X, labels)
-        writer.meta = {**meta, "names": first[2], **codes.meta}
+        writer.meta = {**meta, "names": kept_names(first[2]), **codes.meta}
     return writer.shape
 
 
 def source_of(source: Path, target: str | None, zero_based: bool) -> dict[str, Any]:
     """What tells a block file that it was made of this source, as it is."""
     stat, how = source.stat(), {"target": target, "zero_based": zero_based}
-    return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, **how}
+    which = [stat.st_dev, stat.st_ino]  # of another folder there may be one of the same name, size and time
+    return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": which, **how}
 
 
 def _texts(source: Path, size: int, longest: int, verbose: bool) -> Iterator[np.ndarray]:

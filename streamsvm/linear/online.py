@@ -11,8 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.features import OVERFLOW
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
+from streamsvm.linear.block_file import LARGEST_JSON
 
-__all__ = ["StreamColumns", "to_online"]
+__all__ = ["StreamColumns", "kept_names", "to_online"]
 
 _C_AFTERWARDS = 0.1  # most: what was learned from all rows should not be undone by a few
 
@@ -63,6 +64,13 @@ class StreamColumns(NamedTuple):
             return cls(names, None, room, overflow)
         unnamed = "names" not in meta and first in (None, 0, 1)
         return cls(None, int(first or 0) if unnamed else None, room, overflow)
+
+
+def kept_names(names: list[Any]) -> list[Any] | None:
+    """What a block file keeps of the names of its columns: all or, where they are no text and no integers, or too many, none."""
+    if len(set(names)) < len(names) or not all(type(name) in (str, int) for name in names):
+        return None
+    return names if sum(len(str(name)) + 8 for name in names) < LARGEST_JSON // 12 else None  # escaped, six bytes a letter
 
 
 def to_online(

@@ -52,7 +52,8 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     tol
         Duality gap, relative to the objective, at which it ends.
     max_iter
-        Passes over as many rows as there are, at most; but for one with the C that is asked for, and one to measure the gap.
+        Passes over as many rows as there are, at most; but for one with the C that is asked for, one over what is undecided, and
+        one to measure the gap.
     memory_limit
         Bytes for rows, coefficients and everything else that fitting takes, beside what the interpreter has; and in `fit` beside
         the arrays given, copies of them where they are no arrays or CSR matrices of floats, and some 50 bytes a row for labels.
@@ -283,7 +284,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
         return y
 
     def _label_counts(self, file: BlockFile) -> None:
-        check_targets(np.array([file.mean_label * file.shape[0]]))
+        check_targets(np.array([file.mean_label]))  # what is beyond it in some rows shows in objectives that are not finite
 
     def _loss(self, C: float) -> Loss:
         _check_bound(C, "C")

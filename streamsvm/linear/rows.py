@@ -14,6 +14,7 @@ from streamsvm.learners._inputs import check_number, check_one_of
 from streamsvm.linear._labels import LabelCodes
 from streamsvm.linear._mixing import mixing_writer
 from streamsvm.linear._plan import DEFAULT_LIMIT, plan
+from streamsvm.linear.online import kept_names
 
 __all__ = ["write_rows"]
 
@@ -49,6 +50,8 @@ def write_rows(
     ------
     ValueError
         A row cannot be learned; the message says which, and why. Nothing is left of the file then.
+    OSError
+        The disk is full.
 
     Examples
     --------
@@ -100,8 +103,6 @@ def write_rows(
             write()
         if not writer.shape[0]:
             raise ValueError("there are no rows with a label")
-        names = space.names  # of which some cannot be written down
-        written = len(names) == writer.shape[1] and all(type(name) in (str, int) for name in names)
         room = {"max_features": max_features, "overflow": overflow}
-        writer.meta = {"names": names if written else None, **room, **codes.meta}
+        writer.meta = {"names": kept_names(space.names), **room, **codes.meta}
     return writer.shape

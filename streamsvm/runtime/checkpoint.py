@@ -7,7 +7,6 @@ pickled. It holds nothing of the run itself (no time, no host), so runs that lea
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from streamsvm._locks import locks
 from streamsvm._warnings import warn
 from streamsvm.runtime.pickling import UntrustedError, dumps, loads
 
@@ -190,13 +190,9 @@ class CheckpointFolder:
             self._lock = (self.path / ".lock").open("ab")  # held, and with it the lock, until close
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not locks(self._lock):
             self._lock.close()
-            raise CheckpointError(
-                f"{path}: another process is learning with this checkpoint folder. Stop it, or give another"
-            ) from None
+            raise CheckpointError(f"{path}: another process is learning with this checkpoint folder. Stop it, or give another")
         try:
             for left in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
                 left.unlink()

@@ -39,7 +39,7 @@ def read(path):
             X = sparse.vstack(parts).toarray()
         firsts = [block.first for block in blocks]
         assert firsts == np.cumsum([0, *(len(block.labels) for block in blocks)])[:-1].tolist() == file.firsts.tolist()
-        assert file.largest_block == max(block.nbytes for block in blocks)
+        assert file.largest_block == max(sum(part.nbytes for part in block[1:]) for block in blocks)
         return X, labels, file
 
 

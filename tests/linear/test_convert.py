@@ -154,3 +154,12 @@ def test_a_mark_of_byte_order_is_no_label(tmp_path):
 def test_indices_from_zero_on(tmp_path):
     (tmp_path / "rows.txt").write_text("1 0:1 3:2\n0 1:1\n")
     assert write_blocks(tmp_path / "rows.txt", tmp_path / "rows", zero_based=True) == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["rows", "rows.partial", "rows.first", "rows.first.partial", "rows.buckets"])
+def test_the_source_is_not_written_over(tmp_path, name):
+    text = "1 1:1\n0 1:-1\n"
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match="would be written over"):
+        write_blocks(tmp_path / name, tmp_path / "rows")
+    assert (tmp_path / name).read_text() == text

@@ -2,15 +2,12 @@
 
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import tracemalloc
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from numba import config
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_iris
 from sklearn.exceptions import ConvergenceWarning
@@ -18,44 +15,10 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from linear_problems import LITTLE, SLOW, N, curve, objective, two_classes
 from streamsvm.batch import BatchAdapter
 from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
 from streamsvm.linear import _solver as solver_module
-from streamsvm.linear._coefficients import Coefficients
-
-SLOW = config.DISABLE_JIT
-N = 300 if SLOW else 2000
-LITTLE = 2**18
-
-
-def two_classes(n=N, d=20, seed=0, dense=False):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < (1.0 if dense else 0.3))
-    y = np.where(X @ rng.normal(size=d) + 0.7 * rng.normal(size=n) > 0.4, 1, -1)
-    return X if dense else sparse.csr_array(X), y
-
-
-def curve(n=N, d=10, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return X, X @ rng.normal(size=d) + 0.5 * rng.standard_t(2, size=n) + 2.0
-
-
-def objective(model, X, y):
-    """Of a fitted model, by dense arithmetic in float64, of the rows as they are written."""
-    X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float32).astype(float)
-    w, bias = model.coef_.reshape(-1), np.atleast_1d(model.intercept_)[0]
-    f = X @ w + bias
-    if isinstance(model, OutOfCoreLinearSVR | LinearSVR):
-        losses, C = np.maximum(np.abs(y - f) - model.epsilon, 0.0), model.C
-    else:
-        t = np.where(y == model.classes_[1], 1.0, -1.0)
-        weights = model.class_weight or {}
-        if weights == "balanced":
-            weights = {label: len(y) / (2.0 * (y == label).sum()) for label in model.classes_}
-        losses, C = np.maximum(1.0 - t * f, 0.0), model.C * np.array([weights.get(label, 1.0) for label in y])
-    losses = losses**2 if "squared" in model.loss else losses
-    return 0.5 * (w @ w + (bias / model.intercept_scaling) ** 2) + np.sum(C * losses)
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -217,96 +180,6 @@ def test_regression_of_a_file(tmp_path):
         OutOfCoreLinearSVC().fit_file(tmp_path / "rows.txt")
 
 
-class Killed(BaseException):
-    """What a process does not survive."""
-
-
-@pytest.mark.parametrize("regression", [False, True])
-def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkeypatch, regression):
-    X, y = curve(N, 5) if regression else two_classes()
-    kind = OutOfCoreLinearSVR if regression else OutOfCoreLinearSVC
-    settings = {"C": 5.0, "memory_limit": 2**17, "tol": 1e-4}
-    monkeypatch.setattr(solver_module, "_KEPT_EVERY", 0.0)
-    whole = kind(work_folder=tmp_path / "whole", **settings).fit(X, y)
-    keep, block, passes, reads, killed_at = solver_module.DualSolver._keep, BlockFile.block, [], [], [0, 0]
-
-    def kept(self, **arguments):
-        keep(self, **arguments)
-        passes.append(len(self._history))
-        if len(passes) == killed_at[0] and not arguments:
-            raise Killed
-
-    def read(self, number):
-        reads.append(number)
-        if len(reads) == killed_at[1]:
-            raise Killed  # in the middle of a pass
-        return block(self, number)
-
-    monkeypatch.setattr(solver_module.DualSolver, "_keep", kept)
-    monkeypatch.setattr(BlockFile, "block", read)
-    model, tries = kind(work_folder=tmp_path / "killed", **settings), 0
-    while not hasattr(model, "coef_"):
-        tries += 1
-        passes.clear()
-        reads.clear()
-        killed_at[:] = [tries % 4 + 1, 7 * tries % 53 + 45]
-        try:
-            model.fit(X, y)
-        except Killed:
-            assert not hasattr(model, "coef_")
-        assert tries < 500
-    assert tries > 3
-    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-12)  # the very same passes
-    assert model.objective_ == pytest.approx(whole.objective_, rel=1e-12)
-    strip = [[one._replace(seconds=0.0) for one in of.history_] for of in (model, whole)]
-    assert str(strip[0]) == str(strip[1])
-
-
-@pytest.mark.skipif(SLOW, reason="takes a fit that lasts, and compiled code that is quick")
-def test_a_process_that_is_killed_in_the_middle_of_a_pass_goes_on(tmp_path):
-    X, y = two_classes(40_000)
-    with BlockWriter(tmp_path / "rows", block_bytes=20_000) as writer:
-        writer.add(X, y.astype(float))
-    program = f"""
-import sys
-from streamsvm.linear import _solver, OutOfCoreLinearSVC
-_solver._KEPT_EVERY = 0.05
-print("ready", flush=True)
-model = OutOfCoreLinearSVC(C=1000.0, tol=1e-9, max_iter=10**6, work_folder={str(tmp_path / "work")!r})
-model.fit_file({str(tmp_path / "rows")!r})
-"""
-    state, numbers = tmp_path / "work" / "streamsvm-fit" / "state", []
-    for _ in range(3):
-        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-        process.stdout.readline()
-        before = state.read_bytes() if state.exists() else b""
-        while not state.exists() or state.read_bytes() == before:
-            assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        numbers.append(int(state.read_bytes().partition(b'"number": ')[2].partition(b",")[0]))
-    assert numbers[0] < numbers[1] < numbers[2]
-    model = OutOfCoreLinearSVC(C=1000.0, tol=1e-2, max_iter=3000, work_folder=tmp_path / "work").fit_file(tmp_path / "rows")
-    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
-    assert model.duality_gap_ <= 1e-2 * model.objective_
-
-
-def test_a_state_that_does_not_fit_is_not_used(tmp_path):
-    X, y = two_classes()
-    fit = lambda **settings: OutOfCoreLinearSVC(work_folder=tmp_path, **settings).fit(X, y).objective_  # noqa: E731
-    expected = fit()
-    for damage in ("state", "coefficients-0", "coefficients-1"):
-        for found in (tmp_path / "streamsvm-fit").glob("found-*"):
-            found.unlink()
-        path = tmp_path / "streamsvm-fit" / damage
-        path.write_bytes(path.read_bytes()[:100])
-        assert fit() == pytest.approx(expected, rel=2e-3)
-    expected = fit()
-    assert fit(class_weight={1: 3.0}) > 1.1 * expected  # of another problem
-    assert fit() == expected
-
-
 def test_memory_stays_within_its_limit(tmp_path):
     X, y = two_classes(3000 if SLOW else 60_000, 50)
     with BlockWriter(tmp_path / "rows", block_bytes=2**13) as writer:
@@ -405,26 +278,6 @@ def test_rows_of_another_file_and_no_rows_are_refused(tmp_path):
             machine.fit_file(tmp_path / "empty")
 
 
-def test_nothing_is_learned_of_a_loss_that_is_left(tmp_path):
-    X, y = two_classes()
-    with pytest.warns(ConvergenceWarning, match="for C=100000 ") as told:
-        hard, easy = OutOfCoreLinearSVC(max_iter=5, tol=0.5).fit_path(X, y, [1e5, 1e-4])
-    assert len(told) == 1
-    assert hard.history_[-1].C == 1e5
-    assert {one.C for one in easy.history_} == {1e-4}
-    with pytest.warns(ConvergenceWarning):
-        OutOfCoreLinearSVC(C=1e5, max_iter=3, tol=1e-6, work_folder=tmp_path).fit(X, y)
-    other = OutOfCoreLinearSVC(C=1e-4, class_weight="balanced", work_folder=tmp_path).fit(X, y)
-    assert other.history_[0].C < 1e-3
-    assert other.n_iter_ < 20
-    balanced = OutOfCoreLinearSVC(C=100.0, class_weight="balanced", random_state=1).fit(X, y)
-    settled = OutOfCoreLinearSVC(C=1e-3, work_folder=tmp_path, random_state=1).fit(X, y)
-    assert settled.duality_gap_ <= 1e-3 * settled.objective_
-    after = OutOfCoreLinearSVC(C=100.0, class_weight="balanced", work_folder=tmp_path, random_state=1).fit(X, y)
-    # From another problem nothing is taken: stages are those of one that begins
-    assert sorted({one.C for one in after.history_}) == sorted({one.C for one in balanced.history_})
-
-
 def test_passes_are_no_more_than_asked_for():
     X, y = two_classes()
     with pytest.warns(ConvergenceWarning):
@@ -457,41 +310,6 @@ def test_what_leaves_the_range_of_floats_is_refused(tmp_path):
     assert OutOfCoreLinearSVC().fit_file(tmp_path / "rows.txt").classes_.tolist() == [1.0, 1e20]
 
 
-def test_files_of_others_stay_as_they_are(tmp_path):
-    text, folder = "1 1:1\n0 1:-1\n", tmp_path / "work"
-    folder.mkdir()
-    for name in ("rows", "undecided-notes.txt", "state"):
-        (folder / name).write_text(text)
-    OutOfCoreLinearSVC(work_folder=folder).fit_file(folder / "rows")
-    assert {path.name: path.read_text() for path in folder.iterdir() if path.is_file()} == dict.fromkeys(
-        ("rows", "undecided-notes.txt", "state"), text
-    )
-    with pytest.raises(ValueError, match="is the source itself"):
-        write_blocks(folder / "rows", folder / "rows")
-
-
-def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
-    X, y = two_classes()
-    settings = {"work_folder": tmp_path, "memory_limit": LITTLE}
-    for C in (0.1, 1.0):
-        OutOfCoreLinearSVC(C=C, **settings).fit(X, y)
-    names = {path.name.partition("-")[0] for path in (tmp_path / "streamsvm-fit").iterdir()}
-    assert names == {"rows", "state", "coefficients", "found"}
-    assert len(list((tmp_path / "streamsvm-fit").glob("found-*"))) == 2
-    OutOfCoreLinearSVC(**settings).fit(X[:-1], y[:-1])
-    assert len(list((tmp_path / "streamsvm-fit").glob("found-*"))) == 1
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(solver_module, "measure", full)
-    with pytest.raises(OSError, match="No space left"):
-        OutOfCoreLinearSVC(C=5.0, **settings).fit(X, y)
-    undecided = [path.name for path in (tmp_path / "streamsvm-fit").glob("undecided-*")]
-    state = (tmp_path / "streamsvm-fit" / "state").read_bytes()
-    assert all(f'"serial": {name.split("-")[1]},'.encode() in state for name in undecided)
-
-
 def test_an_interrupt_leaves_the_model_as_it_was_and_no_files(tmp_path, monkeypatch):
     X, y = two_classes()
     model = OutOfCoreLinearSVC().fit(X, y)
@@ -514,28 +332,63 @@ def test_kept_models_several_classes_and_the_adapter():
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     iris, species = load_iris(return_X_y=True)
-    assert OneVsRestClassifier(OutOfCoreLinearSVC(C=10.0)).fit(iris, species).score(iris, species) > 0.9
+    assert OneVsRestClassifier(OutOfCoreLinearSVC(C=10.0, max_iter=2000)).fit(iris, species).score(iris, species) > 0.9
     adapter = BatchAdapter(OutOfCoreLinearSVC(), window=100, refit_every=50)
     adapter.learn_many(X, y)
     assert (adapter.predict_many(X) == y).mean() > 0.8
 
 
-def test_coefficients_are_those_of_the_last_pass_that_ended(tmp_path):
-    b = Coefficients(tmp_path / "b", 10)
-    b.begin()
-    b.write(0, np.arange(10.0))
-    b.end()
-    kept = b.keep()
-    b.begin(some=True)
-    b.scatter(np.array([7, 8, 2, 3, 5], np.uint64), -np.ones(5), np.array([0, 4], np.uint64))
-    np.testing.assert_array_equal(b.read(0, 10), np.arange(10.0))
-    again = Coefficients(tmp_path / "b", 10, kept)
-    np.testing.assert_array_equal(again.read(2, 5), np.arange(2.0, 7.0))
-    again.close()
-    b.end()
-    np.testing.assert_array_equal(b.read(0, 10), [0, 1, -1, -1, 4, -1, 6, -1, -1, 9])
-    b.remove()
-    assert list(tmp_path.iterdir()) == []
+def exact_objective(w, C, X, y):
+    """Of hinge losses without an intercept, in exact arithmetic."""
+    rows, w = [[Fraction(float(x)) for x in row] for row in X.astype(np.float32)], [Fraction(float(v)) for v in w]
+    values = [sum(a * b for a, b in zip(row, w, strict=True)) for row in rows]
+    losses = [max(Fraction(0), 1 - int(t) * f) for f, t in zip(values, y, strict=True)]
+    return float(sum(v * v for v in w) / 2 + Fraction(C) * sum(losses))
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e5, 1e6])
+@pytest.mark.parametrize("C", [1.0, 1e4])
+def test_what_is_told_of_rows_that_are_not_scaled_is_true(scale, C):
+    # Steps round w: the gap is that of the coefficients, whose expansion w should be.
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = (rng.normal(size=(60, 4)) * scale).astype(np.float32).astype(float)
+        y = np.where(X @ rng.normal(size=4) > 0.0, 1, -1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = OutOfCoreLinearSVC(C=C, fit_intercept=False, max_iter=300).fit(X, y)
+            other = OutOfCoreLinearSVC(C=C * scale**2, fit_intercept=False, tol=1e-5).fit(X / scale, y)
+        primal = exact_objective(model.coef_[0], C, X, y)
+        assert model.objective_ == pytest.approx(primal, rel=1e-3)
+        assert model.duality_gap_ >= -1e-9 * model.objective_
+        # The optimum is no more than any w costs.
+        assert primal - model.duality_gap_ <= 1.001 * exact_objective(other.coef_[0] / scale, C, X, y)
+
+
+@pytest.mark.parametrize(("scaling", "C"), [(1000.0, 1.0), (100.0, 100.0)])
+def test_what_does_not_converge_is_better_than_nothing(scaling, C):
+    X, y = two_classes(600)
+    with pytest.warns(ConvergenceWarning):
+        model = OutOfCoreLinearSVC(C=C, intercept_scaling=scaling, max_iter=60, tol=1e-6).fit(X, y)
+    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
+    assert model.objective_ < C * len(y)  # what w = 0 costs
+
+
+def test_a_positive_class_that_costs_more_is_told_of_each_pass():
+    X, y = two_classes(200)
+    model = OutOfCoreLinearSVC(C=2.0, class_weight={1: 3.0}).fit(X, y)
+    assert model.history_[-1].C == 6.0
+    assert model.n_samples_fit_ == 200
+
+
+def test_targets_of_a_file_and_of_an_array_are_alike(tmp_path):
+    X, y = curve(200, 4)
+    y *= 1e17
+    with BlockWriter(tmp_path / "rows") as writer:
+        writer.add(X, y)
+    settings = {"loss": "squared_epsilon_insensitive", "C": 1.0}
+    model, array = OutOfCoreLinearSVR(**settings).fit_file(tmp_path / "rows"), OutOfCoreLinearSVR(**settings).fit(X, y)
+    np.testing.assert_allclose(model.coef_, array.coef_, rtol=1e-3)
 
 
 CHECKS = [

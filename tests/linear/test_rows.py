@@ -77,3 +77,25 @@ def test_what_there_is_nothing_to_write_of(tmp_path):
         with pytest.raises(ValueError, match=f"{next(iter(settings))} must be"):
             write_rows([({"a": 1.0}, 1)], tmp_path / "rows", **settings)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [b"bytes", np.int64(3), ("a", 1), 1.5, True])
+def test_names_that_cannot_be_kept_are_left_out(tmp_path, name):
+    assert write_rows([({name: 1.0, "b": 2.0}, True), ({"b": 1.0}, False)], tmp_path / "rows") == (2, 2)
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.meta["names"] is None
+
+
+def test_names_that_take_too_much_are_left_out(tmp_path):
+    # At the end of a long stream they would be a reason to throw it away.
+    rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(20))
+    assert write_rows(rows, tmp_path / "rows") == (20, 2000)
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.meta["names"] is None
+
+
+def test_hashed_columns_have_no_names_of_their_own(tmp_path):
+    write_rows([({f"f{i}": 1.0, "a": -1.0}, i % 2) for i in range(20)], tmp_path / "rows", max_features=4, overflow="hash")
+    model = OutOfCoreLinearSVC().fit_file(tmp_path / "rows")
+    assert model.n_features_in_ == 4
+    assert not hasattr(model, "feature_names_in_")

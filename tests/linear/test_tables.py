@@ -83,18 +83,23 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path):
     lines = path.read_text().splitlines()
     wrong = tmp_path / "wrong.csv"
 
-    def refused(message, text=None, target="label", source=wrong):
+    def refused(message, text=None, target="label", source=wrong, limit=2**28):
         if text is not None:
             wrong.write_text(text)
         with pytest.raises(ValueError, match=message):
-            write_blocks(source, tmp_path / "rows", target=target)
+            write_blocks(source, tmp_path / "rows", target=target, memory_limit=limit)
         assert not (tmp_path / "rows").exists()
 
     refused("no column None: name the one of labels with target=, one of a, label, b, count", source=path, target=None)
     refused("no column 'y'", source=path, target="y")
     refused(r"wrong.csv.*spam", "\n".join([*lines, "spam,1,2,3"]))
     refused(r"column 'a' has no value in row 50", "\n".join([*lines, ",1,2,3"]))
-    refused(r"column 'label', row 50: label", "\n".join([*lines, "1,,2,3"]))
+    refused(r"column 'label', row 50: there is no label", "\n".join([*lines, "1,,2,3"]))
+    refused(r"column 'b' is inf in row 50, which is not finite", "\n".join([*lines, "1,1,inf,3"]))
+    refused(r"column 'count' is -1e\+39 in row 50, which is not finite", "\n".join([*lines, "1,1,2,-1e39"]))
+    refused("has the column 'a' more than once", "a,label,a\n1,1,1\n1,0,1\n")
+    wrong.write_bytes(b"a,label,\xff\n1,1,1\n")
+    refused("wrong.csv: .*utf-8")
     wrong.write_text("\n".join([*lines, "1,spam,2,3"]))
     with pytest.raises(ValueError, match="must have two labels, and has [01], [01], spam"):
         OutOfCoreLinearSVC().fit_file(wrong, target="label")
@@ -102,6 +107,9 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path):
     refused("wrong.csv", "")
     refused("has no rows", lines[0] + "\n")
     refused("has no column but 'y'", "y\n1\n0\n", target="y")
+    many = "y,x\n" + "1,0.123456789\n" * 3000
+    refused("row 3,000: label 'spam' is a name, and there were numbers before", many + "spam,1\n", target="y", limit=LITTLE)
+    refused("row 2: label 'xxx.*has 2,000 characters", f"y,x\na,1\nb,1\n{'x' * 2000},1\n", target="y")
     refused("row 64: label 'name 64' is one too many", "y,x\n" + "\n".join(f"name {k},1" for k in range(70)), target="y")
     strings = pa.table({"a": ["x", "y"], "label": [0, 1]})
     refused("column 'a' is of string, not of numbers", source=save(strings, tmp_path / "strings.parquet"))
@@ -109,3 +117,27 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path):
     refused("foreign.parquet", source=tmp_path / "foreign.parquet")
     (tmp_path / "foreign.arrow").write_bytes(b"no table at all")
     refused("foreign.arrow", source=tmp_path / "foreign.arrow")
+
+
+def test_a_row_that_is_too_long_is_told(tmp_path):
+    columns = {f"column number {k}": np.arange(4.0) for k in range(4000)}
+    path = save(pa.table({**columns, "label": [0, 1, 0, 1]}), tmp_path / "rows.csv")
+    with pytest.raises(ValueError, match="a row must be shorter than a sixteenth of memory_limit"):
+        write_blocks(path, tmp_path / "rows", target="label", memory_limit=2**17)
+    assert write_blocks(path, tmp_path / "rows", target="label") == (4, 4000)
+
+
+@pytest.mark.parametrize(("name", "table_"), [("ROWS.CSV", True), ("rows.csv.txt", False), ("rows.csv.bak", False)])
+def test_what_is_a_table_its_name_tells(tmp_path, name, table_):
+    (tmp_path / name).write_text("y,x\n1,2\n0,1\n" if table_ else "1 1:2\n0 1:1\n")
+    assert write_blocks(tmp_path / name, tmp_path / "blocks", target="y" if table_ else None) == (2, 1)
+
+
+def test_columns_in_another_order_are_not_taken_for_each_other(tmp_path):
+    found, X, _ = table()
+    model = OutOfCoreLinearSVC().fit_file(save(found, tmp_path / "rows.csv"), target="label")
+    frame = pd.DataFrame(X, columns=["a", "b", "count"])
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["b", "a", "count"]])
+    model.fit(X, X[:, 0] > 0.0)
+    assert not hasattr(model, "feature_names_in_")
