@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ from streamsvm._locks import locks
 from streamsvm._warnings import warn
 from streamsvm.batch._kept import Kept
 from streamsvm.learners._inputs import check_number
+from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear._mixing import mixing_writer
 from streamsvm.linear._newton import NewtonSolver
 from streamsvm.linear._plan import Plan, hessian_fits, plan
@@ -27,7 +28,7 @@ from streamsvm.linear._solver import DualSolver
 from streamsvm.linear._sweep import Loss
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.convert import DENSE, source_of, write_blocks
-from streamsvm.linear.online import StreamColumns
+from streamsvm.linear.online import StreamColumns, to_online
 
 __all__ = ["OutOfCoreLinear"]
 
@@ -86,6 +87,12 @@ class OutOfCoreLinear(Kept):
         """As `fit_path`, of a file as `fit_file` takes it."""
         models = self._models(Cs)
         return models[0]._fit_file(models, Path(path), [model.C for model in models], target, zero_based)
+
+    def to_online(
+        self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
+    ) -> OnlineLinearSVC | OnlineLinearSVR:
+        """A learner of river's protocol that decides alike and goes on learning: `streamsvm.linear.to_online`."""
+        return to_online(self, feature_names=feature_names, **parameters)
 
     def _fit_arrays(self, models: list[Self], X: Any, y: Any, Cs: list[float]) -> list[Self]:
         with self._all_or_nothing():

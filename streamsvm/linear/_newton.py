@@ -138,10 +138,11 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
     X[:, :-1] = block.values.reshape(len(X), -1)
     X[:, -1] = loss.bias
     b, C = np.empty(len(X)), np.empty(len(X))
-    cost, conjugate, active = _errors(X @ w, block.labels, loss, b, C)
-    gradient -= b @ X
-    X = X[b != 0.0] * np.sqrt(2.0 * C[b != 0.0])[:, np.newaxis]
-    hessian += X.T @ X
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused at the end
+        cost, conjugate, active = _errors(X @ w, block.labels, loss, b, C)
+        gradient -= b @ X
+        X = X[b != 0.0] * np.sqrt(2.0 * C[b != 0.0])[:, np.newaxis]
+        hessian += X.T @ X
     return cost, conjugate, active
 
 

@@ -63,7 +63,11 @@ class _Undecided:
         self._path = folder / f"undecided-{serial}"
         size = options.undecided_bytes
         self._writer = BlockWriter(self._path, dense=dense, numbered=True, block_bytes=size, durable=durable)
-        self._b = Coefficients(self._path.with_name(f"{self._path.name}-b"), 0)
+        try:
+            self._b = Coefficients(self._path.with_name(f"{self._path.name}-b"), 0)
+        except BaseException:
+            self._writer.discard()
+            raise
 
     def add(self, block: Block, b: np.ndarray, rows: np.ndarray, features: int) -> None:
         """Some rows of a block, int64 [m], with their coefficients, of which ``b`` has those of all."""

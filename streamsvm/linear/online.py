@@ -110,7 +110,7 @@ def to_online(
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> X = (X - X.mean(axis=0)) / X.std(axis=0)
     >>> fitted = OutOfCoreLinearSVC(C=0.1).fit(X[:400], y[:400])
-    >>> learner = to_online(fitted)
+    >>> learner = to_online(fitted)  # or fitted.to_online()
     >>> bool((learner.predict_many(X) == fitted.predict(X)).all())
     True
     >>> learner.learn_many(X[400:], y[400:])

@@ -407,7 +407,7 @@ CHECKS = [
 @pytest.mark.parametrize(
     ("model", "check"), CHECKS, ids=lambda value: getattr(getattr(value, "func", None), "__name__", type(value).__name__)
 )
-def test_scikit_learn(model, check):
+def test_conventions_of_scikit_learn(model, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks expect some, and look for them themselves
         check(model)
