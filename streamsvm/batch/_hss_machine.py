@@ -11,13 +11,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm._warnings import warn
 from streamsvm.batch._admm import GAP, ADMMOptions, ADMMSolution, admm
 from streamsvm.batch._compared import compared
-from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel, problem_of
+from streamsvm.batch._prepare import Bounds, Groups, check_bounds, check_kernel, problem_of, seed_of
 from streamsvm.batch._solver import Options
 from streamsvm.batch.machine import KernelMachine, column_buffer, solve_exactly
 from streamsvm.hss import HSSMatrix
@@ -265,18 +264,12 @@ class HSSADMM(KernelMachine):
             leaf_size=self.leaf_size,
             zero_sum=True,
             memory_limit=self.memory_limit,
-            seed=self._seed(),
+            seed=seed_of(self.random_state),
             verbose=bool(self.verbose),
         )
         if not K.largest_diagonal < LARGEST_KERNEL:
             raise ValueError("X has values that are too large for this kernel: scale its features")
         return K
-
-    def _seed(self) -> int | None:
-        generator = check_random_state(self.random_state)
-        if self.random_state is None:
-            return None
-        return int(self.random_state) if isinstance(self.random_state, int | np.integer) else int(generator.randint(2**31))
 
     def _dense(self, X: Any) -> np.ndarray:
         if not sparse.issparse(X):

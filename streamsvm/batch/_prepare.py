@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 from scipy import sparse
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
 from streamsvm.batch._solver import Problem
@@ -26,6 +27,7 @@ __all__ = [
     "labels_of",
     "problem_of",
     "quickest_form",
+    "seed_of",
     "store",
 ]
 
@@ -38,6 +40,12 @@ def check_targets(y: np.ndarray) -> None:
     largest = np.abs(y).max()
     if not (largest == 0.0 or _SMALLEST_TARGET <= largest <= _LARGEST_TARGET):
         raise ValueError(f"y has values up to {largest:g}, out of {_SMALLEST_TARGET:g} to {_LARGEST_TARGET:g}: scale the targets")
+
+
+def seed_of(random_state: Any) -> int:
+    """The parameter ``random_state`` as a seed: itself where it is a number; ValueError where it is none of scikit-learn's."""
+    generator = check_random_state(random_state)
+    return int(random_state) if isinstance(random_state, int | np.integer) else int(generator.randint(2**31))
 
 
 def check_kernel(estimator: Any) -> None:

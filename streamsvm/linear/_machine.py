@@ -12,12 +12,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
 from streamsvm.batch._kept import Kept
+from streamsvm.batch._prepare import seed_of
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear._mixing import mixing_writer
@@ -180,16 +180,13 @@ class OutOfCoreLinear(Kept):
         limits = self._plan(file)
         options = Options(float(self.tol), int(self.max_iter), limits.undecided, bool(self.verbose))
         losses, resumable = [self._loss(C) for C in Cs], self.work_folder is not None
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = int(check_random_state(seed).randint(2**31))
         if resumable:
             forget(folder, file)
         solver: DualSolver | NewtonSolver
         if losses[0].squared and hessian_fits(self.memory_limit, file.shape[1]):
             solver = NewtonSolver(file, folder, options, resumable=resumable)
         else:
-            solver = DualSolver(file, folder, options, int(seed), resumable=resumable)
+            solver = DualSolver(file, folder, options, seed_of(self.random_state), resumable=resumable)
         solutions = []
         with closing(solver):
             for loss in losses:

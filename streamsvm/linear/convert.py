@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from streamsvm._progress import shown_bytes
+from streamsvm._progress import shown_bytes, shown_rows
 from streamsvm.linear import _libsvm, _tables
 from streamsvm.linear._labels import LabelCodes
 from streamsvm.linear._mixing import mixing_writer, names_of
@@ -101,7 +101,7 @@ def write_blocks(
         raise ValueError(f"{source} would be written over: name another file for the blocks")
     meta = {"source": source_of(source, target, zero_based)}
     if _tables.kind_of(source):
-        return _write_table(source, path, target, memory_limit, meta)
+        return _write_table(source, path, target, memory_limit, meta, verbose)
     size = plan(memory_limit).block
     with mixing_writer(path, dense=False, block_bytes=size, memory=memory_limit) as writer:
         line = 0
@@ -113,16 +113,22 @@ def write_blocks(
     return writer.shape
 
 
-def _write_table(source: Path, path: Path, target: str | None, memory_limit: float, meta: dict[str, Any]) -> tuple[int, int]:
+def _write_table(
+    source: Path, path: Path, target: str | None, memory_limit: float, meta: dict[str, Any], verbose: bool
+) -> tuple[int, int]:
     size, codes = plan(memory_limit).block, LabelCodes()
     parts = _tables.parts(source, target, size, codes)
     first = next(parts, None)
     if first is None:
         raise ValueError(f"{source} has no rows")
     dense = bool(np.count_nonzero(first[0]) > DENSE * first[0].size)
-    with mixing_writer(path, dense=dense, block_bytes=size, memory=memory_limit) as writer:
+    with (
+        shown_rows(f"reading {source.name}", verbose) as advance,
+        mixing_writer(path, dense=dense, block_bytes=size, memory=memory_limit) as writer,
+    ):
         for X, labels, _ in itertools.chain([first], parts):
             writer.add(X, labels)
+            advance(writer.shape[0])
         writer.meta = {**meta, "names": kept_names(first[2]), **codes.meta}
     return writer.shape
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from streamsvm._progress import shown_rows
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.learners._inputs import check_number, check_one_of
 from streamsvm.linear._labels import LabelCodes
@@ -26,6 +27,7 @@ def write_rows(
     max_features: int = 10_000,
     overflow: str = "raise",
     memory_limit: float = DEFAULT_LIMIT,
+    verbose: bool = False,
 ) -> tuple[int, int]:
     """Make a block file of the rows of a stream that ends: one of river's, a file's, or a bounded pass over a Kafka topic.
 
@@ -40,6 +42,8 @@ def write_rows(
         As of `streamsvm.features.FeatureSpace`: features get columns in the order in which rows bring them.
     memory_limit
         As of `write_blocks`, beside what the names of features take.
+    verbose
+        Whether the number of rows so far is shown on standard error.
 
     Returns
     -------
@@ -69,7 +73,10 @@ def write_rows(
     check_number("max_features", max_features, 1, inclusive=True, integer=True)
     check_one_of("overflow", overflow, OVERFLOW)
     size, space, codes = plan(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
-    with mixing_writer(Path(path), dense=False, block_bytes=size, memory=memory_limit) as writer:
+    with (
+        shown_rows("reading rows", verbose) as advance,
+        mixing_writer(Path(path), dense=False, block_bytes=size, memory=memory_limit) as writer,
+    ):
         columns: list[np.ndarray] = []
         values: list[np.ndarray] = []
         labels: list[float] = []
@@ -80,6 +87,7 @@ def write_rows(
             width = max_features if overflow == "hash" and len(space) == max_features else max(len(space), 1)
             parts = (np.concatenate(values), np.concatenate(columns), ends)
             writer.add(sparse.csr_array(parts, shape=(len(values), width)), np.array(labels))
+            advance(writer.shape[0])
             for part in (columns, values, labels):
                 part.clear()
 
