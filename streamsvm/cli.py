@@ -82,8 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     learn = commands.add_parser("learn", help="learn a stream, scoring each prediction before its row is learned")
     learn.add_argument("source", metavar="SOURCE", help=stream)
     learn.add_argument("--label", metavar="NAME", help="the column or key that holds the label (LIBSVM text needs none)")
-    learn.add_argument("--model", default="bsgd", choices=["bsgd", "bsca"], help="the learner (default: %(default)s)")
-    learn.add_argument("--budget", type=int, default=500, metavar="B", help="support vectors (default: %(default)s)")
+    learn.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
+    learn.add_argument("--budget", type=int, metavar="B", help="support vectors (default: 500; linear has none)")
     learn.add_argument(
         "--set",
         action="append",

@@ -56,9 +56,10 @@ class Display:
         facts = _facts(progress)
         line = (
             f"{progress.rows:,} rows  {progress.rows_per_second:,.0f} rows/s  {progress.metric_name} {progress.metric:.4f}  "
-            f"last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}  "
-            f"{facts.get('n_support', 0):,} support vectors  {facts.get('n_merges', 0):,} merges"
+            f"last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
         )
+        if "n_support" in facts:
+            line += f"  {facts['n_support']:,} support vectors  {facts['n_merges']:,} merges"
         if progress.ended:
             if self._status is not None:
                 self._status.stop()

@@ -9,12 +9,14 @@ from typing import Any
 from river import metrics, preprocessing
 
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
+from streamsvm.learners.linear import OnlineLinearSVC
 from streamsvm.runtime.score import Score
 from streamsvm.runtime.sources import parse_label, parse_libsvm_label
 
 __all__ = ["UsageError", "make_metric", "make_model", "parse_positive"]
 
-_LEARNERS: dict[str, Any] = {"bsca": BSCAClassifier, "bsgd": BSGDClassifier}
+_LEARNERS: dict[str, Any] = {"bsgd": BSGDClassifier, "bsca": BSCAClassifier, "linear": OnlineLinearSVC}
+_BUDGET = 500
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
 
@@ -22,12 +24,16 @@ class UsageError(Exception):
     """The command line asks for what there is not."""
 
 
-def make_model(learner: str, budget: int, settings: list[str], scale: bool) -> Any:
+def make_model(learner: str, budget: int | None, settings: list[str], scale: bool) -> Any:
     """The learner with its settings (``KEY=VALUE``), behind a scaler where asked for; UsageError where there is no such thing."""
     kind = _LEARNERS[learner]
     valid = list(inspect.signature(kind).parameters)
     # A run must be repeatable to the byte, so the seed is not left to chance.
-    parameters: dict[str, Any] = {"seed": 0, "budget": budget}
+    parameters: dict[str, Any] = {"seed": 0} if "seed" in valid else {}
+    if "budget" in valid:
+        parameters["budget"] = _BUDGET if budget is None else budget
+    elif budget is not None:
+        raise UsageError(f"--budget: {learner} has no support vectors")
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name not in valid:

@@ -44,6 +44,24 @@ def test_learners_by_name(csv_file):
     assert call("learn", csv_file, "--label", "y", "--model", "bsca", "--set", "l2=1").returncode == 2
 
 
+def test_a_linear_learner_of_many_features(tmp_path):
+    path, state = tmp_path / "rows.libsvm", tmp_path / "state"
+    path.write_text("".join(f"{i % 2} {i % 97 + 1}:1 {1000 + i % 2}:1 {2000 + i}:0.5\n" for i in range(2000)))
+    done = call("learn", path, "--model", "linear", "--set", "C=1.0", "--checkpoint", state, "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert end["metric"] > 0.95
+    assert "n_support" not in end
+    done = call("learn", path, "--model", "linear", "--max-rows", 100)
+    assert done.returncode == 0
+    assert "support vectors" not in done.stderr
+    facts = json.loads(call("inspect", state, "--json").stdout)
+    assert (facts["n_learned"], len(facts["feature_names"])) == (2000, 97 + 2 + 2000)
+    done = call("learn", path, "--model", "linear", "--budget", 5)
+    assert done.returncode == 2
+    assert "linear has no support vectors" in done.stderr
+
+
 def test_learn_inspect_predict(csv_file, tmp_path):
     state, out = tmp_path / "state", tmp_path / "out.csv"
     done = call("learn", csv_file, "--label", "y", "--budget", 50, "--checkpoint", state, "--to", out, "--quiet")
