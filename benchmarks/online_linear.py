@@ -27,7 +27,7 @@ SETS = ("a9a", "w7a", "reuters", "ijcnn1", "elec2")
 IN_TIME = ("ijcnn1", "elec2")
 MODELS: dict[str, Callable[[], Any]] = {
     "OnlineLinearSVC": OnlineLinearSVC,
-    "OnlineLinearSVC, C = 1": lambda: OnlineLinearSVC(C=1.0),
+    "OnlineLinearSVC, C = 0.1": lambda: OnlineLinearSVC(C=0.1),
     "river PAClassifier, C = 0.1": lambda: linear_model.PAClassifier(C=0.1, mode=1),
     "river PAClassifier, C = 1": lambda: linear_model.PAClassifier(C=1.0, mode=1),
     "river ALMAClassifier": linear_model.ALMAClassifier,
