@@ -183,6 +183,8 @@ class FeatureSpace:
                 _PACK_ONE(_ONE_CELL, 0, value)
             except (struct.error, TypeError, OverflowError):
                 self._complain(x)
+        for name in new:  # of the others nothing is looked at
+            _PACK_ONE(_ONE_CELL, 0, x[name])
             if not np.isfinite(_ONE_CELL[0]):
                 self.complain_not_finite(x)
         for name in new:
@@ -215,7 +217,7 @@ class FeatureSpace:
             _PACK_ONE(_ONE_CELL, 0, value)
             if not np.isfinite(_ONE_CELL[0]):
                 raise ValueError(f"feature {_shown(name)} is {_shown(value)}: {_MUST_BE_FINITE}")
-        raise ValueError("the row is too large: its kernel values would not be finite in float32. Scale the features")
+        raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
         """Take back what `names` gave, into a space that has none yet.

@@ -142,7 +142,8 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
 
     Notes
     -----
-    O(k) a row of k features that it has; features that it has not count as 0.
+    O(k) a row of k features that it has; features that it has not count as 0. Now and then, every few times ``averaging`` rows,
+    all weights are scaled.
 
     References
     ----------

@@ -20,7 +20,7 @@ from streamsvm.batch._kept import Kept
 from streamsvm.batch._prepare import seed_of
 from streamsvm.learners._inputs import check_number
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.linear._mixing import mixing_writer
+from streamsvm.linear._mixing import mixing_writer, names_of
 from streamsvm.linear._newton import NewtonSolver
 from streamsvm.linear._plan import Plan, hessian_fits, plan
 from streamsvm.linear._solution import Options, Solution, forget, recall, remember
@@ -28,7 +28,7 @@ from streamsvm.linear._solver import DualSolver
 from streamsvm.linear._sweep import Loss
 from streamsvm.linear.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.convert import DENSE, source_of, write_blocks
-from streamsvm.linear.online import StreamColumns, to_online
+from streamsvm.linear.online import StreamNames, to_online
 
 __all__ = ["OutOfCoreLinear"]
 
@@ -97,6 +97,7 @@ class OutOfCoreLinear(Kept):
     def _fit_arrays(self, models: list[Self], X: Any, y: Any, Cs: list[float]) -> list[Self]:
         with self._all_or_nothing():
             self._check(Cs)
+            columns = list(X.columns) if hasattr(X, "columns") else None
             X, y = validate_data(
                 self,
                 X,
@@ -107,7 +108,7 @@ class OutOfCoreLinear(Kept):
                 y_numeric=is_regressor(self),
             )
             labels = self._labels(y)
-            self.stream_columns_ = StreamColumns()
+            self.stream_names_ = StreamNames(columns)
             limits = plan(self.memory_limit)
             filled = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
             sizes = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
@@ -143,8 +144,8 @@ class OutOfCoreLinear(Kept):
                 raise BlockFileError(f"{rows} has {what}: there is nothing to learn from them")
             self.n_features_in_ = file.shape[1]
             self.__dict__.pop("feature_names_in_", None)
-            self.stream_columns_ = StreamColumns.of(file.meta, self.n_features_in_)
-            if names := self.stream_columns_.texts():
+            self.stream_names_ = StreamNames.of(file.meta, self.n_features_in_)
+            if names := self.stream_names_.texts():
                 self.feature_names_in_ = np.array(names, object)
             self._label_counts(file)
             return self._solved(file, folder, Cs)
@@ -230,6 +231,8 @@ class OutOfCoreLinear(Kept):
             with (kept / "lock").open("ab") as lock:
                 if not locks(lock):
                     raise RuntimeError(f"{kept} is in use by another fit: give each fit that runs a work_folder of its own")
+                for left in names_of(kept / "rows")[1:]:  # of a process that was killed
+                    left.unlink(missing_ok=True)
                 yield kept
 
     def _check(self, Cs: Sequence[float]) -> None:

@@ -1,16 +1,18 @@
 """Rows that come sorted, dealt to blocks at random: coordinate ascent that meets one class after the other takes several times
 the passes.
 
-An external shuffle: rows are dealt to buckets, each of which fits into memory, and then permuted within each. A bucket is pieces
-of one file, of 32-bit words: for each row its label (2), its number of values where rows are sparse (1), indices, values.
+An external shuffle: rows are dealt to buckets at random, and those of each bucket again, until one fits into memory; there they
+are permuted. Meanwhile they are 32-bit words: of each row its label (2), its number of values where rows are sparse (1), indices,
+values.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -20,8 +22,12 @@ from streamsvm.linear.block_writer import BlockWriter
 
 __all__ = ["mixing_writer", "names_of"]
 
-_SHARE = 0.3  # of memory: a bucket, and what waits to be written to all of them
+_SHARE = 0.25  # of memory: what waits to be written to buckets, or then one of them
+_LEAST_WAITING = 2**12  # bytes, to a bucket: with less there are too many writes
 _WORD = 4  # bytes
+_BYTES_A_ROW = 16  # beside its words, while a bucket is permuted
+_DEEPEST = 12  # how often rows are dealt: few that are large may come together again
+_HEAD = 2  # int64 before a piece of a bucket: where the one before it is, and its number of words
 
 
 def names_of(path: Path) -> list[Path]:
@@ -36,11 +42,11 @@ def mixing_writer(path: Path, *, dense: bool, block_bytes: int, memory: float, d
     Parameters
     ----------
     path, dense, block_bytes, durable
-        As of `BlockWriter`; beside ``path`` there may be two more files for a while, as large as it.
+        As of `BlockWriter`; beside ``path`` there may be others for a while, that take as much space as it does.
     memory
         Bytes that dealing may take.
     """
-    first = Path(f"{path}.first")
+    _, _, first, _, buckets = names_of(path)
     with ExitStack() as stack:
         stack.callback(first.unlink, missing_ok=True)
         with BlockWriter(first, dense=dense, block_bytes=block_bytes, durable=durable) as writer:
@@ -49,132 +55,144 @@ def mixing_writer(path: Path, *, dense: bool, block_bytes: int, memory: float, d
             first.replace(path)
             return
         with BlockWriter(path, dense=dense, block_bytes=block_bytes, durable=durable) as mixed:
-            _mix(first, Path(f"{path}.buckets"), mixed, block_bytes, memory)
+            _Mixing(buckets, _SHARE * memory, writer.shape[1] if dense else -1).mix(first, mixed, block_bytes)
             mixed.meta = writer.meta
 
 
-def _mix(source: Path, path: Path, writer: BlockWriter, block_bytes: int, memory: float) -> None:
-    rng = np.random.default_rng(0)
-    with path.open("w+b", buffering=0) as file:
-        path.unlink()  # it goes when it is closed, whatever happens
-        with BlockFile(source) as rows:
-            features, dense = rows.shape[1], rows.dense
-            buckets = _Buckets(file, max(source.stat().st_size, 1), memory, features if dense else -1)
-            for number in range(len(rows)):
-                block = rows.block(number)
-                buckets.deal(block, rng.integers(len(buckets), size=len(block.labels)))
-        source.unlink()
-        for words in buckets:
-            starts = _rows_of(words, buckets.features)
-            order = rng.permutation(len(starts) - 1)
-            sizes = np.cumsum(_WORD * np.diff(starts)[order])
-            begin = 0
+class _Mixing:
+    """``path``: of a file that is there for a while; ``features``: of dense rows, else -1."""
+
+    def __init__(self, path: Path, room: float, features: int) -> None:
+        self._path, self._room, self._features = path, max(room, 2.0 * _LEAST_WAITING), features
+        self._rng = np.random.default_rng(0)
+
+    def mix(self, source: Path, writer: BlockWriter, block_bytes: int) -> None:
+        """Append the rows of a block file, which is removed as soon as they are elsewhere."""
+        with BlockFile(source) as file:
+            (n, features), size = file.shape, file.nbytes // _WORD
+        for words in self._leaves(self._of_blocks(source), size, n, 0):
+            starts = _starts_of(words, self._features)
+            order, begin = self._rng.permutation(len(starts) - 1), 0
             while begin < len(order):
-                end = max(int(np.searchsorted(sizes, (sizes[begin - 1] if begin else 0) + block_bytes, "right")), begin + 1)
-                labels, *parts = _gathered(words, starts, order[begin:end], buckets.features)
+                end = _end_of(starts, order, begin, block_bytes // _WORD)
+                labels, *parts = _gathered(words, starts, order[begin:end], self._features)
                 writer.append(Block(0, labels, np.empty(0, np.uint64), *parts), features)
                 begin = end
 
+    def _of_blocks(self, source: Path) -> Iterator[np.ndarray]:
+        with BlockFile(source) as file:
+            for number in range(len(file)):
+                block = file.block(number)
+                parts = (block.starts, block.indices, block.values.view(np.uint32))
+                yield _words_of(block.labels.view(np.uint32), *parts, self._features)
+        source.unlink()
+
+    def _leaves(self, chunks: Iterable[np.ndarray], size: int, n: int, depth: int) -> Iterator[np.ndarray]:
+        # The words of buckets that fit into memory, of n rows that come in chunks of ``size`` words in all, or a few less.
+        need = _WORD * size + _BYTES_A_ROW * n
+        if need <= self._room or n <= 1 or depth == _DEEPEST:
+            words, at = np.empty(size, np.uint32), 0
+            for chunk in chunks:
+                words[at : at + len(chunk)] = chunk
+                at += len(chunk)
+            yield words[:at]
+            return
+        count = int(min(max(np.ceil(1.2 * need / self._room), 2), self._room // _LEAST_WAITING))
+        with self._path.open("w+b", buffering=0) as file:
+            self._path.unlink()  # it goes when it is closed, whatever happens
+            buckets = _Buckets(file, self._path, count, int(self._room))
+            for words in chunks:
+                starts = _starts_of(words, self._features)
+                buckets.deal(words, starts, self._rng.integers(count, size=len(starts) - 1))
+            buckets.close()
+            for bucket in range(count):
+                yield from self._leaves(buckets.chunks(bucket), int(buckets.sizes[bucket]), int(buckets.rows[bucket]), depth + 1)
+
 
 class _Buckets:
-    """As many as it takes for each to be small; iterated over, the words of each, uint32."""
+    """Words of rows on disk: of each bucket a chain of pieces, from the last one to the first."""
 
-    def __init__(self, file: io.FileIO, size: int, memory: float, features: int) -> None:
-        room = max(_SHARE * memory, _WORD)
-        n = int(np.ceil(size / room))
-        self._file, self.features = file, features
-        self._waiting = np.empty((n, max(int(room / n / _WORD), 1)), np.uint32)
-        self._fills = np.zeros(n, np.int64)
-        self._pieces: list[list[tuple[int, int]]] = [[] for _ in range(n)]
-        self._end = 0
+    def __init__(self, file: io.FileIO, path: Path, count: int, room: int) -> None:
+        self._file, self._path, self._end = file, path, 0
+        self.sizes, self.rows = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._last, self._fills = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+        self._waiting = np.empty((count, max(room // count // _WORD, 1)), np.uint32)
 
-    def __len__(self) -> int:
-        return len(self._fills)
-
-    def deal(self, block: Block, which: np.ndarray) -> None:
-        """The rows of a block, each to one of the buckets, int64 [rows]."""
-        labels, values = block.labels.view(np.uint32), block.values.view(np.uint32)
+    def deal(self, words: np.ndarray, starts: np.ndarray, which: np.ndarray) -> None:
+        """Rows, each to one of the buckets, int64 [rows]."""
+        self.rows += np.bincount(which, minlength=len(self.rows))
         row = 0
-        while True:
-            row = _dealt(labels, block.starts, block.indices, values, self.features, which, row, self._waiting, self._fills)
-            if row == len(which):
-                return
+        while (row := _dealt(words, starts, which, row, self._waiting, self._fills)) < len(which):
             bucket = int(which[row])
             if self._fills[bucket]:
-                self._write(bucket, self._waiting[bucket, : self._fills[bucket]])
-                self._fills[bucket] = 0
+                self._flush(bucket)
             else:  # a row that is larger than what can wait
-                self._write(bucket, self._words(block, row))
+                self._write(bucket, words[starts[row] : starts[row + 1]])
                 row += 1
 
-    def _words(self, block: Block, row: int) -> np.ndarray:
-        begin, end, count = row * self.features, (row + 1) * self.features, []
-        if self.features < 0:
-            begin, end = int(block.starts[row]), int(block.starts[row + 1])
-            count = [end - begin]
-        label, values = block.labels[row : row + 1].view(np.uint32), block.values[begin:end].view(np.uint32)
-        return np.concatenate([label, np.array(count, np.uint32), block.indices[begin:end], values])
+    def close(self) -> None:
+        """All that waits is written, and takes no memory from now on."""
+        for bucket in np.flatnonzero(self._fills).tolist():
+            self._flush(bucket)
+        self._waiting = np.empty((0, 0), np.uint32)
+
+    def _flush(self, bucket: int) -> None:
+        self._write(bucket, self._waiting[bucket, : self._fills[bucket]])
+        self._fills[bucket] = 0
 
     def _write(self, bucket: int, words: np.ndarray) -> None:
-        data = memoryview(words.data).cast("B")
-        while data:
-            data = data[self._file.write(data) :]
-        self._pieces[bucket].append((self._end, len(words)))
-        self._end += _WORD * len(words)
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        for bucket, pieces in enumerate(self._pieces):
-            waiting = self._waiting[bucket, : self._fills[bucket]]
-            words = np.empty(sum(count for _, count in pieces) + len(waiting), np.uint32)
-            at = 0
-            for offset, count in pieces:
-                self._file.seek(offset)
-                data = memoryview(words[at : at + count].data).cast("B")
+        head = np.array([self._last[bucket], len(words)])
+        try:
+            for part in (head, words):
+                data = memoryview(part.data).cast("B")
                 while data:
-                    read = self._file.readinto(data)
-                    if not read:
-                        raise OSError("a file of rows that are being mixed was cut off")
-                    data = data[read:]
-                at += count
-            words[at:] = waiting
-            yield words
+                    data = data[self._file.write(data) :]
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}, while rows were mixed", str(self._path)) from error
+        self._last[bucket] = self._end
+        self._end += head.nbytes + words.nbytes
+        self.sizes[bucket] += len(words)
+
+    def chunks(self, bucket: int) -> Iterator[np.ndarray]:
+        """The words of a bucket, uint32, whole rows at a time."""
+        at = int(self._last[bucket])
+        while at >= 0:
+            self._file.seek(at)
+            at, size = self._read(_HEAD, np.int64).tolist()
+            yield self._read(size, np.uint32)
+
+    def _read(self, count: int, kind: Any) -> np.ndarray:
+        found: np.ndarray = np.empty(count, kind)
+        data = memoryview(found.data).cast("B")
+        while data:
+            read = self._file.readinto(data)
+            if not read:
+                raise OSError("a file of rows that are being mixed was cut off")
+            data = data[read:]
+        return found
 
 
 @njit(cache=True, error_model="numpy")
-def _dealt(
-    labels: np.ndarray,
-    starts: np.ndarray,
-    indices: np.ndarray,
-    values: np.ndarray,
-    features: int,
-    which: np.ndarray,
-    row: int,
-    waiting: np.ndarray,
-    fills: np.ndarray,
-) -> int:
-    # Words of rows, from ``row`` on, to where those of their buckets wait; the first row that does not fit, or their number.
-    room = waiting.shape[1]
-    while row < len(which):
-        bucket = which[row]
-        at = fills[bucket]
-        begin = np.int64(starts[row]) if features < 0 else row * features
-        end = np.int64(starts[row + 1]) if features < 0 else begin + features
-        if at + (3 + 2 * (end - begin) if features < 0 else 2 + features) > room:
-            return row
-        waiting[bucket, at], waiting[bucket, at + 1] = labels[2 * row], labels[2 * row + 1]
-        at += 2
+def _words_of(labels: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray, features: int) -> np.ndarray:
+    # Of a block, whose labels and values are given as words.
+    n = len(labels) // 2
+    words, at = np.empty(2 * n + len(starts[1:]) + len(indices) + len(values), np.uint32), np.int64(0)
+    for row in range(n):
+        words[at], words[at + 1] = labels[2 * row], labels[2 * row + 1]
+        at += np.int64(2)
+        begin = np.int64(starts[row]) if features < 0 else np.int64(row * features)
+        size = np.int64(starts[row + 1]) - begin if features < 0 else np.int64(features)
         if features < 0:
-            waiting[bucket, at] = end - begin
-            waiting[bucket, at + 1 : at + 1 + end - begin] = indices[begin:end]
-            at += 1 + end - begin
-        waiting[bucket, at : at + end - begin] = values[begin:end]
-        fills[bucket] = at + end - begin
-        row += 1
-    return row
+            words[at] = size
+            words[at + 1 : at + 1 + size] = indices[begin : begin + size]
+            at += 1 + size
+        words[at : at + size] = values[begin : begin + size]
+        at += size
+    return words
 
 
 @njit(cache=True, error_model="numpy")
-def _rows_of(words: np.ndarray, features: int) -> np.ndarray:
+def _starts_of(words: np.ndarray, features: int) -> np.ndarray:
     # Where each row begins, and where the last one ends: int64 [rows + 1].
     n, at = 0, np.int64(0)
     while at < len(words):
@@ -185,6 +203,33 @@ def _rows_of(words: np.ndarray, features: int) -> np.ndarray:
         at = starts[row]
         starts[row + 1] = at + np.int64(2 + features if features >= 0 else 3 + 2 * np.int64(words[at + 2]))
     return starts
+
+
+@njit(cache=True, error_model="numpy")
+def _dealt(words: np.ndarray, starts: np.ndarray, which: np.ndarray, row: int, waiting: np.ndarray, fills: np.ndarray) -> int:
+    # Rows, from ``row`` on, to where those of their buckets wait; the first one that does not fit there, or their number.
+    room = waiting.shape[1]
+    while row < len(which):
+        bucket = which[row]
+        size, at = starts[row + 1] - starts[row], fills[bucket]
+        if at + size > room:
+            return row
+        waiting[bucket, at : at + size] = words[starts[row] : starts[row + 1]]
+        fills[bucket] = at + size
+        row += 1
+    return row
+
+
+@njit(cache=True, error_model="numpy")
+def _end_of(starts: np.ndarray, order: np.ndarray, begin: int, most: int) -> int:
+    # How far rows in this order go into so many words; one at least.
+    end, size = begin, 0
+    while end < len(order):
+        size += starts[order[end] + 1] - starts[order[end]]
+        if size > most and end > begin:
+            return end
+        end += 1
+    return end
 
 
 @njit(cache=True, error_model="numpy")

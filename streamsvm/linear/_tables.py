@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.linear._labels import LabelCodes
+from streamsvm.runtime.sources import parse_label
 
 __all__ = ["kind_of", "parts"]
 
@@ -107,10 +108,9 @@ def _numbers(column: Any, where: str, rows: int) -> np.ndarray:
 
 
 def _number(text: str | None) -> float | str | None:
-    try:
-        return float(text or "")
-    except ValueError:
-        return text
+    # What `parse_label` takes for a name is one, also if it looks like a number.
+    found = parse_label(text or "")
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else text
 
 
 def _labels(column: Any, codes: LabelCodes, where: str, rows: int) -> np.ndarray:
@@ -121,7 +121,7 @@ def _labels(column: Any, codes: LabelCodes, where: str, rows: int) -> np.ndarray
     found = column.to_pylist()
     if not codes.meta:  # in text everything is a name, also numbers
         numbers = [_number(label) for label in found]
-        if codes.numbers or all(isinstance(number, float) for number in numbers):
+        if codes.numbers or all(isinstance(number, int | float) for number in numbers):
             found = numbers
     labels = np.empty(len(found))
     for row, label in enumerate(found):

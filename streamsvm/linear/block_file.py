@@ -47,7 +47,7 @@ INDEX = np.dtype([("begin", "<u8"), ("first", "<u8"), ("rows", "<u4"), ("values"
 KINDS = ("<f8", "<u8", "<u4", "<u4", "<f4")  # of labels, numbers, starts, indices and values
 MOST_FEATURES = 2**31 - 1
 _MOST_ROWS = 2**53
-LARGEST_JSON = 2**24
+LARGEST_JSON = 2**26
 #: Bytes of a block at most: a row is read whole.
 LARGEST_BLOCK = 2**30
 

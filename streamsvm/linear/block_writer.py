@@ -75,7 +75,8 @@ class BlockWriter:
         self._dense, self._numbered, self._block_bytes, self._durable = dense, numbered, block_bytes, durable
         self.shape = (0, 0)
         """Rows and features so far."""
-        self._index: list[tuple[int, ...]] = []
+        self._index = bytearray()  # of `INDEX` records
+        self._blocks = self._written = 0  # blocks, and rows in them
         # Of the rows that wait: labels, numbers, where each ends, indices, values.
         self._waiting = [bytearray() for _ in KINDS]
         self._bytes = 0  # about
@@ -201,8 +202,9 @@ class BlockWriter:
         with np.errstate(over="ignore"):  # of labels that are refused later
             self._label_sums += (own.sum(), own @ own, own.sum() ** 2 / len(own))
         del own  # which keeps what waits from being cleared
-        first = self._index[-1][1] + self._index[-1][2] if self._index else 0
-        self._index.append((begin, first, len(labels) // 8, len(values) // 4, crc, 0))
+        n = len(labels) // 8
+        self._index += np.array([(begin, self._written, n, len(values) // 4, crc, 0)], INDEX).tobytes()
+        self._blocks, self._written = self._blocks + 1, self._written + n
         for part in self._waiting:
             part.clear()
         self._bytes = 0
@@ -217,10 +219,10 @@ class BlockWriter:
         text = json.dumps({"labels": labels, **means, "meta": self.meta}).encode()
         if len(text) > LARGEST_JSON:
             raise ValueError(f"meta takes {len(text):,} bytes, more than {LARGEST_JSON:,}")
-        data = np.array(self._index, INDEX).tobytes() + text
+        data = self._index + text
         begin = self._file.tell()
         self._file.write(data)
-        shape = (*self.shape, len(self._index), begin, begin + len(data))
+        shape = (*self.shape, self._blocks, begin, begin + len(data))
         header = HEADER.pack(MAGIC, VERSION, self._dense, self._numbered, *shape, zlib.crc32(data))
         self._file.seek(0)
         self._file.write(header + CRC.pack(zlib.crc32(header)))
@@ -235,7 +237,7 @@ class BlockWriter:
         """Whether labels differ more between blocks, of which there are two at least, than chance would have it: the F test of
         an analysis of variance. Known when the file is closed.
         """
-        n, blocks = self.shape[0], len(self._index)
+        n, blocks = self.shape[0], self._blocks
         total, square, own = self._label_sums.tolist()
         if blocks < 2 or n <= blocks:
             return False

@@ -83,7 +83,7 @@ def write_blocks(
 
     Notes
     -----
-    Rows that come sorted, by class for example, are dealt to blocks at random, which takes the space of two more files for a
+    Rows that come sorted, by class for example, are dealt to blocks at random, which takes twice the space for a
     while. Lines are parsed by compiled code, 250 to 500 MB/s, while another thread reads (and unpacks) what comes next. Tables
     are read by pyarrow, which may take more memory than the limit where a file's own groups of rows are large.
 
@@ -129,7 +129,7 @@ def _write_table(
         for X, labels, _ in itertools.chain([first], parts):
             writer.add(X, labels)
             advance(writer.shape[0])
-        writer.meta = {**meta, "names": kept_names(first[2]), **codes.meta}
+        writer.meta = {**meta, "names": kept_names(first[2]), "text_labels": _tables.kind_of(source) == "csv", **codes.meta}
     return writer.shape
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import json
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
+from streamsvm._warnings import warn
 from streamsvm.features import OVERFLOW
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.block_file import LARGEST_JSON
+from streamsvm.runtime.sources import parse_label
 
-__all__ = ["StreamColumns", "kept_names", "to_online"]
+__all__ = ["StreamNames", "kept_names", "to_online"]
 
+_ROOM = 2**20  # for what else is kept of a file
 _C_AFTERWARDS = 0.1  # most: what was learned from all rows should not be undone by a few
 
 
-class StreamColumns(NamedTuple):
-    """What the columns of a block file are called by the rows of a stream.
+class StreamNames(NamedTuple):
+    """What the columns and the classes of a block file are called by the rows of a stream.
 
     Parameters
     ----------
@@ -29,12 +34,15 @@ class StreamColumns(NamedTuple):
         Of those integers; None: the names are not known.
     max_features, overflow
         Of the `FeatureSpace` that they are of, or None and "raise".
+    text_labels
+        Whether classes were cells of text, which are read as `parse_label` reads them.
     """
 
     names: list[Hashable] | None = None
     first: int | None = 0
     max_features: int | None = None
     overflow: str = "raise"
+    text_labels: bool = False
 
     def called(self, n_features: int) -> list[Hashable]:
         """The names of as many columns; a ValueError where they are not known."""
@@ -51,8 +59,9 @@ class StreamColumns(NamedTuple):
         return texts if len(texts) == len(self.names or ()) and not hashed else []
 
     @classmethod
-    def of(cls, meta: dict[str, Any], n_features: int) -> StreamColumns:
+    def of(cls, meta: dict[str, Any], n_features: int) -> StreamNames:
         """Those that the notes of a block file tell of, as far as they are any."""
+        text = meta.get("text_labels") is True
         names, first, room, overflow = (meta.get(key) for key in ("names", "first_index", "max_features", "overflow"))
         if not (isinstance(room, int) and n_features <= room < 2**31 and overflow in OVERFLOW):
             room, overflow = None, "raise"
@@ -61,16 +70,19 @@ class StreamColumns(NamedTuple):
             and all(type(name) in (str, int) for name in names)
             and len(set(names)) == len(names) == n_features
         ):
-            return cls(names, None, room, overflow)
+            return cls(names, None, room, overflow, text)
         unnamed = "names" not in meta and first in (None, 0, 1)
-        return cls(None, int(first or 0) if unnamed else None, room, overflow)
+        return cls(None, int(first or 0) if unnamed else None, room, overflow, text)
 
 
 def kept_names(names: list[Any]) -> list[Any] | None:
     """What a block file keeps of the names of its columns: all or, where they are no text and no integers, or too many, none."""
     if len(set(names)) < len(names) or not all(type(name) in (str, int) for name in names):
         return None
-    return names if sum(len(str(name)) + 8 for name in names) < LARGEST_JSON // 12 else None  # escaped, six bytes a letter
+    if sum(len(str(name)) for name in names) < LARGEST_JSON and len(json.dumps(names)) < LARGEST_JSON - _ROOM:
+        return names
+    warn("the names of features take too much to be kept with the rows: without them no learner can go on from what is fitted")
+    return None
 
 
 def to_online(
@@ -89,7 +101,8 @@ def to_online(
         (``feature_names_in_``), or 0, 1, ...
     parameters
         Of `OnlineLinearSVC` or `OnlineLinearSVR`. By default C is the machine's but 0.1 at most, so that a few rows do not undo
-        what is there, and there is room for just the machine's features: give ``max_features`` where more are to come.
+        what is there, and there is room for just the machine's features: give ``max_features`` where more are to come. With
+        ``fit_intercept=False`` the machine's intercept stays as it is.
 
     Raises
     ------
@@ -100,7 +113,8 @@ def to_online(
 
     Notes
     -----
-    O(features). Where the machine was fitted with ``class_weight``, give those weights to ``learn_one`` as ``w``.
+    O(features). The learner goes on as if it had learned the machine's rows, or where those are not known ``averaging`` ones.
+    Where the machine was fitted with ``class_weight``, give those weights to ``learn_one`` as ``w``.
 
     Examples
     --------
@@ -121,32 +135,36 @@ def to_online(
     classifies = is_classifier(model)
     if not hasattr(model, "coef_") or not (classifies or is_regressor(model)):
         raise ValueError(f"model must be a fitted linear machine, not {model!r}")
-    w, bias = np.asarray(model.coef_, np.float64), np.ravel(model.intercept_)
+    coefficients = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
+    w, bias = np.asarray(coefficients, np.float64), np.ravel(model.intercept_)
     if len(bias) != 1 or w.shape not in ((len(w),), (1, w.size)) or w.size != model.n_features_in_:
         raise ValueError(
             f"model must have one output, and has coefficients of shape {w.shape}: make a learner of each of its own"
         )
     w = w.reshape(-1)
-    columns = getattr(model, "stream_columns_", StreamColumns())
+    columns = getattr(model, "stream_names_", StreamNames())
     names = feature_names
     if names is None:
-        names = getattr(model, "feature_names_in_", None) if columns == StreamColumns() else None
-    names = columns.called(len(w)) if names is None else list(names)
-    if len(names) != len(w) or len(set(names)) != len(w):
+        names = getattr(model, "feature_names_in_", None) if columns.names is None and columns.first == 0 else None
+    names = columns.called(len(w)) if names is None else names
+    names = [name.item() if isinstance(name, np.generic) else name for name in names] if isinstance(names, Iterable) else []
+    if len(names) != len(w) or not all(isinstance(name, Hashable) for name in names) or len(set(names)) != len(w):
         raise ValueError(f"feature_names must be {len(w)} different names, not {feature_names!r}")
+    C = getattr(model, "C", 0.0)
     given: dict[str, Any] = {
-        "C": min(getattr(model, "C", _C_AFTERWARDS), _C_AFTERWARDS),
+        "C": min(C, _C_AFTERWARDS) if C > 0.0 else _C_AFTERWARDS,
         "fit_intercept": getattr(model, "fit_intercept", True),
         "max_features": columns.max_features or len(w),
         "overflow": columns.overflow,
     }
     if not classifies:
-        given["epsilon"] = getattr(model, "epsilon", 0.0)
+        given["epsilon"] = model.epsilon if hasattr(model, "epsilon") and C > 0.0 else 0.0  # of a support vector machine
     made: Any = (OnlineLinearSVC if classifies else OnlineLinearSVR)(**{**given, **parameters})
     if made.max_features < len(w):
         raise ValueError(f"max_features must be at least {len(w)}, the features of the machine, not {made.max_features}")
     if classifies:
-        negative, positive = model.classes_.tolist()
+        text = columns.text_labels
+        negative, positive = (parse_label(y) if text and isinstance(y, str) else y for y in model.classes_.tolist())
         made._labels.target(negative)
         sign = made._labels.target(positive)
         w, bias = sign * w, sign * bias

@@ -84,7 +84,7 @@ def write_rows(
 
         def write() -> None:
             ends = np.cumsum([0, *map(len, values)])
-            width = max_features if overflow == "hash" and len(space) == max_features else max(len(space), 1)
+            width = max(len(space), 1)
             parts = (np.concatenate(values), np.concatenate(columns), ends)
             writer.add(sparse.csr_array(parts, shape=(len(values), width)), np.array(labels))
             advance(writer.shape[0])

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -289,3 +290,63 @@ def test_frames_go_in_and_come_out():
     assert isinstance(model.predict_many(X), pd.Series)
     for (x, _), p in zip(stream.iter_frame(X, y), model.predict_many(X), strict=True):
         assert model.predict_one(x) == p
+
+
+def test_probabilities_follow_the_decisions():
+    model, errors, gains = OnlineLinearSVC(), [], []
+    for x, y in rows(N, seed=7):
+        if model.n_learned > N // 2:
+            p, f = model.predict_proba_one(x)[True], model.decision_function_one(x)
+            assert (p > 0.5) == (f > 0.0)
+            layer = int(model.averaged)
+            slope = model._common[0]["slope"][layer]
+            assert p == pytest.approx(1.0 / (1.0 + np.exp(-np.clip(np.exp(slope) * f, -30.0, 30.0))), abs=1e-12)
+            gains.append(np.log(p if y else 1.0 - p))
+            errors.append(model.predict_one(x) != y)
+        model.learn_one(x, y)
+    assert np.mean(gains) > np.log(0.5) + 0.1  # better than a coin
+
+
+def test_a_row_that_is_not_finite_is_not_predicted():
+    model = learned(OnlineLinearSVC(), rows(50))
+    for x in ({"f1": float("nan")}, {name: float("inf") for name in model.feature_names}, {"unknown": 1.0, "f1": 1e30}):
+        with pytest.raises(ValueError, match=r"is nan|is inf|too large"):
+            model.predict_one(x)
+    model.learn_many(np.eye(3), [0, 1, 0])
+    with pytest.raises(ValueError, match="row 1"):
+        model.predict_many(np.array([[1.0, 2.0], [np.nan, 0.0]]))
+
+
+def test_a_batch_that_is_refused_brings_no_names_and_no_labels():
+    pd = pytest.importorskip("pandas")
+    model = OnlineLinearSVC(max_features=4)
+    model.learn_many(pd.DataFrame({"a": [1.0, 2.0]}), ["no", "no"])
+    before = pickle.dumps(model)
+    for X, y in (({"b": [1.0, np.nan]}, ["no", "yes"]), ({"c": [1.0, 2.0]}, ["yes", None]), ({"c": [1.0, 1e30]}, ["yes", "no"])):
+        with pytest.raises(ValueError, match="row 1"):
+            model.learn_many(pd.DataFrame(X), y)
+        assert pickle.dumps(model) == before
+
+
+def test_what_is_ignored_is_not_looked_at():
+    one, many = (OnlineLinearSVC(max_features=2, overflow="ignore") for _ in range(2))
+    one.learn_one({0: 1.0, 1: 2.0, 2: float("nan")}, True)
+    many.learn_many(np.array([[1.0, 2.0, np.nan]]), [True])
+    assert one._store.snapshot() == many._store.snapshot()
+
+
+def test_names_are_not_hashed_before_all_columns_have_one():
+    model = OnlineLinearSVC(max_features=8, overflow="hash")
+    model.learn_one({"a": 1.0}, True)
+    assert model.decision_function_one({"b": 5.0}) == model.intercept
+
+
+def test_mappings_that_invent_names_are_not_asked_for_them():
+    model = learned(OnlineLinearSVC(), [({"a": 1.0, "b": 2.0}, True), ({"a": -1.0, "b": 1.0}, False)])
+    x = defaultdict(float, {"a": 1.0, "c": 1.0})
+    model.predict_one(x)
+    assert set(x) == {"a", "c"}
+    with pytest.raises(ValueError, match="leave out new_params"):
+        model.clone({"C": 2.0}, include_attributes=True)
+    with pytest.raises(AttributeError, match="fixed when a model is made"):
+        model.C = 3.0

@@ -220,7 +220,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path):
             writer.add(X, labels[:-1])
     assert read(tmp_path / "rows")[0].shape == (60, 7)
     writer = BlockWriter(tmp_path / "other")
-    writer.meta = {"much": "x" * 2**24}
+    writer.meta = {"much": "x" * 2**26}
     with pytest.raises(ValueError, match="meta takes"), writer:
         writer.add(X, labels)
     with pytest.raises(FileNotFoundError):

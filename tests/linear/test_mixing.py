@@ -1,6 +1,7 @@
 """Rows that come sorted are dealt to blocks at random: all of them, as they were, and nothing is left beside them."""
 
 import errno
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -148,3 +149,51 @@ def test_text_sorted_by_class_takes_the_passes_of_text_that_is_not(tmp_path):
         model = OutOfCoreLinearSVC(C=0.3, memory_limit=100_000).fit_file(tmp_path / name)
         passes.append(sum(one.kind == "all" for one in model.history_))
     assert passes[0] <= 1.5 * passes[1]
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="takes many rows, and compiled code that is quick")
+@pytest.mark.parametrize("sizes", [[30], [1], [0, 3, 3, 3, 400], [0] * 300 + [2500]])
+@pytest.mark.parametrize("dense", [False, True])
+def test_memory_stays_within_its_limit(tmp_path, sizes, dense):
+    limit, rng = 200_000, np.random.default_rng(0)
+    width, parts = 20 if dense else 3000, 30 if 400 in sizes else 100  # a few MB
+    for run in range(2):  # the first one compiles
+        total = 0
+        with mixing_writer(tmp_path / "rows", dense=dense, block_bytes=limit // 16, memory=limit) as writer:
+            for part in range(parts if run else 30):
+                own = rng.choice(sizes, 300)
+                ends = np.concatenate([[0], np.cumsum(own)])
+                X = sparse.csr_array((np.ones(ends[-1]), np.arange(ends[-1]) - np.repeat(ends[:-1], own), ends), (300, width))
+                X = np.ones((300, width)) if dense else X
+                for begin in range(0, 300, 10):
+                    writer.add(X[begin : begin + 10], np.full(10, float(part > parts * run // 3 + 10)))
+                total += 300
+            del X, own, ends
+            if run:
+                tracemalloc.start()
+        if run:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.shape[0] == total
+    assert peak <= 1.2 * limit
+
+
+def test_arrays_that_come_sorted_are_mixed(tmp_path):
+    X, labels = problem(dense=True)
+    model = OutOfCoreLinearSVC(memory_limit=200_000, work_folder=tmp_path).fit(X, labels)
+    _, found, owners, *_ = read(tmp_path / "streamsvm-fit" / "rows")
+    assert (np.diff(found) < 0.0).sum() > N // 10
+    assert len(np.unique(owners)) > 3
+    assert model.duality_gap_ <= 1e-3 * model.objective_
+
+
+def test_leftovers_of_a_process_that_was_killed_are_removed(tmp_path):
+    X, labels = problem(dense=True)
+    folder = tmp_path / "streamsvm-fit"
+    folder.mkdir()
+    for name in ("rows.first", "rows.first.partial", "rows.partial"):
+        (folder / name).write_bytes(b"rows")
+    with BlockFile(OutOfCoreLinearSVC(work_folder=tmp_path).fit(X, labels) and folder / "rows") as file:
+        assert file.shape == X.shape
+    assert not list(folder.glob("rows.*"))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from river import datasets, preprocessing
 from sklearn.datasets import dump_svmlight_file, load_diabetes
-from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import HuberRegressor, SGDClassifier
 from sklearn.svm import SVC, LinearSVC, LinearSVR
 
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear import BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, to_online, write_rows
-from streamsvm.runtime import LearningLoop, LIBSVMSource
+from streamsvm.runtime import CSVSource, LearningLoop, LIBSVMSource
 
 
 def problem(n=300, d=6, seed=0):
@@ -197,3 +197,41 @@ def test_bad_input():
         to_online(fitted).learn_one({0: 1.0, "new": 1.0}, True)
     to_online(fitted, max_features=10).learn_one({0: 1.0, "new": 1.0}, True)
     to_online(fitted, overflow="ignore").learn_one({0: 1.0, "new": 1.0}, True)
+
+
+@pytest.mark.parametrize(
+    "labels", [("True", "False"), ("true", "false"), ("1", "x"), ("007", "8"), ("1.0", "0.0"), ("spam", "ham"), ("-1", "1")]
+)
+def test_labels_of_text_are_those_of_its_stream(tmp_path, labels):
+    rng = np.random.default_rng(0)
+    rows = [(round(float(a), 3), labels[int(a < 0.0)]) for a in rng.normal(size=200)]
+    path = tmp_path / "rows.csv"
+    path.write_text("x,y\n" + "".join(f"{x},{y}\n" for x, y in rows))
+    learner = to_online(OutOfCoreLinearSVC().fit_file(path, target="y"))
+    with closing(CSVSource(path, label="y")) as source:
+        right = [learner.predict_one(x) == y or learner.learn_one(x, y) for x, y in source]
+    assert np.mean([hit is True for hit in right]) > 0.95
+
+
+def test_columns_of_a_frame_are_called_what_it_calls_them():
+    pd = pytest.importorskip("pandas")
+    X, f = problem(d=3)
+    frame = pd.DataFrame(X, columns=[10, 20, 30])
+    learner = to_online(OutOfCoreLinearSVC().fit(frame, f > 0.0))
+    assert learner.feature_names == [10, 20, 30]
+
+
+def test_defaults_are_those_of_the_machine():
+    X, f = problem(d=3)
+    machine = OutOfCoreLinearSVC(C=0.01, fit_intercept=False).fit(X, f > 0.0)
+    learner = machine.to_online()
+    assert (learner.C, learner.fit_intercept, learner.intercept, learner.max_features) == (0.01, False, 0.0, 3)
+    assert (learner.overflow, learner.averaging) == ("raise", 3000)
+    regressor = OutOfCoreLinearSVR(C=7.0, epsilon=0.3).fit(X, f).to_online(averaging=5)
+    assert (regressor.C, regressor.epsilon, regressor.averaging) == (0.1, 0.3, 5)
+    assert to_online(HuberRegressor(epsilon=1.9).fit(X, f)).epsilon == 0.0
+    assert to_online(LinearSVC().fit(X, f > 0.0).sparsify()).n_learned == 3000
+    assert to_online(machine, feature_names=np.array(["a", "b", "c"])).feature_names == ["a", "b", "c"]
+    for names in (4, [[1], [2], [3]]):
+        with pytest.raises(ValueError, match="3 different names"):
+            to_online(machine, feature_names=names)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from river import datasets
 
-from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_rows
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, online, write_rows
 from streamsvm.runtime.endpoints import Row
 
 
@@ -86,10 +86,12 @@ def test_names_that_cannot_be_kept_are_left_out(tmp_path, name):
         assert file.meta["names"] is None
 
 
-def test_names_that_take_too_much_are_left_out(tmp_path):
+def test_names_that_take_too_much_are_left_out(tmp_path, monkeypatch):
     # At the end of a long stream they would be a reason to throw it away.
-    rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(20))
-    assert write_rows(rows, tmp_path / "rows") == (20, 2000)
+    monkeypatch.setattr(online, "LARGEST_JSON", 2**20 + 2**21)
+    rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(30))
+    with pytest.warns(UserWarning, match="take too much to be kept"):
+        assert write_rows(rows, tmp_path / "rows") == (30, 3000)
     with BlockFile(tmp_path / "rows") as file:
         assert file.meta["names"] is None
 
