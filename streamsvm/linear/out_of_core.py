@@ -100,7 +100,7 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     A pass is O(values that are not zero), and reads the file once; C is reached in steps of 4 from where a coefficient comes to
     it at once. Disk: the rows (8 bytes a value that is not zero, 4 where most are not, and 12 a row; twice for a while if they
     come sorted), 16 bytes a row for coefficients, twice what is undecided, and 8 bytes a feature for each fit that a work folder
-    remembers. Memory beside blocks: 32 bytes a feature. Values are rounded to float32. Rows without values cost what they cost,
+    remembers. Memory beside blocks: 24 bytes a feature. Values are rounded to float32. Rows without values cost what they cost,
     and change nothing.
 
     Ctrl-C leaves the model as it was, and in ``work_folder`` what was kept.
