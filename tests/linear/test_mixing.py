@@ -49,6 +49,12 @@ def read(path):
     return np.concatenate(rows), np.concatenate(labels), np.concatenate(owners), meta, counts, largest
 
 
+def means_of_blocks(owners, labels):
+    """Of those that are not nearly empty, as the last one may be: of some 30 rows each."""
+    counts = np.bincount(owners)
+    return (np.bincount(owners, labels) / counts)[counts >= 15]
+
+
 def in_order(X, labels):
     return sorted(map(tuple, np.column_stack([X, labels]).tolist()))
 
@@ -63,8 +69,9 @@ def test_rows_that_come_sorted_are_mixed(tmp_path, dense, memory):
     assert meta == {"what": "rows"}
     assert counts == {0.0: int((labels == 0).sum()), 1.0: int((labels == 1).sum())}
     assert largest < 4000
-    shares = np.bincount(owners, found_labels) / np.bincount(owners)
-    assert np.abs(shares - labels.mean()).max() < 0.35  # of some 30 rows each
+    shares = means_of_blocks(owners, found_labels)
+    assert len(shares) > 5
+    assert np.abs(shares - labels.mean()).max() < 0.35
     assert shares.std() < 0.12
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
@@ -98,7 +105,8 @@ def test_targets_that_come_sorted_are_mixed(tmp_path):
     written(tmp_path / "rows", X, targets)
     found, found_labels, owners, *_ = read(tmp_path / "rows")
     assert in_order(found, found_labels) == in_order(X, targets)
-    means = np.bincount(owners, found_labels) / np.bincount(owners)
+    means = means_of_blocks(owners, found_labels)
+    assert len(means) > 5
     assert means.std() < 0.4
 
 
@@ -184,7 +192,7 @@ def test_arrays_that_come_sorted_are_mixed(tmp_path):
     model = OutOfCoreLinearSVC(memory_limit=200_000, work_folder=tmp_path).fit(X, labels)
     _, found, owners, *_ = read(tmp_path / "streamsvm-fit" / "rows")
     assert (np.diff(found) < 0.0).sum() > N // 10
-    assert len(np.unique(owners)) > 3
+    assert len(np.unique(owners)) >= 3
     assert model.duality_gap_ <= 1e-3 * model.objective_
 
 

@@ -373,6 +373,55 @@ def test_what_does_not_converge_is_better_than_nothing(scaling, C):
     assert model.objective_ < C * len(y)  # what w = 0 costs
 
 
+def test_passes_of_a_path_are_each_ones_own():
+    X, y = two_classes()
+    for model in OutOfCoreLinearSVC(memory_limit=LITTLE).fit_path(X, y, [0.1, 1.0, 10.0]):
+        assert model.n_iter_ == int(np.ceil(sum(one.rows for one in model.history_) / len(y)))
+
+
+def test_blocks_come_in_another_order_each_time(monkeypatch):
+    X, y = two_classes()
+    sweep, order, orders = solver_module.sweep, [], []
+
+    def noted(w, b, block, *rest):
+        order.append(block.first)
+        return sweep(w, b, block, *rest)
+
+    over_all = solver_module.DualSolver._over_all
+
+    def passed(self):
+        over_all(self)
+        orders.append(tuple(order))
+        order.clear()
+
+    monkeypatch.setattr(solver_module, "sweep", noted)
+    monkeypatch.setattr(solver_module.DualSolver, "_over_all", passed)
+    OutOfCoreLinearSVC(C=10.0, tol=1e-5, memory_limit=2**17).fit(X, y)
+    assert len(orders) > 3
+    assert {tuple(sorted(one)) for one in orders} == {tuple(sorted(orders[0]))}
+    assert len(set(orders)) > 3
+
+
+def test_w_that_rounding_has_moved_comes_back(monkeypatch):
+    X, y = two_classes()
+    clean = OutOfCoreLinearSVC(C=1.0, memory_limit=LITTLE).fit(X, y)
+    measured, gaps = solver_module.DualSolver._measured, []
+
+    def moved(self):
+        if not gaps:
+            self._w += 0.5  # as if much had been lost
+        primal, dual, expansion = measured(self)
+        gaps.append(primal - dual)
+        return primal, dual, expansion
+
+    monkeypatch.setattr(solver_module.DualSolver, "_measured", moved)
+    model = OutOfCoreLinearSVC(C=1.0, memory_limit=LITTLE).fit(X, y)
+    assert gaps[0] > 2e-3 * model.objective_
+    assert 0.0 <= model.duality_gap_ <= 1e-3 * model.objective_
+    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
+    assert model.objective_ <= 1.0011 * clean.objective_
+
+
 def test_a_positive_class_that_costs_more_is_told_of_each_pass():
     X, y = two_classes(200)
     model = OutOfCoreLinearSVC(C=2.0, class_weight={1: 3.0}).fit(X, y)

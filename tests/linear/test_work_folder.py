@@ -417,3 +417,13 @@ def test_what_was_kept_stays_until_what_comes_after_it_is(tmp_path, monkeypatch)
     assert begins
     assert all(begins)
     np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-12)
+
+
+def test_leftovers_of_other_fits_are_removed(tmp_path):
+    X, y = two_classes()
+    folder = tmp_path / "streamsvm-fit"
+    folder.mkdir()
+    for name in ("undecided-7", "undecided-7-b-0", "undecided-7-b-1", "undecided-9.partial"):
+        (folder / name).write_bytes(b"rows")
+    OutOfCoreLinearSVC(work_folder=tmp_path).fit(X, y)
+    assert not list(folder.glob("undecided-*"))
