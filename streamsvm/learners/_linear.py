@@ -60,15 +60,23 @@ def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tupl
 
 
 @njit(cache=True, error_model="numpy")
-def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
-    v, c, s = weight_views(block), common(block), record(block, OWN_BEGIN, STATE)
-    c["t"] += 1
+def _products(block: np.ndarray, n: int) -> tuple[float, float]:
+    # Of the row at hand, which has n features that are not zero, with the two rows of coefficients.
+    v = weight_views(block)
     a = b = 0.0
     for k in range(n):
         j = v.active[k]
         x = np.float64(v.row[j])
         a += x * v.weights[0, j]
         b += x * v.weights[1, j]
+    return a, b
+
+
+@njit(cache=True, error_model="numpy")
+def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
+    v, c, s = weight_views(block), common(block), record(block, OWN_BEGIN, STATE)
+    c["t"] += 1
+    a, b = _products(block, n)
     f = c["scale"] * a + v.biases[0]
     rate = error_rate(c)
     watch_output(c, 0, f, target, rate)
@@ -88,12 +96,7 @@ def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float)
 def _decide(block: np.ndarray, n: int, what: int) -> float:
     v, c = weight_views(block), common(block)
     layer = layer_of(c, what)
-    a = b = 0.0
-    for k in range(n):
-        j = v.active[k]
-        x = np.float64(v.row[j])
-        a += x * v.weights[0, j]
-        b += x * v.weights[1, j]
+    a, b = _products(block, n)
     f = (c["average_v"] * b + c["average_u"] * a if layer else c["scale"] * a) + v.biases[layer]
     return probability(c["slope"][layer], f) if what == PROBABILITY else f
 

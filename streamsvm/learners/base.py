@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from streamsvm.block import STATE_BEGIN, STATE_END
 from streamsvm.budget import Maintenance, Projection, Refusal
 from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.budget.upkeep import upkeep_for
@@ -92,18 +91,13 @@ class BudgetedEstimator(OnlineEstimator):
         self._row = self._store.views.rows[0]
         self._scores = self._store.views.scores
         self._upkeep: np.ndarray | None = None
-        state = self._block[STATE_BEGIN:STATE_END]
-        at = _iterates.OWN_BEGIN - STATE_BEGIN
-        self._common = state[:at].view(_iterates.COMMON)
-        own = self._rule.STATE
-        self._own = state[at : at + own.itemsize].view(own) if own.names else np.zeros(1, own)
+        self._open_state(self._rule.STATE, averaging)
         header, common = self._store.views.header, self._common
         header["kernel"], header["degree"], header["coef0"] = KERNELS[kernel], degree, coef0
         header["gamma"] = 1.0 if gamma == "scale" else gamma
         common["gamma_rows"] = 0 if gamma == "scale" else -1
-        common["scale"] = common["average_v"] = 1.0
         common["maintenance"] = REFUSAL if strategy is None else strategy.code
-        common["horizon"], common["random"] = averaging, random_state(seed)
+        common["random"] = random_state(seed)
 
     # One row --------------------------------------------------------------------------------------------------------------
 

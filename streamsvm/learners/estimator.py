@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from river import base
 
+from streamsvm.block import STATE_BEGIN, STATE_END
 from streamsvm.features import FeatureSpace
 from streamsvm.learners import _iterates
 from streamsvm.learners._inputs import Batch, as_matrix, check_one_of
@@ -44,6 +45,14 @@ class OnlineEstimator(base.Estimator):
         if "_own" in self.__dict__ and name in _parameters(type(self)):
             raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
         super().__setattr__(name, value)
+
+    def _open_state(self, own: np.dtype, averaging: int) -> None:
+        # The two records inside the store's block; ``own``: what the rule keeps beside `_iterates.COMMON`.
+        state, at = self._store.block[STATE_BEGIN:STATE_END], _iterates.OWN_BEGIN - STATE_BEGIN
+        self._common = state[:at].view(_iterates.COMMON)
+        self._common["scale"] = self._common["average_v"] = 1.0
+        self._common["horizon"] = averaging
+        self._own = state[at : at + own.itemsize].view(own) if own.names else np.zeros(1, own)
 
     # Rows -------------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.block import STATE_BEGIN, STATE_END
 from streamsvm.features import OVERFLOW, FeatureSpace
 from streamsvm.learners import _iterates, _linear
 from streamsvm.learners._inputs import Batch, check_number, check_one_of
@@ -38,14 +37,8 @@ class LinearEstimator(OnlineEstimator):
         # What is read for every row is looked up once.
         self._block = self._store.block
         self._row = self._store.views.row
-        state = self._block[STATE_BEGIN:STATE_END]
-        at = _iterates.OWN_BEGIN - STATE_BEGIN
-        self._common = state[:at].view(_iterates.COMMON)
-        self._common["scale"] = self._common["average_v"] = 1.0
-        self._common["horizon"] = averaging
-        own = state[at : at + _linear.STATE.itemsize].view(_linear.STATE)
-        own["C"], own["intercept"] = self.C, float(bool(self.fit_intercept))
-        self._own = own
+        self._open_state(_linear.STATE, averaging)
+        self._own["C"], self._own["intercept"] = self.C, float(bool(self.fit_intercept))
 
     def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
         features = self._features

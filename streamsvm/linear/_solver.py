@@ -122,7 +122,6 @@ class DualSolver:
         self._begun = self._direct = False
         self._some: _Rows | None = None
         self._kept_some: _Rows | None = None
-        self._old: list[_Rows] = []
         self._history: list[Pass] = []
 
     def solve(self, loss: Loss) -> Solution:
@@ -333,9 +332,7 @@ class DualSolver:
             self._all.b.scatter(block.numbers, some.b.read(block.first, len(block.labels)), self._file.firsts)
         self._all.b.end()
         self._some = None
-        if some is self._kept_some:
-            self._old.append(some)  # until what was kept is no more what another process goes on from
-        else:
+        if some is not self._kept_some:  # which another process would go on from
             some.remove()
 
     def _measured(self) -> tuple[float, float, np.ndarray]:
@@ -372,23 +369,18 @@ class DualSolver:
             "kept_some": None if self._some is None else [self._some.b.keep(), self._some.file.signature],
         }
         _state.save(self._folder / "state", facts, self._w)
+        if self._kept_some is not None and self._kept_some is not self._some:
+            self._kept_some.remove()
         self._kept_some = self._some
-        self._remove_old()
-
-    def _remove_old(self) -> None:
-        for rows in self._old:
-            rows.remove()
-        self._old = []
 
     def close(self) -> None:
         """Close its files. What was kept stays, and what another process would not go on from does not."""
         if self._begun:
             self._all.b.close()
-            for rows in {*self._old, *([] if self._some is None else [self._some])}:
-                if rows is self._kept_some:
-                    rows.close()
-                else:
-                    rows.remove()
+            if self._some is not None and self._some is not self._kept_some:
+                self._some.remove()
+            if self._kept_some is not None:
+                self._kept_some.close()
 
 
 def _first(loss: Loss, file: BlockFile) -> Loss:
