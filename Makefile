@@ -15,7 +15,7 @@ test:  ## Run the whole suite, doctests included
 
 .PHONY: test-nojit
 test-nojit:  ## Run the tests of compiled code without compiling it
-	NUMBA_DISABLE_JIT=1 $(PYTHON) -m pytest -n 2 -k "not conventions" tests/core tests/batch tests/hss tests/linear
+	NUMBA_DISABLE_JIT=1 $(PYTHON) -m pytest -n 2 -k "not conventions" tests/learners tests/budget tests/memory tests/test_kernels.py tests/batch tests/hss tests/linear
 
 .PHONY: lint
 lint:  ## Check style, formatting and types

@@ -18,14 +18,14 @@ from common import PAPER, accuracies, argument_parser, load, progress, show, sum
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
+from streamsvm.budget.dispatch import upkeep_for
 from streamsvm.budget.maintenance import merge
-from streamsvm.budget.merging import GSS_PRECISE, best_position, degradation, find_partner, oldest_least
-from streamsvm.budget.slots import scan_row
-from streamsvm.budget.table import merge_tables
-from streamsvm.budget.upkeep import upkeep_for
+from streamsvm.budget.merge_search import GSS_PRECISE, best_position, degradation, find_partner, oldest_least
+from streamsvm.budget.merge_table import merge_tables
 from streamsvm.kernels import squared_distances
-from streamsvm.learners._bsgd import learn_one
-from streamsvm.store import views
+from streamsvm.learners.compiled.bsgd import learn_one
+from streamsvm.memory.slots import scan_row
+from streamsvm.memory.support_vectors import views
 
 SEARCHES = ("gss", "gss-precise", "lookup-h", "lookup-wd")
 PARTS = ("accuracy", "time", "decisions")

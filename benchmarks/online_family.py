@@ -18,18 +18,7 @@ from common import PAPER, Split, accuracies, argument_parser, load, progress, sh
 from river import datasets, linear_model, multiclass, preprocessing, tree
 
 from streamsvm import BSCAClassifier, BSGDClassifier
-from streamsvm.learners import (
-    BOGD,
-    BPAS,
-    FOGD,
-    NOGD,
-    RBP,
-    Forgetron,
-    KernelOGD,
-    KernelPerceptron,
-    Projectron,
-    ProjectronPP,
-)
+from streamsvm.learners import BOGD, BPAS, FOGD, NOGD, RBP, Forgetron, KernelOGD, KernelPerceptron, Projectron, ProjectronPP
 
 BUDGET = 500
 PARTS = ("table", "bsca", "classes", "inverse")

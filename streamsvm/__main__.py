@@ -2,6 +2,6 @@
 
 import sys
 
-from streamsvm.cli import main
+from streamsvm.cli.main import main
 
 sys.exit(main())

@@ -15,6 +15,8 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.polynomial import Chebyshev, Polynomial
 
+from streamsvm.checks import check_number, check_one_of
+
 __all__ = [
     "FAST",
     "FOURIER",
@@ -27,6 +29,7 @@ __all__ = [
     "POLY",
     "RBF",
     "Kernel",
+    "checked_kernel",
     "cos_and_sin",
     "exp64",
     "expf",
@@ -50,6 +53,15 @@ class Kernel(NamedTuple):
     gamma: float
     coef0: float
     degree: int
+
+
+def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
+    """A kernel by its name and parameters; a ValueError names one that is out of its range."""
+    check_one_of("kernel", kernel, KERNELS)
+    check_number("gamma", gamma, 0.0)
+    check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+    check_number("coef0", coef0, 0.0, inclusive=True)
+    return Kernel(KERNELS[str(kernel)], float(gamma), float(coef0), int(degree))
 
 
 #: Squared norms of rows stay below this, so that squared distances are finite in float32.

@@ -8,10 +8,10 @@ try:
 except ImportError as error:
     raise ImportError("streamsvm.batch needs scikit-learn: pip install 'streamsvm[batch]'") from error
 
-from streamsvm.batch.adapter import BatchAdapter, BatchClassifier, BatchRegressor
-from streamsvm.batch.csmo import CSMOClassifier, CSMORegressor
+from streamsvm.batch.adapter.estimators import BatchAdapter, BatchClassifier, BatchRegressor
+from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.hss_admm import HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.batch.hss_admm.estimators import HSSADMMClassifier, HSSADMMRegressor
 
 __all__ = [
     "BatchAdapter",

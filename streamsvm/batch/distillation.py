@@ -6,20 +6,19 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
-from river import preprocessing
 from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamsvm.batch.machine import KernelMachine
+from streamsvm.checks import check_number, check_one_of
+from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, kernel_matrix
-from streamsvm.learners import _epochs, _iterates, _online
-from streamsvm.learners._inputs import Batch, check_number, check_one_of
-from streamsvm.learners.base import BudgetedEstimator
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
+from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.compiled import epochs, iterates, step
 
-__all__ = ["adapter_to_budget", "to_budget"]
+__all__ = ["to_budget"]
 
 _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
 _ROWS_A_VECTOR = 20  # for least squares: as many for each support vector
@@ -124,33 +123,6 @@ def to_budget(
     return _take(pupil, result, n)
 
 
-def adapter_to_budget(adapter: Any, budget: int, parameters: dict[str, Any]) -> Any:
-    """What `BatchAdapter.to_budget` gives."""
-    fit = adapter._fit
-    if fit is None or not isinstance(fit.model, KernelMachine):
-        raise ValueError("the adapter has no fitted kernel machine: fit() first, with a model of streamsvm")
-    if is_classifier(fit.model) and fit.classes != fit.model.classes_.tolist():
-        raise ValueError("the labels are of several types, or numbers with fractions: give them as strings")
-    if adapter.overflow == "hash" and adapter.standardize and len(adapter.feature_names) == adapter.max_features:
-        raise ValueError(
-            f"all max_features={adapter.max_features} columns are taken, and what was hashed into them together cannot be "
-            "standardised name by name: raise max_features, or standardize before the adapter and not in it"
-        )
-    names = adapter.feature_names[: len(fit.mean)]
-    X = adapter._window.ordered(len(names)).X
-    X -= fit.mean
-    X /= fit.scale
-    room = {"max_features": adapter.max_features, "overflow": adapter.overflow}
-    room |= {"max_classes": adapter.max_classes} if is_classifier(fit.model) else {}
-    learner = to_budget(fit.model, budget, X, feature_names=names, **{**room, **parameters})
-    if not adapter.standardize:
-        return learner
-    scaler = preprocessing.StandardScaler()
-    for name, mean, scale in zip(names, fit.mean.tolist(), fit.scale.tolist(), strict=True):
-        scaler.counts[name], scaler.means[name], scaler.vars[name] = adapter.n_window, mean, scale * scale
-    return scaler | learner
-
-
 def _defaults(model: Any, learner: str, n: int) -> dict[str, Any]:
     C = min(model.C, _C_AFTERWARDS) if is_classifier(model) else model.C
     return {"C": C} if learner == "bsca" else {"l2": 1.0 / (n * C)}
@@ -185,7 +157,7 @@ def _take(pupil: Any, result: Any, n: int) -> Any:
     # What the pupil's predictions follow becomes both iterates of the result.
     vectors, coefficients = pupil.support_vectors, np.ascontiguousarray(pupil.coefficients.T)
     every = np.arange(vectors.shape[1])
-    _epochs.expand(result._block, result._ready(), vectors, every, np.ones(len(vectors)), coefficients)
+    epochs.expand(result._block, result._ready(), vectors, every, np.ones(len(vectors)), coefficients)
     _set_iterates(result, coefficients, pupil.intercept)
     result._common["t"] = n  # descent steps by 1 / t
     return result
@@ -230,7 +202,7 @@ class _Distillation:
         columns = np.arange(store.used)
         for part in self._parts(len(order)):
             vectors = self._dense(machine.support_vectors_, order[part])
-            _epochs.expand(pupil._block, pupil._ready(), vectors, columns, np.ones(len(vectors)), coefficients[part])
+            epochs.expand(pupil._block, pupil._ready(), vectors, columns, np.ones(len(vectors)), coefficients[part])
         bias = self._of_outputs(machine.intercept_[np.newaxis])[0]
         _set_iterates(pupil, (pupil._coefficients_of("last")).T, bias)
         best, kept, since = self._agreement(), store.snapshot(), 0
@@ -298,7 +270,7 @@ class _Distillation:
         for part in self._parts(n):
             X = self._dense(self.X, np.arange(n)[part])
             found = np.empty((len(X), 1 if pupil._outputs == 1 else pupil._outputs + 1))
-            _online.decide_many(pupil._block, X, np.arange(X.shape[1]), _iterates.CHOSEN, found)
+            step.decide_many(pupil._block, X, np.arange(X.shape[1]), iterates.CHOSEN, found)
             if is_classifier(self.machine):
                 total += float((pupil._labels.array(found[:, 0]) == self.labels[part]).sum())
             else:

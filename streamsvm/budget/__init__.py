@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from streamsvm.budget.maintenance import PROJECTION, REFUSAL, REMOVAL_RANDOM, REMOVAL_SMALLEST
-from streamsvm.budget.merging import GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD
+from streamsvm.budget.merge_search import GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD
 
-__all__ = ["Maintenance", "Merge", "Projection", "Refusal", "Removal"]
+__all__ = ["Maintenance", "Merge", "Projection", "Refusal", "Removal", "strategy_for"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Merge:
 
     References
     ----------
-    Glasmachers and Qaadan (2018), algorithm 1 and section 3; errata in `streamsvm.budget.table`. O(B) candidates an event.
+    Glasmachers and Qaadan (2018), algorithm 1 and section 3; errata in `streamsvm.budget.merge_table`. O(B) candidates an event.
 
     Examples
     --------
@@ -137,3 +137,12 @@ Maintenance = Merge | Removal | Projection | Refusal
 def _one_of(name: str, value: str, choices: dict[str, int]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def strategy_for(kernel: str, maintenance: Maintenance | None) -> Maintenance:
+    """The strategy given, or what suits the kernel where that is None."""
+    if not isinstance(maintenance, Merge | Removal | Projection | None):
+        raise ValueError(f"maintenance must be a Merge, Removal or Projection (of streamsvm) or None, not {maintenance!r}")
+    if isinstance(maintenance, Merge) and kernel != "rbf":
+        raise ValueError(f"Merge needs kernel='rbf'; with kernel={kernel!r} use Projection() or Removal()")
+    return maintenance or (Merge() if kernel == "rbf" else Projection())

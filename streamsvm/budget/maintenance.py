@@ -12,11 +12,11 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.merging import best_position, find_partner, oldest_least
-from streamsvm.budget.shared import find_shared_partner, shared_position, squared_lengths
-from streamsvm.budget.slots import kernel_row_of, remove, stamp
+from streamsvm.budget.merge_search import best_position, find_partner, oldest_least
+from streamsvm.budget.merge_shared import find_shared_partner, shared_position, squared_lengths
 from streamsvm.kernels import FAST, self_kernel
-from streamsvm.store import views
+from streamsvm.memory.slots import kernel_row_of, remove, stamp
+from streamsvm.memory.support_vectors import views
 
 __all__ = [
     "LARGEST_COEFFICIENT",

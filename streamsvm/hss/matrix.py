@@ -8,12 +8,12 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm._progress import shown
-from streamsvm.hss._factor import Factor, factorize, solve
-from streamsvm.hss._product import product
-from streamsvm.hss._trials import Trial, Trials
+from streamsvm.checks import check_number, check_one_of
+from streamsvm.hss.factor import Factor, factorize, solve
+from streamsvm.hss.product import product
 from streamsvm.hss.tree import SPLITS, ClusterTree
-from streamsvm.kernels import LARGEST_FEATURE
-from streamsvm.learners._inputs import check_number, check_one_of, checked_kernel
+from streamsvm.hss.trials import Trial, Trials
+from streamsvm.kernels import LARGEST_FEATURE, checked_kernel
 
 __all__ = ["HSSFactorization", "HSSMatrix"]
 
@@ -41,7 +41,7 @@ class HSSMatrix:
     -----
     Rows are ordered in a binary tree. Leaves keep their block of the matrix as it is; towards all other rows, those of a leaf are
     interpolated from a few of them, the leaf's skeleton; the skeletons of two leaves together from a skeleton of theirs, and so
-    on. The interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (see `streamsvm.hss._compress`):
+    on. The interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (see `streamsvm.hss.compress`):
     K~ + shift I can be factorised for any shift above 0, and methods that rely on that cannot diverge.
 
     References

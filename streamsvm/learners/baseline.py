@@ -9,10 +9,10 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget import Maintenance
-from streamsvm.learners._iterates import common
-from streamsvm.learners._online import raise_coefficient
 from streamsvm.learners.classifier import BudgetedClassifier
-from streamsvm.store import views
+from streamsvm.learners.compiled.iterates import common
+from streamsvm.learners.compiled.step import raise_coefficient
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["LARGEST", "Baseline", "raise_within"]
 

@@ -10,15 +10,15 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.block import record
 from streamsvm.budget.maintenance import LEAST_OWN
-from streamsvm.budget.slots import remove
+from streamsvm.checks import check_number
 from streamsvm.kernels import self_kernel
-from streamsvm.learners._inputs import check_number
-from streamsvm.learners._iterates import OWN_BEGIN, common
-from streamsvm.learners._online import LEARNED, REFUSED, add_support_vector, end, fill, observe
 from streamsvm.learners.baseline import LARGEST, Baseline
-from streamsvm.store import views
+from streamsvm.learners.compiled.iterates import OWN_BEGIN, common
+from streamsvm.learners.compiled.step import LEARNED, REFUSED, add_support_vector, end, fill, observe
+from streamsvm.memory.block import record
+from streamsvm.memory.slots import remove
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["BPAS"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streamsvm.budget import Maintenance, Removal
-from streamsvm.learners._inputs import check_number, strategy_for
+from streamsvm.budget import Maintenance, Removal, strategy_for
+from streamsvm.checks import check_number
 from streamsvm.learners.classifier import BudgetedClassifier
-from streamsvm.learners.epochs import DualAscent
+from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.regressor import BudgetedRegressor
 
 __all__ = ["BSCAClassifier", "BSCARegressor"]

@@ -8,22 +8,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.budget import Maintenance, Removal
-from streamsvm.learners import _bsgd
-from streamsvm.learners._inputs import check_number, check_one_of, strategy_for
-from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.budget import Maintenance, Removal, strategy_for
+from streamsvm.checks import check_number, check_one_of
+from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
+from streamsvm.learners.compiled import bsgd
 from streamsvm.learners.regressor import BudgetedRegressor
 
 __all__ = ["BSGDClassifier", "BSGDRegressor", "Descent"]
 
-_SCHEDULES = {"pegasos": _bsgd.PEGASOS, "constant": _bsgd.CONSTANT, "floor": _bsgd.FLOOR, "capped": _bsgd.CAPPED}
+_SCHEDULES = {"pegasos": bsgd.PEGASOS, "constant": bsgd.CONSTANT, "floor": bsgd.FLOOR, "capped": bsgd.CAPPED}
 
 
 class Descent(BudgetedEstimator):
     """The parameters of the rule."""
 
-    _rule: ClassVar[ModuleType] = _bsgd
+    _rule: ClassVar[ModuleType] = bsgd
 
     def _check_descent(self, l2: float, learning_rate: str, eta0: float, fit_intercept: bool) -> None:
         self.l2 = l2
@@ -113,7 +113,7 @@ class BSGDClassifier(Descent, BudgetedClassifier):
     [^1]: Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the curse of kernelization: budgeted stochastic gradient descent for
         large-scale SVM training. JMLR 13.
     [^2]: Glasmachers, T., Qaadan, S. (2018). Speeding up budgeted stochastic gradient descent SVM training with precomputed
-        golden section search. Errata: see `streamsvm.budget.table`.
+        golden section search. Errata: see `streamsvm.budget.merge_table`.
     [^3]: Shamir, O., Zhang, T. (2013). Stochastic gradient descent for non-smooth optimization: convergence results and optimal
         averaging schemes. ICML.
 

@@ -10,9 +10,10 @@ import numpy as np
 from river import base
 from river.utils import dataframe
 
-from streamsvm.learners import _iterates
-from streamsvm.learners._inputs import Batch, as_batch, check_number, checked_weight
-from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.checks import check_number, checked_weight
+from streamsvm.frames import Batch, as_batch
+from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.compiled import iterates
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.labels import Labels
 
@@ -89,7 +90,7 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
         """The label of one row; False before any learning."""
-        return self._labels.of(self._decide_row(x, _iterates.CHOSEN))
+        return self._labels.of(self._decide_row(x, iterates.CHOSEN))
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
         """The probability of each label of one row; never at odds with `predict_one`.
@@ -97,7 +98,7 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         Decision values are turned into log odds by one factor, which is fitted to the stream as it goes by (temperature scaling:
         Guo et al. 2017, On calibration of modern neural networks).
         """
-        positive = self._decide_row(x, _iterates.PROBABILITY)
+        positive = self._decide_row(x, iterates.PROBABILITY)
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
@@ -159,7 +160,7 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: an array [n] of labels, a series where X is a frame."""
-        decisions, like = self._decide_rows(X, _iterates.CHOSEN)
+        decisions, like = self._decide_rows(X, iterates.CHOSEN)
         labels = self._labels.array(decisions[:, 0])
         return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
 
@@ -168,7 +169,7 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         the order of `labels`. While there are two, the negative label comes first ([n, 1] while there is but one label, and that
         is not a number).
         """
-        decisions, like = self._decide_rows(X, _iterates.PROBABILITY)
+        decisions, like = self._decide_rows(X, iterates.PROBABILITY)
         if self._labels.many:
             return self._columns(decisions, like)
         probabilities = self._labels.probabilities(decisions[:, 0])

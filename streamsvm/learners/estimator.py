@@ -12,15 +12,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from river import base
 
-from streamsvm.block import STATE_BEGIN, STATE_END
-from streamsvm.features import FeatureSpace
-from streamsvm.learners import _iterates
-from streamsvm.learners._inputs import Batch, as_matrix, check_one_of
-from streamsvm.learners._kept import COMMON_RANGES, check_fields
+from streamsvm.checks import check_one_of
+from streamsvm.frames import Batch, as_matrix
+from streamsvm.learners.compiled import iterates
+from streamsvm.learners.compiled.state_checks import COMMON_RANGES, check_fields
+from streamsvm.memory.block import STATE_BEGIN, STATE_END
+from streamsvm.memory.features import FeatureSpace
 
 __all__ = ["OnlineEstimator"]
 
-_OUTPUTS = {"auto": _iterates.CHOSEN, "last": _iterates.LAST, "average": _iterates.AVERAGE}
+_OUTPUTS = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
 
 
 class OnlineEstimator(base.Estimator):
@@ -34,7 +35,7 @@ class OnlineEstimator(base.Estimator):
     _store: Any
     #: Feature names and their columns in the store.
     _features: FeatureSpace
-    #: The `_iterates.COMMON` record, [1], and the rule's own; parameters are fixed once they are there.
+    #: The `iterates.COMMON` record, [1], and the rule's own; parameters are fixed once they are there.
     _common: np.ndarray
     _own: np.ndarray
     #: Decision values of a row, and where there are several the array that holds them.
@@ -47,9 +48,9 @@ class OnlineEstimator(base.Estimator):
         super().__setattr__(name, value)
 
     def _open_state(self, own: np.dtype, averaging: int) -> None:
-        # The two records inside the store's block; ``own``: what the rule keeps beside `_iterates.COMMON`.
-        state, at = self._store.block[STATE_BEGIN:STATE_END], _iterates.OWN_BEGIN - STATE_BEGIN
-        self._common = state[:at].view(_iterates.COMMON)
+        # The two records inside the store's block; ``own``: what the rule keeps beside `iterates.COMMON`.
+        state, at = self._store.block[STATE_BEGIN:STATE_END], iterates.OWN_BEGIN - STATE_BEGIN
+        self._common = state[:at].view(iterates.COMMON)
         self._common["scale"] = self._common["average_v"] = 1.0
         self._common["horizon"] = averaging
         self._own = state[at : at + own.itemsize].view(own) if own.names else np.zeros(1, own)
@@ -61,7 +62,7 @@ class OnlineEstimator(base.Estimator):
         raise NotImplementedError
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
-        # One of `_iterates`' codes for what is asked; ValueError where a feature is not finite.
+        # One of `compiled.iterates`' codes for what is asked; ValueError where a feature is not finite.
         raise NotImplementedError
 
     def _learn_batch(self, batch: Batch) -> None:
@@ -125,12 +126,12 @@ class OnlineEstimator(base.Estimator):
     def _output(self, name: str) -> int:
         # What is asked for by name. Without averaging, the average is the last iterate.
         check_one_of("output", name, _OUTPUTS)
-        return _iterates.LAST if self._common["horizon"][0] == 0.0 else _OUTPUTS[name]
+        return iterates.LAST if self._common["horizon"][0] == 0.0 else _OUTPUTS[name]
 
     @property
     def averaged(self) -> bool:
         """Whether predictions follow the average of the iterates now, or the last one."""
-        return bool(_iterates.prefers_average(self._common[0]))
+        return bool(iterates.prefers_average(self._common[0]))
 
     @property
     def n_learned(self) -> int:

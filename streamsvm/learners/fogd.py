@@ -10,14 +10,14 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.block import record
-from streamsvm.budget.slots import next_random
+from streamsvm.checks import check_number, random_state
 from streamsvm.kernels import FOURIER
-from streamsvm.learners._inputs import check_number, random_state
-from streamsvm.learners._iterates import OWN_BEGIN
-from streamsvm.learners._online import LEARNED, REFUSED, begin, fill, margins, watch
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import views
+from streamsvm.learners.compiled.iterates import OWN_BEGIN
+from streamsvm.learners.compiled.step import LEARNED, REFUSED, begin, fill, margins, watch
+from streamsvm.memory.block import record
+from streamsvm.memory.slots import next_random
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["FOGD"]
 

@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.block import record
-from streamsvm.budget.slots import append, kernel_row_of, remove
-from streamsvm.learners._iterates import OWN_BEGIN, common
-from streamsvm.learners._online import LEARNED, REFUSED, end, fill, observe, raise_coefficient
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import views
+from streamsvm.learners.compiled.iterates import OWN_BEGIN, common
+from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, observe, raise_coefficient
+from streamsvm.memory.block import record
+from streamsvm.memory.slots import append, kernel_row_of, remove
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["Forgetron"]
 

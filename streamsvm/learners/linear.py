@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.features import OVERFLOW, FeatureSpace
-from streamsvm.learners import _iterates, _linear
-from streamsvm.learners._inputs import Batch, check_number, check_one_of
+from streamsvm.checks import check_number, check_one_of
+from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
+from streamsvm.learners.compiled import iterates, linear
 from streamsvm.learners.estimator import OnlineEstimator
 from streamsvm.learners.labels import Labels
 from streamsvm.learners.regressor import OnlineRegressor
-from streamsvm.weights import WeightStore
+from streamsvm.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.memory.weights import WeightStore
 
 __all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
 
@@ -37,7 +38,7 @@ class LinearEstimator(OnlineEstimator):
         # What is read for every row is looked up once.
         self._block = self._store.block
         self._row = self._store.views.row
-        self._open_state(_linear.STATE, averaging)
+        self._open_state(linear.STATE, averaging)
         self._own["C"], self._own["intercept"] = self.C, float(bool(self.fit_intercept))
 
     def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
@@ -53,9 +54,9 @@ class LinearEstimator(OnlineEstimator):
             self._forget(known, 1)
             raise
         if packed:
-            learned = _linear.learn_packed(self._block, target, weight)
+            learned = linear.learn_packed(self._block, target, weight)
         else:
-            learned = _linear.learn_one(self._block, columns, values, target, weight)
+            learned = linear.learn_one(self._block, columns, values, target, weight)
         if not learned:
             self._forget(known, 1)
             features.complain_not_finite(x)
@@ -63,9 +64,9 @@ class LinearEstimator(OnlineEstimator):
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
         f: float
         if self._features.pack(self._row, x):
-            f = _linear.decide_packed(self._block, what)
+            f = linear.decide_packed(self._block, what)
         else:
-            f = _linear.decide(self._block, *self._features.sparse(x, False), what)
+            f = linear.decide(self._block, *self._features.sparse(x, False), what)
         if f != f:
             self._features.complain_not_finite(x)
         return f
@@ -74,13 +75,13 @@ class LinearEstimator(OnlineEstimator):
         with self._undoing():
             targets, _ = self._targets(batch)
             columns = self._admit(batch)
-        _linear.learn_many(self._block, batch.matrix, columns, targets, batch.weights)
+        linear.learn_many(self._block, batch.matrix, columns, targets, batch.weights)
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        return int(_linear.first_refused(self._block, matrix, columns))
+        return int(linear.first_refused(self._block, matrix, columns))
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        _linear.decide_many(self._block, matrix, columns, what, decisions)
+        linear.decide_many(self._block, matrix, columns, what, decisions)
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -225,7 +226,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
         self.fit_intercept = fit_intercept
         check_number("epsilon", epsilon, 0.0, inclusive=True, high=1e15)
         super().__init__(averaging, max_features, overflow)
-        self._common["loss"], self._common["epsilon"] = _iterates.EPSILON_INSENSITIVE, epsilon
+        self._common["loss"], self._common["epsilon"] = iterates.EPSILON_INSENSITIVE, epsilon
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

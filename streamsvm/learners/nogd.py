@@ -9,15 +9,15 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.block import record
 from streamsvm.budget.maintenance import LEAST_OWN
-from streamsvm.budget.slots import append, kernel_row_of
+from streamsvm.checks import check_number
 from streamsvm.kernels import LARGEST_GAMMA, self_kernel
-from streamsvm.learners._inputs import check_number
-from streamsvm.learners._iterates import OWN_BEGIN
-from streamsvm.learners._online import LEARNED, REFUSED, end, fill, observe
 from streamsvm.learners.baseline import Baseline, raise_within
-from streamsvm.store import views
+from streamsvm.learners.compiled.iterates import OWN_BEGIN
+from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, observe
+from streamsvm.memory.block import record
+from streamsvm.memory.slots import append, kernel_row_of
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["NOGD"]
 

@@ -10,10 +10,11 @@ import numpy as np
 from river import base
 from river.utils import dataframe
 
-from streamsvm.budget import Maintenance, Removal
-from streamsvm.learners import _bsgd, _iterates
-from streamsvm.learners._inputs import Batch, as_matrix, check_number, strategy_for
-from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.budget import Maintenance, Removal, strategy_for
+from streamsvm.checks import check_number
+from streamsvm.frames import Batch, as_matrix
+from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.compiled import bsgd, iterates
 
 __all__ = ["OneClassBSGD"]
 
@@ -72,7 +73,7 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
     True
     """
 
-    _rule: ClassVar[ModuleType] = _bsgd
+    _rule: ClassVar[ModuleType] = bsgd
 
     def __init__(
         self,
@@ -105,9 +106,9 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
             averaging=averaging,
             seed=seed,
         )
-        self._common["loss"] = _iterates.ONE_CLASS
+        self._common["loss"] = iterates.ONE_CLASS
         # Uncapped, the first step of the threshold would be 1 / nu, and many rows would be needed to come back.
-        self._own["schedule"], self._own["eta0"] = _bsgd.CAPPED, 1.0
+        self._own["schedule"], self._own["eta0"] = bsgd.CAPPED, 1.0
         self._own["l2"], self._own["intercept"] = nu, True
 
     @classmethod
@@ -133,7 +134,7 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
 
     def score_one(self, x: Mapping[Hashable, Any]) -> float:
         """How anomalous a row is: the threshold minus the kernel expansion, above 0 outside; 0 before any learning."""
-        return -self._decide_row(x, _iterates.CHOSEN)
+        return -self._decide_row(x, iterates.CHOSEN)
 
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame or a 2-D numpy array, one after the other: exactly what `learn_one` does with each."""
@@ -146,6 +147,6 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
 
     def score_many(self, X: Any) -> Any:
         """`score_one` for each row: float64 [n], a series where X is a frame."""
-        decisions, like = self._decide_rows(X, _iterates.CHOSEN)
+        decisions, like = self._decide_rows(X, iterates.CHOSEN)
         scores = -decisions[:, 0]
         return scores if like is None else dataframe.to_native_series(scores, name=None, like=like)

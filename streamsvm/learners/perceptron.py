@@ -11,17 +11,9 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget import Refusal
-from streamsvm.learners._online import (
-    FULL,
-    LEARNED,
-    REFUSED,
-    add_support_vector,
-    end,
-    fill,
-    observe,
-)
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import views
+from streamsvm.learners.compiled.step import FULL, LEARNED, REFUSED, add_support_vector, end, fill, observe
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["KernelPerceptron"]
 

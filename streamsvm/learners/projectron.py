@@ -10,15 +10,15 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.block import record
 from streamsvm.budget.maintenance import LARGEST_COEFFICIENT, LEAST_OWN
-from streamsvm.budget.slots import append, kernel_row_of, remove, scan_row
+from streamsvm.checks import check_number
 from streamsvm.kernels import FAST, LARGEST_GAMMA, self_kernel
-from streamsvm.learners._inputs import check_number
-from streamsvm.learners._iterates import OWN_BEGIN
-from streamsvm.learners._online import LEARNED, REFUSED, end, fill, margins, observe
 from streamsvm.learners.baseline import Baseline, raise_within
-from streamsvm.store import views
+from streamsvm.learners.compiled.iterates import OWN_BEGIN
+from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, margins, observe
+from streamsvm.memory.block import record
+from streamsvm.memory.slots import append, kernel_row_of, remove, scan_row
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["Projectron", "ProjectronPP"]
 

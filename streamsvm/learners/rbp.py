@@ -9,18 +9,10 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.slots import remove
-from streamsvm.learners._online import (
-    LEARNED,
-    REFUSED,
-    add_support_vector,
-    draw,
-    end,
-    fill,
-    observe,
-)
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import views
+from streamsvm.learners.compiled.step import LEARNED, REFUSED, add_support_vector, draw, end, fill, observe
+from streamsvm.memory.slots import remove
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["RBP"]
 

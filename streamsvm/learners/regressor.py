@@ -9,9 +9,10 @@ import numpy as np
 from river import base
 from river.utils import dataframe
 
-from streamsvm.learners import _iterates
-from streamsvm.learners._inputs import Batch, as_batch, check_number, checked_target, checked_weight
-from streamsvm.learners.base import BudgetedEstimator
+from streamsvm.checks import check_number, checked_target, checked_weight
+from streamsvm.frames import Batch, as_batch
+from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.compiled import iterates
 from streamsvm.learners.estimator import OnlineEstimator
 
 __all__ = ["BudgetedRegressor", "OnlineRegressor"]
@@ -44,7 +45,7 @@ class OnlineRegressor(OnlineEstimator, base.MiniBatchRegressor):
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> float:
         """The target of one row; 0 before any learning."""
-        return self._decide_row(x, _iterates.CHOSEN)
+        return self._decide_row(x, iterates.CHOSEN)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
         """Learn the rows of a frame, one after the other: exactly what `learn_one` does with each.
@@ -77,7 +78,7 @@ class OnlineRegressor(OnlineEstimator, base.MiniBatchRegressor):
 
     def predict_many(self, X: Any) -> Any:
         """`predict_one` for each row: float64 [n], a series where X is a frame."""
-        decisions, like = self._decide_rows(X, _iterates.CHOSEN)
+        decisions, like = self._decide_rows(X, iterates.CHOSEN)
         targets = decisions[:, 0]
         return targets if like is None else dataframe.to_native_series(targets, name=None, like=like)
 
@@ -89,4 +90,4 @@ class BudgetedRegressor(OnlineRegressor, BudgetedEstimator):
         self.epsilon = epsilon
         check_number("epsilon", epsilon, 0.0, inclusive=True, high=1e15)
         super().__init__(*args, **kwargs)
-        self._common["loss"], self._common["epsilon"] = _iterates.EPSILON_INSENSITIVE, epsilon
+        self._common["loss"], self._common["epsilon"] = iterates.EPSILON_INSENSITIVE, epsilon

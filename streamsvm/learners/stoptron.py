@@ -9,16 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.learners._online import (
-    LEARNED,
-    REFUSED,
-    add_support_vector,
-    end,
-    fill,
-    observe,
-)
 from streamsvm.learners.baseline import Baseline
-from streamsvm.store import views
+from streamsvm.learners.compiled.step import LEARNED, REFUSED, add_support_vector, end, fill, observe
+from streamsvm.memory.support_vectors import views
 
 __all__ = ["Stoptron"]
 

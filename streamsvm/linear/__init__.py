@@ -8,13 +8,13 @@ try:
 except ImportError as error:
     raise ImportError("streamsvm.linear needs scikit-learn: pip install 'streamsvm[batch]'") from error
 
-from streamsvm.linear._solution import Pass
-from streamsvm.linear.block_file import Block, BlockFile, BlockFileError
-from streamsvm.linear.block_writer import BlockWriter
-from streamsvm.linear.convert import write_blocks
+from streamsvm.linear.estimators import OutOfCoreLinearSVC, OutOfCoreLinearSVR
+from streamsvm.linear.files.block_file import Block, BlockFile, BlockFileError
+from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.online import to_online
-from streamsvm.linear.out_of_core import OutOfCoreLinearSVC, OutOfCoreLinearSVR
-from streamsvm.linear.rows import write_rows
+from streamsvm.linear.solvers.solution import Pass
+from streamsvm.linear.sources.convert import write_blocks
+from streamsvm.linear.sources.rows import write_rows
 
 __all__ = [
     "Block",

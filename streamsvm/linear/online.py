@@ -12,9 +12,9 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm._warnings import warn
-from streamsvm.features import OVERFLOW
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.linear.block_file import LARGEST_JSON
+from streamsvm.linear.files.block_file import LARGEST_JSON
+from streamsvm.memory.features import OVERFLOW
 from streamsvm.runtime.sources import parse_label
 
 __all__ = ["StreamNames", "kept_names", "to_online"]

@@ -55,10 +55,10 @@ _ALLOWED = {
     ("river.utils.math", "minkowski_distance"),
     ("statistics", "NormalDist"),
     # Of the batch solvers only these: what is beside them trusts its arguments.
-    ("streamsvm.batch.adapter", "BatchClassifier"),
-    ("streamsvm.batch.adapter", "BatchRegressor"),
-    ("streamsvm.batch.csmo", "CSMOClassifier"),
-    ("streamsvm.batch.csmo", "CSMORegressor"),
+    ("streamsvm.batch.adapter.estimators", "BatchClassifier"),
+    ("streamsvm.batch.adapter.estimators", "BatchRegressor"),
+    ("streamsvm.batch.csmo.estimators", "CSMOClassifier"),
+    ("streamsvm.batch.csmo.estimators", "CSMORegressor"),
 }
 # The classes of these are allowed. Not of river.datasets and river.stream, which open files and connections.
 _ALLOWED_PACKAGES = {

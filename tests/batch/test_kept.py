@@ -10,8 +10,9 @@ from scipy import sparse
 from sklearn.svm import SVC
 
 from adapters import ROWS, Majority, N, adapter
-from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor, columns
-from streamsvm.batch.machine import KernelMachine
+from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
+from streamsvm.batch.csmo import columns
+from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.runtime import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.runtime.pickling import dumps, loads
 

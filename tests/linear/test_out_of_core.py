@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from linear_problems import LITTLE, SLOW, N, curve, objective, two_classes
 from streamsvm.batch import BatchAdapter
 from streamsvm.linear import BlockFile, BlockFileError, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
-from streamsvm.linear import _solver as solver_module
+from streamsvm.linear.solvers import dual as solver_module
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -80,7 +80,7 @@ def test_squared_losses_of_many_features_are_learned_in_the_dual(monkeypatch):
     newton = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
     assert {one.kind for one in newton.history_} == {"newton"}
     assert newton.n_iter_ < 15
-    monkeypatch.setattr("streamsvm.linear._machine.hessian_fits", lambda *_: False)
+    monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
     dual = OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y)
     assert {one.kind for one in dual.history_} == {"all", "undecided", "measured"}
     assert dual.objective_ == pytest.approx(newton.objective_, rel=1e-3)
@@ -152,7 +152,7 @@ def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
     np.testing.assert_allclose(model.fit_file(tmp_path / "blocks").decision_function(X), arrays, atol=0.02)
     kept = OutOfCoreLinearSVC(work_folder=folder, memory_limit=LITTLE).fit_file(text)
     with monkeypatch.context() as patch:
-        patch.setattr("streamsvm.linear._machine.write_blocks", None)  # never again
+        patch.setattr("streamsvm.linear.fit.write_blocks", None)  # never again
         np.testing.assert_array_equal(OutOfCoreLinearSVC(work_folder=folder).fit_file(text).coef_, kept.coef_)
         other = OutOfCoreLinearSVC(C=3.0, work_folder=folder).fit_file(text)
         assert other.duality_gap_ <= 1e-3 * other.objective_

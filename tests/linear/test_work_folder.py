@@ -13,9 +13,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from linear_problems import LITTLE, SLOW, N, curve, objective, two_classes
-from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, _state, write_blocks
-from streamsvm.linear import _solver as solver_module
-from streamsvm.linear._coefficients import Coefficients
+from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
+from streamsvm.linear.files.coefficients import Coefficients
+from streamsvm.linear.solvers import dual as solver_module
+from streamsvm.linear.solvers import state
 
 
 def open_files():
@@ -91,8 +92,9 @@ def test_a_process_that_is_killed_in_the_middle_of_a_pass_goes_on(tmp_path):
         writer.add(X, y.astype(float))
     program = f"""
 import sys
-from streamsvm.linear import _solver, OutOfCoreLinearSVC
-_solver._KEPT_EVERY = 0.05
+from streamsvm.linear.solvers import dual
+from streamsvm.linear import OutOfCoreLinearSVC
+dual._KEPT_EVERY = 0.05
 print("ready", flush=True)
 model = OutOfCoreLinearSVC(C=1000.0, tol=1e-9, max_iter=10**6, work_folder={str(tmp_path / "work")!r})
 model.fit_file({str(tmp_path / "rows")!r})
@@ -256,7 +258,7 @@ def test_a_state_and_rows_that_somebody_made_are_not_trusted(tmp_path, monkeypat
     # Their checksums are right.
     X, y = two_classes()
     killed_fit(monkeypatch, OutOfCoreLinearSVC(C=5.0, tol=1e-6, work_folder=tmp_path), X, y)
-    folder, header = tmp_path / "streamsvm-fit", _state._HEADER
+    folder, header = tmp_path / "streamsvm-fit", state._HEADER
     data = (folder / "state").read_bytes()
     length = header.unpack_from(data)[2]
     facts, w = json.loads(data[header.size : header.size + length]), np.frombuffer(data[header.size + length :]).copy()
@@ -281,7 +283,7 @@ def test_a_state_and_rows_that_somebody_made_are_not_trusted(tmp_path, monkeypat
         facts["serial"] = "../../rows"
     elif change == "kept":
         facts["kept"] = "copy"
-    _state.save(folder / "state", [facts] if change == "list" else "state" if change == "text" else facts, w)
+    state.save(folder / "state", [facts] if change == "list" else "state" if change == "text" else facts, w)
     if change == "numbers":  # which are read when they are used
         with pytest.raises(ValueError, match="has rows that there are not"):
             OutOfCoreLinearSVC(C=5.0, work_folder=tmp_path).fit(X, y)
@@ -296,11 +298,11 @@ def test_a_solution_that_somebody_made_is_not_trusted(tmp_path, facts):
     model = OutOfCoreLinearSVC(work_folder=tmp_path).fit(X, y)
     (path,) = (tmp_path / "streamsvm-fit").glob("found-*")
     data = path.read_bytes()
-    length = _state._HEADER.unpack_from(data)[2]
-    kept, w = json.loads(data[_state._HEADER.size :][:length]), np.frombuffer(data[_state._HEADER.size + length :])
+    length = state._HEADER.unpack_from(data)[2]
+    kept, w = json.loads(data[state._HEADER.size :][:length]), np.frombuffer(data[state._HEADER.size + length :])
     if isinstance(facts, dict):
         facts = {**kept, **facts} if facts else {"problem": kept["problem"]}
-    _state.save(path, facts, w)
+    state.save(path, facts, w)
     again = OutOfCoreLinearSVC(work_folder=tmp_path).fit(X, y)
     assert again.objective_ == pytest.approx(model.objective_, rel=2e-3)
 

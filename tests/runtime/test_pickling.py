@@ -31,10 +31,10 @@ from river import (
 )
 
 from streamsvm import BSGDClassifier
+from streamsvm.memory.support_vectors import HEADER, SupportVectorStore
 from streamsvm.runtime import CheckpointError, CheckpointFolder, load
 from streamsvm.runtime.checkpoint import MAGIC
 from streamsvm.runtime.pickling import dumps
-from streamsvm.store import HEADER, SupportVectorStore
 
 
 def learned(rows=200):
@@ -123,12 +123,12 @@ def test_no_foreign_code_runs(tmp_path):
         ("river.stream.cache", "Cache"),
         ("river.utils.math", "minkowski_distance.__globals__"),
         ("riverside.base", "Base"),
-        ("streamsvm.batch.adapter", "BatchAdapter"),
-        ("streamsvm.batch.cache", "ColumnCache"),
-        ("streamsvm.batch.csmo", "combinations"),
-        ("streamsvm.cli", "main"),
+        ("streamsvm.batch.adapter.estimators", "BatchAdapter"),
+        ("streamsvm.batch.csmo.column_cache", "ColumnCache"),
+        ("streamsvm.batch.csmo.estimators", "combinations"),
+        ("streamsvm.cli.main", "main"),
         ("streamsvm.learners.estimator", "copy"),
-        ("streamsvm.learners.base", "check_number"),
+        ("streamsvm.learners.budgeted", "check_number"),
         ("streamsvm.learners.classifier", "BudgetedClassifier.learn_one"),
         ("streamsvm.runtime.checkpoint", "CheckpointFolder"),
         ("streamsvm.runtime.sinks", "FileSink"),

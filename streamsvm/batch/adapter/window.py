@@ -1,0 +1,142 @@
+"""Rows in columns, and the last rows of a stream in arrays that are allocated once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.checks import LARGEST_WEIGHT
+from streamsvm.memory.features import FeatureSpace
+
+__all__ = ["Rows", "Window", "placed"]
+
+
+class Rows(NamedTuple):
+    """Copies of the rows of a window, the oldest first."""
+
+    X: np.ndarray
+    """float64 [n, columns]."""
+    targets: np.ndarray
+    """float64 [n]."""
+    weights: np.ndarray
+    """float64 [n]."""
+
+
+class Window:
+    """A ring of rows with targets and weights.
+
+    Parameters
+    ----------
+    size
+        Rows that are kept; the oldest goes.
+    columns
+        Columns that there is room for.
+
+    Attributes
+    ----------
+    n_put : int
+        Rows put in so far.
+
+    Examples
+    --------
+    >>> window = Window(size=2, columns=1)
+    >>> for value in (1.0, 2.0, 3.0):
+    ...     gone = window.put(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
+    >>> window.ordered(columns=1).X.ravel()
+    array([2., 3.])
+    """
+
+    def __init__(self, size: int, columns: int) -> None:
+        self._X = np.zeros((size, columns), np.float32)
+        self._targets = np.zeros(size)
+        self._weights = np.zeros(size)
+        self.n_put = 0
+
+    def __len__(self) -> int:
+        return min(self.n_put, len(self._X))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays: ``size * (4 * columns + 16)``."""
+        return self._X.nbytes + self._targets.nbytes + self._weights.nbytes
+
+    @property
+    def targets(self) -> np.ndarray:
+        """float64 [rows there are], in no particular order; a view."""
+        return self._targets[: len(self)]
+
+    def put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Put in rows, float32 [n, columns in use or fewer], in O(n d); the targets of those that went, float64 [n or fewer].
+
+        Columns once in use must stay so.
+        """
+        size, n = len(self._X), len(X)
+        skipped = max(n - size, 0)  # rows that would go again at once
+        places = (self.n_put + np.arange(skipped, n)) % size
+        gone = self._targets[places[places < len(self)]]
+        self._X[places, : X.shape[1]] = X[skipped:]
+        self._targets[places] = targets[skipped:]
+        self._weights[places] = weights[skipped:]
+        self.n_put += n
+        return gone
+
+    def ordered(self, columns: int) -> Rows:
+        """All rows, with their first ``columns`` columns, in O(n d)."""
+        n = len(self)
+        order = (self.n_put - n + np.arange(n)) % len(self._X)
+        return Rows(self._X[order, :columns].astype(np.float64), self._targets[order], self._weights[order])
+
+    def snapshot(self, columns: int) -> tuple[Any, ...]:
+        """Plain values for `restore`: only what rows there are take."""
+        n = len(self)
+        return self.n_put, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
+
+    def restore(self, snapshot: Any, columns: int) -> None:
+        """Take back what `snapshot` gave, into a window that has no rows yet.
+
+        Raises
+        ------
+        ValueError
+            It is of another size, or holds what no row could have brought.
+        """
+        n_put, X, targets, weights = snapshot
+        if not isinstance(n_put, int) or n_put < 0:
+            raise ValueError(f"a window was kept with {n_put!r} rows")
+        n = min(n_put, len(self._X))
+        for values, dtype, shape in ((X, np.float32, (n, columns)), (targets, np.float64, (n,)), (weights, np.float64, (n,))):
+            if (
+                not isinstance(values, np.ndarray)
+                or values.dtype != dtype
+                or values.shape != shape
+                or not np.isfinite(values).all()
+            ):
+                raise ValueError(f"a window was kept with other arrays than finite {np.dtype(dtype)} {list(shape)}")
+        if not ((weights > 0.0) & (weights <= LARGEST_WEIGHT)).all():
+            raise ValueError("a window was kept with weights that are not above 0")
+        self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
+        self.n_put = n_put
+
+
+def placed(matrix: np.ndarray, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
+    """The features of rows float32 [n, features] in their columns (-1: none): float32 [n, width]. Those that meet in one add up.
+
+    Raises
+    ------
+    ValueError
+        A value is not finite; the message names the feature, and the row by its place in ``numbers``.
+    """
+    out = np.zeros((len(matrix), width), np.float32)
+    with np.errstate(over="ignore"):  # a sum that is too large is refused below
+        for values, column in zip(matrix.T, columns.tolist(), strict=True):
+            if 0 <= column < width:
+                out[:, column] += values
+    refused = np.flatnonzero(~np.isfinite(out).all(axis=1))
+    if len(refused):
+        row = refused[0]
+        try:
+            FeatureSpace.complain_not_finite(dict(zip(names, matrix[row].tolist(), strict=True)))
+        except ValueError as error:
+            raise ValueError(f"row {numbers[row]}: {error}") from None
+    return out

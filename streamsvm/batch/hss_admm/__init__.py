@@ -1,0 +1,1 @@
+"""Kernel machines by ADMM on a compressed kernel matrix."""

@@ -1,0 +1,1 @@
+"""The command line: streamsvm learn, predict, inspect, demo."""

@@ -1,0 +1,93 @@
+"""Rows and frames that users give, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple, NoReturn, cast
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from river.utils import dataframe
+
+from streamsvm.checks import LARGEST_WEIGHT
+
+__all__ = ["Batch", "as_batch", "as_matrix"]
+
+
+def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
+    """X as float32 [n, features], its feature names, and the narwhals frame that answers are made like (None for an array)."""
+    frame = None
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
+    if isinstance(X, np.ndarray):
+        if X.ndim != 2 or X.dtype.kind not in "fiub":
+            raise ValueError(f"X must be a 2-D array of numbers, not {X.ndim}-D of {X.dtype}")
+        values, names = X, cast("list[Hashable]", list(range(X.shape[1])))
+    else:
+        try:
+            frame = dataframe.into_frame(X)
+        except TypeError:
+            raise ValueError(f"X must be an eager frame or a 2-D numpy array, not {type(X).__name__}") from None
+        for name, dtype in frame.schema.items():
+            if not (dtype.is_numeric() or dtype == nw.Boolean):
+                raise ValueError(f"feature {name!r} is of type {dtype}: features must be numbers")
+        values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
+    with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused by name
+        # Writable, as compiled code knows no other: what is not is copied.
+        return np.require(values, np.float32, ["C", "W"]), names, frame
+
+
+class Batch(NamedTuple):
+    """Rows to learn together. Those of weight 0 are left out: nothing of them is looked at."""
+
+    matrix: np.ndarray
+    """float32 [n, features]."""
+    names: list[Hashable]
+    """Of the features."""
+    y: list[Any]
+    """Labels or targets of the n rows."""
+    weights: np.ndarray
+    """float64 [n], above 0."""
+    numbers: np.ndarray
+    """int64 [n]: which rows of what was given they are."""
+    n_given: int
+    """Rows that were given."""
+
+    def complain(self, row: int, error: ValueError) -> NoReturn:
+        """Raise the error with the number that the row had in what was given."""
+        raise ValueError(f"row {self.numbers[row]}: {error}") from None
+
+
+def as_batch(X: Any, y: Any, w: Any) -> Batch:
+    """What ``learn_many`` was given, checked but for the labels or targets themselves."""
+    matrix, names, _ = as_matrix(X)
+    y = _as_list(y, len(matrix))
+    weights = _checked_weights(w, len(matrix))
+    numbers, given = np.flatnonzero(weights), len(matrix)
+    if len(numbers) < given:
+        matrix, weights, y = matrix[numbers], weights[numbers], [y[i] for i in numbers.tolist()]
+    return Batch(matrix, names, y, weights, numbers, given)
+
+
+def _as_list(y: Any, n: int) -> list[Any]:
+    if hasattr(y, "columns") or getattr(y, "ndim", 1) != 1 or isinstance(y, str | bytes):
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}")
+    try:
+        values = y.tolist() if hasattr(y, "tolist") else y.to_list() if hasattr(y, "to_list") else list(y)
+    except TypeError:
+        raise ValueError(f"y must be a sequence of labels, not a {type(y).__name__}") from None
+    if len(values) != n:
+        raise ValueError(f"X has {n} rows, y {len(values)}")
+    return cast("list[Any]", values)
+
+
+def _checked_weights(w: Any, n: int) -> np.ndarray:
+    given = np.asarray(w)
+    if given.dtype.kind not in "fiub":
+        raise ValueError(f"w must be numbers, not {w!r}")
+    given = given.astype(np.float64)
+    if given.shape not in ((), (n,)):
+        raise ValueError(f"w must be a number or {n} of them, as X has {n} rows; it is an array of shape {given.shape}")
+    if not ((given >= 0.0) & (given <= LARGEST_WEIGHT)).all():
+        raise ValueError(f"w must be finite numbers of at least 0 and at most {LARGEST_WEIGHT:g}")
+    return np.ascontiguousarray(np.broadcast_to(given, (n,)))

@@ -1,0 +1,119 @@
+"""Factorisation of a compressed kernel matrix with a multiple of the identity added, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from scipy.linalg import lapack
+
+from streamsvm.hss.compress import Node
+from streamsvm.hss.tree import ClusterTree
+
+__all__ = ["Factor", "factorize", "solve"]
+
+
+class Factor(NamedTuple):
+    """What solving takes. With S the node's own matrix, P its interpolation, which is 1 at the skeleton, T its other rows, and N
+    the columns that P is orthogonal to (1 at the other rows, -T' at the skeleton):
+    """
+
+    inverse: np.ndarray
+    """float64 [m, m]: N (N'SN)^-1 N', what the node answers without the others."""
+    exchange: np.ndarray
+    """float64 [m, r]: (1 at the skeleton) - N (N'SN)^-1 N'S, between the node's rows and its skeleton."""
+
+
+def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
+    """The factors of K~ + shift I, in the tree's ``order``, and its log-determinant. O(n (m^2 + r^2)).
+
+    Each level is eliminated by a Cholesky factorisation: with S block-diagonal, M the couplings of the levels above and
+    E = (P' S^-1 P)^-1, (S + P M P')^-1 = (S^-1 - S^-1 P E P' S^-1) + S^-1 P E (M + E)^-1 E P' S^-1, and M + E is the next level's
+    matrix. In the coordinates of the skeleton and of N, P is (1, 0): E is the Schur complement of N'SN. So no digits are lost.
+
+    Raises
+    ------
+    ValueError
+        The matrix is not positive definite in float64.
+    """
+    factors: list[Factor] = []
+    given: list[np.ndarray] = []  # E of each node
+    log_determinant = 0.0
+    for number in order:
+        node, (left, right) = nodes[number], tree.children[number]
+        if left < 0:
+            S = node.block.copy()
+            S[np.diag_indices(len(S))] += shift
+        else:
+            S = np.block([[given[left], node.block], [node.block.T, given[right]]])
+            given[left] = given[right] = np.empty((0, 0))
+        r = len(node.places)
+        skeleton_first = np.concatenate([node.places, np.delete(np.arange(len(S)), node.places)])
+        back = np.argsort(skeleton_first)
+        S, T = _reordered(S, skeleton_first), node.interpolation[skeleton_first[r:]]
+        NS = S[r:] - T @ S[:r]
+        own, log_own = _inverse(NS[:, r:] - NS[:, :r] @ T.T, shift)
+        out, answer = own @ T, own @ NS[:, :r]
+        E = S[:r, :r] - NS[:, :r].T @ answer
+        inverse = np.block([[T.T @ out, -out.T], [-out, own]])
+        exchange = np.concatenate([np.eye(r) + T.T @ answer, -answer])
+        log_determinant += log_own
+        factors.append(Factor(_reordered(inverse, back), exchange[back]))
+        given.append(0.5 * (E + E.T))
+    return factors, log_determinant
+
+
+def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
+    # The inverse of a positive definite matrix, of which it takes one triangle, and the logarithm of its determinant. Destroys A.
+    if not len(A):
+        return A, 0.0
+    factor, failed = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # transposed, LAPACK takes it as it is
+    if failed:
+        raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: take more")
+    log_determinant = 2.0 * float(np.log(factor.diagonal()).sum())
+    inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
+    _mirror(inverse)
+    return inverse, log_determinant
+
+
+@njit(cache=True, error_model="numpy")
+def _mirror(A: np.ndarray) -> None:
+    # The lower triangle from the upper one.
+    for i in range(len(A)):
+        for j in range(i):
+            A[i, j] = A[j, i]
+
+
+@njit(cache=True, error_model="numpy")
+def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
+    # A[order][:, order]
+    out = np.empty_like(A)
+    for i in range(len(order)):
+        row = A[order[i]]
+        for j in range(len(order)):
+            out[i, j] = row[order[j]]
+    return out
+
+
+def solve(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
+    """X float64 [n, k] with (K~ + shift I) X = B, rows of both in the tree's order. O(n (m + r) k)."""
+    upward: list[np.ndarray] = []
+    own: list[np.ndarray] = []
+    for number, factor in enumerate(factors):
+        left, right = tree.children[number]
+        rows = B[tree.begin[number] : tree.end[number]] if left < 0 else np.concatenate([upward[left], upward[right]])
+        own.append(factor.inverse @ rows)
+        upward.append(factor.exchange.T @ rows)
+    out = np.empty_like(B)
+    downward = upward.copy()
+    for number in range(len(factors) - 1, -1, -1):
+        left, right = tree.children[number]
+        x = own[number] + factors[number].exchange @ downward[number]
+        if left < 0:
+            out[tree.begin[number] : tree.end[number]] = x
+        else:
+            size = len(upward[left])
+            downward[left], downward[right] = x[:size], x[size:]
+    return out

@@ -1,0 +1,160 @@
+"""The rule of the linear machine, compiled: a step of coordinate ascent in the dual, taken on the weights themselves.
+
+A row is given by the columns of its features, int64 [k], which may be -1 (no column) or repeat (hashed), and their values,
+float32 [k]. All is O(k).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamsvm.kernels import LARGEST_NORM
+from streamsvm.learners.compiled.iterates import (
+    OWN_BEGIN,
+    PROBABILITY,
+    close_step,
+    common,
+    error_rate,
+    layer_of,
+    raise_pair,
+    shortfall,
+    watch_output,
+)
+from streamsvm.learners.compiled.probability import probability
+from streamsvm.memory.block import record
+from streamsvm.memory.slots import scan_row
+from streamsvm.memory.weights import weight_views
+
+__all__ = ["STATE", "decide", "decide_many", "decide_packed", "first_refused", "learn_many", "learn_one", "learn_packed"]
+
+STATE = np.dtype([("C", "f8"), ("intercept", "f8")])
+
+
+@njit(cache=True, error_model="numpy")
+def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tuple[int, float]:
+    # As `scan_row`: the number of features that are not zero, and the squared norm; -1 where that is too large or not finite.
+    v = weight_views(block)
+    n, rising, last = 0, True, -1
+    for k in range(len(columns)):
+        j = columns[k]
+        if j < 0 or values[k] == np.float32(0.0):
+            continue
+        if v.marks[j]:
+            v.row[j] += values[k]
+            continue
+        v.marks[j] = 1
+        v.row[j] = values[k]
+        v.active[n] = j
+        n += 1
+        rising = rising and j > last
+        last = j
+    if not rising:  # sums must not depend on the order of a row's keys
+        v.active[:n].sort()
+    norm = 0.0
+    for k in range(n):
+        j = v.active[k]
+        v.marks[j] = 0
+        norm += np.float64(v.row[j]) * np.float64(v.row[j])
+    return (n if norm < LARGEST_NORM else -1), norm
+
+
+@njit(cache=True, error_model="numpy")
+def _products(block: np.ndarray, n: int) -> tuple[float, float]:
+    # Of the row at hand, which has n features that are not zero, with the two rows of coefficients.
+    v = weight_views(block)
+    a = b = 0.0
+    for k in range(n):
+        j = v.active[k]
+        x = np.float64(v.row[j])
+        a += x * v.weights[0, j]
+        b += x * v.weights[1, j]
+    return a, b
+
+
+@njit(cache=True, error_model="numpy")
+def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
+    v, c, s = weight_views(block), common(block), record(block, OWN_BEGIN, STATE)
+    c["t"] += 1
+    a, b = _products(block, n)
+    f = c["scale"] * a + v.biases[0]
+    rate = error_rate(c)
+    watch_output(c, 0, f, target, rate)
+    watch_output(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
+    missing, curvature = shortfall(c, f, target), norm + s["intercept"]
+    if missing != 0.0 and curvature > 0.0:
+        limit = s["C"] * weight
+        step = min(max(missing / curvature, -limit), limit)
+        for k in range(n):
+            j = v.active[k]
+            raise_pair(c, v.weights[0], v.weights[1], j, step * np.float64(v.row[j]))
+        v.biases[0] += step * s["intercept"]
+    close_step(c, v.weights, v.biases, 2, v.header[0]["used"])
+
+
+@njit(cache=True, error_model="numpy")
+def _decide(block: np.ndarray, n: int, what: int) -> float:
+    v, c = weight_views(block), common(block)
+    layer = layer_of(c, what)
+    a, b = _products(block, n)
+    f = (c["average_v"] * b + c["average_u"] * a if layer else c["scale"] * a) + v.biases[layer]
+    return probability(c["slope"][layer], f) if what == PROBABILITY else f
+
+
+@njit(cache=True, error_model="numpy")
+def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target: float, weight: float) -> bool:
+    """Learn a row; whether it was not refused as not finite or too large."""
+    n, norm = _lay_out(block, columns, values)
+    if n >= 0:
+        _learn(block, n, norm, target, weight)
+    return n >= 0
+
+
+@njit(cache=True, error_model="numpy")
+def learn_packed(block: np.ndarray, target: float, weight: float) -> bool:
+    """`learn_one` of a row that has all features, which are in ``row``."""
+    v = weight_views(block)
+    n, norm = scan_row(v.row, v.header[0]["used"], v.active)
+    if n >= 0:
+        _learn(block, n, norm, target, weight)
+    return n >= 0
+
+
+@njit(cache=True, error_model="numpy")
+def decide(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int) -> float:
+    """The decision value of a row, or the probability of the positive label; ``what`` as in `iterates`. NaN where a row would be
+    refused.
+    """
+    n = _lay_out(block, columns, values)[0]
+    return _decide(block, n, what) if n >= 0 else np.nan
+
+
+@njit(cache=True, error_model="numpy")
+def decide_packed(block: np.ndarray, what: int) -> float:
+    """`decide` for a row that has all features, which are in ``row``."""
+    v = weight_views(block)
+    n = scan_row(v.row, v.header[0]["used"], v.active)[0]
+    return _decide(block, n, what) if n >= 0 else np.nan
+
+
+@njit(cache=True, error_model="numpy")
+def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
+    """Learn the rows of X float32 [n, features], one after the other."""
+    for i in range(X.shape[0]):
+        learn_one(block, columns, X[i], targets[i], weights[i])
+
+
+@njit(cache=True, error_model="numpy")
+def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
+    """`decide` for each row of X float32 [n, features], into float64 [n, 1]."""
+    for i in range(X.shape[0]):
+        out[i, 0] = decide(block, columns, X[i], what)
+
+
+@njit(cache=True, error_model="numpy")
+def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
+    """The number of the first row of X that `learn_one` would refuse, or -1."""
+    for i in range(X.shape[0]):
+        if _lay_out(block, columns, X[i])[0] < 0:
+            return i
+    return -1

@@ -1,0 +1,245 @@
+"""Passes over a batch in the dual, with a coefficient for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from streamsvm.budget import Removal
+from streamsvm.checks import check_number
+from streamsvm.frames import Batch, as_batch
+from streamsvm.kernels import kernel_matrix
+from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.compiled import bsca, iterates, step
+from streamsvm.learners.compiled.epochs import expand, learn_epoch
+
+__all__ = ["DualAscent", "DualSolution"]
+
+_PART = 20_000  # rows between two looks for Ctrl-C
+_BLOCK = 1000  # rows whose kernel values are held at a time
+
+
+class DualAscent(BudgetedEstimator):
+    """A model that learns by steps along the coordinates of the dual: row by row, or in passes over a batch."""
+
+    _rule: ClassVar[ModuleType] = bsca
+    C: float
+
+    def learn_epochs(
+        self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
+    ) -> DualSolution:
+        """Learn the rows of a frame in several passes, each in a random order.
+
+        As in ``learn_many`` each row is stepped to its margin; but here it keeps its coefficient, and where it has overshot it is
+        stepped back. Nothing is reprocessed or replayed. Passes end early when one of them steps no row: all are then within
+        ``tol`` of where they should be.
+
+        Parameters
+        ----------
+        X, y, w
+            As in ``learn_many``. Not through a pipeline: transform X first.
+        epochs
+            Passes, at least 1.
+        on_epoch
+            Called with the solution after each pass; the passes end where it returns True.
+
+        Returns
+        -------
+        The coefficients of the rows, with the objectives on request, and more passes where they are wanted. Its rows are new to
+        the model: to learn the same batch in two calls is to learn each row twice.
+
+        Raises
+        ------
+        ValueError
+            As ``learn_many``. The model is as it was then.
+
+        Notes
+        -----
+        O(epochs n B d), and while the solution is kept 4 d + 8 outputs + 32 bytes a row. Ctrl-C ends the passes; the model keeps
+        what it has learned. What is left between the objectives is due to ``tol``, to few passes, and to the budget.
+
+        References
+        ----------
+        Qaadan, S., Schueler, M., Glasmachers, T. (2019). Dual SVM training on a budget. ICPRAM. Algorithm 2 (it appends alpha
+        where alpha y is meant), rows without replacement.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from river import datasets
+        >>> from streamsvm import BSCAClassifier
+
+        >>> rows = list(datasets.Bananas())
+        >>> X, y = np.array([list(x.values()) for x, _ in rows]), [label for _, label in rows]
+        >>> model = BSCAClassifier(budget=100, seed=0)
+        >>> model.learn_epochs(X, y, epochs=5)
+        DualSolution(n_epochs=5, rows=5300)
+        """
+        batch = as_batch(X, y, w)
+        _check_passes(epochs, on_epoch)
+        with self._undoing():
+            self._targets(batch)  # all labels become known, so that below each has the target that it keeps
+            targets, outputs = self._targets(batch)
+            columns = self._admit(batch)
+            if len(outputs) and outputs[-1] != self._outputs:
+                self._resize(int(outputs[-1]))
+        solution = DualSolution(self, batch, columns, targets)
+        solution.learn(epochs, on_epoch)
+        return solution
+
+    def _expansion(self, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> Self:
+        # A model of its own, with the rows of X as its support vectors.
+        unneeded = {"averaging": 0, "replay": 0, "maintenance": Removal()}
+        parameters = {name: value for name, value in unneeded.items() if name in self._get_params()}
+        model = self.clone({**parameters, "budget": max(len(X), 1)})
+        model._features.restore(self.feature_names)
+        model._store.used = len(model._features)
+        labels: Any = getattr(self, "_labels", None)  # a regressor has none
+        if labels is not None:
+            model._labels.restore(labels.seen)  # type: ignore[attr-defined]
+        if self._outputs > 1:
+            model._resize(self._outputs)
+        header, common = model._store.views.header, model._common
+        header["gamma"] = self.effective_gamma
+        common["gamma_rows"], common["t"] = self._common["gamma_rows"], self._common["t"]
+        expand(model._block, model._ready(), X, columns, weights, coefficients)
+        return model
+
+
+def _check_passes(epochs: int, on_epoch: object) -> None:
+    check_number("epochs", epochs, 1, inclusive=True, high=2**31, integer=True)
+    if on_epoch is not None and not callable(on_epoch):
+        raise ValueError(f"on_epoch must be a function of the solution or None, not {on_epoch!r}")
+
+
+class DualSolution:
+    """What passes over a batch have found: a coefficient of each row, and what they and the model are worth.
+
+    ``learn_epochs`` of `BSCAClassifier` and `BSCARegressor` gives one. It holds a copy of the rows, and speaks of the model as it
+    is when asked. Once the model has learned a label that is new to it, the coefficients fit it no more: what needs both raises a
+    RuntimeError.
+    """
+
+    def __init__(self, model: DualAscent, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
+        self._model, self._columns, self._targets = model, columns, targets
+        self._X, self._weights, self._rows = batch.matrix.copy(), batch.weights, batch.numbers
+        self._n_given = batch.n_given
+        self._coefficients = np.zeros((len(targets), model._outputs))
+        self._stamps = np.full(len(targets), -1)
+        #: Rows that each pass has stepped.
+        self.n_stepped: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"DualSolution(n_epochs={self.n_epochs}, rows={self._n_given})"
+
+    def learn(self, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None) -> None:
+        """More passes, as in ``learn_epochs``."""
+        _check_passes(epochs, on_epoch)
+        model = self._model
+        rng = np.random.default_rng(int(step.draw(model._block)))
+        for _ in range(epochs):
+            order, stepped = rng.permutation(len(self._X)), 0
+            for start in range(0, len(order), _PART):
+                self._check_outputs()
+                stepped += learn_epoch(
+                    model._block,
+                    model._ready(),
+                    self._X,
+                    self._columns,
+                    self._targets,
+                    self._weights,
+                    order[start : start + _PART],
+                    self._coefficients,
+                    self._stamps,
+                )
+            self.n_stepped.append(stepped)
+            if on_epoch is not None and on_epoch(self):
+                return
+            if not stepped:
+                return
+
+    def _check_outputs(self) -> None:
+        if self._model._outputs != self._coefficients.shape[1]:
+            raise RuntimeError("the model has learned a label since that its rows did not have: learn them in epochs again")
+
+    @property
+    def n_epochs(self) -> int:
+        """Passes so far."""
+        return len(self.n_stepped)
+
+    @property
+    def coefficients(self) -> np.ndarray:
+        """The rows' coefficients, 0 where a row has weight 0: of two classes alpha y (above 0 for the positive label), of numbers
+        alpha - alpha*, float64 [n]; from the third class on float64 [n, classes], in the order of the model's ``labels``.
+        """
+        every = np.zeros((self._n_given, self._coefficients.shape[1]))
+        every[self._rows] = self._coefficients
+        return every[:, 0] if every.shape[1] == 1 else every
+
+    def primal(self, output: str = "auto") -> float:
+        """The primal objective of the budgeted model: |w|^2 / 2 + C sum of weight times loss. From the third class on, half of C,
+        as a difference of outputs is as large as the one output of two classes. O(n B d), in float64.
+
+        Parameters
+        ----------
+        output
+            ``"last"``: of the last iterate; ``"average"``: of the average; ``"auto"``: of the one that predictions follow.
+        """
+        self._check_outputs()
+        model, targets = self._model, self._targets
+        S, a = model.support_vectors.astype(np.float64), model._coefficients_of(output).T
+        f = self._decisions(self._rows_in_columns(), S, a) + model.intercept  # which is none, but of a distilled model
+        if model._outputs > 1:
+            rows, own = np.arange(len(f)), targets.astype(np.intp)
+            rivals = f.copy()
+            rivals[rows, own] = -np.inf
+            losses = 0.5 * np.maximum(1.0 - f[rows, own] + rivals.max(axis=1), 0.0)
+        elif model._common["loss"][0] == iterates.HINGE:
+            losses = np.maximum(1.0 - targets * f[:, 0], 0.0)
+        else:
+            losses = np.maximum(np.abs(targets - f[:, 0]) - model._common["epsilon"][0], 0.0)
+        return float(0.5 * np.sum(a * self._decisions(S, S, a)) + model.C * (self._weights @ losses))
+
+    def dual(self) -> float:
+        """The dual objective of the rows' coefficients, of which no budget has taken anything: at most the primal objective of
+        any model of the same kernel and C. O(m^2 d) for m rows with a coefficient that is not 0, in float64.
+        """
+        self._check_outputs()
+        model, a = self._model, self._coefficients
+        if model._outputs > 1:
+            gain = a[np.arange(len(a)), self._targets.astype(np.intp)].sum()
+        elif model._common["loss"][0] == iterates.HINGE:
+            gain = self._targets @ a[:, 0]
+        else:
+            gain = self._targets @ a[:, 0] - model._common["epsilon"][0] * np.abs(a).sum()
+        held = a.any(axis=1)
+        X, a = self._rows_in_columns()[held], a[held]
+        return float(gain - 0.5 * np.sum(a * self._decisions(X, X, a)))
+
+    def unmerged(self) -> DualAscent:
+        """The model that these rows alone would be without a budget: those with a coefficient that is not 0 are its support
+        vectors.
+        """
+        self._check_outputs()
+        held = np.flatnonzero(self._coefficients.any(axis=1))
+        return self._model._expansion(self._X[held], self._columns, self._weights[held], self._coefficients[held])
+
+    def _rows_in_columns(self) -> np.ndarray:
+        # float64 [n, columns in use]
+        X = np.zeros((len(self._X), self._model._store.used))
+        for j, column in enumerate(self._columns):
+            if column >= 0:
+                X[:, column] += self._X[:, j]
+        return X
+
+    def _decisions(self, X: np.ndarray, S: np.ndarray, a: np.ndarray) -> np.ndarray:
+        # Of rows float64 [n, d] for support vectors float64 [m, d] with coefficients float64 [m, outputs].
+        h = self._model._store.views.header[0]
+        decisions = np.empty((len(X), a.shape[1]))
+        for start in range(0, len(X), _BLOCK):
+            stop = start + _BLOCK
+            decisions[start:stop] = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X[start:stop], S) @ a
+        return decisions

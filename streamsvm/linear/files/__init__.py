@@ -1,0 +1,1 @@
+"""Files that a fit of a linear machine reads and writes."""

@@ -1,0 +1,264 @@
+"""Writes block files, which `streamsvm.linear.files.block_file` describes."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from streamsvm.linear.files.block_file import (
+    ALIGNED,
+    CRC,
+    HEADER,
+    INDEX,
+    KINDS,
+    LARGEST_BLOCK,
+    LARGEST_JSON,
+    MAGIC,
+    MOST_FEATURES,
+    VERSION,
+    Block,
+)
+
+__all__ = ["BlockWriter"]
+
+_MOST_LABELS = 64  # that are counted: what has more is no classification of these machines
+_BLOCK_BYTES = 2**20
+_SORTED = 4.0  # of the statistic of the F test, which is about 1 for rows in random order
+
+
+class BlockWriter:
+    """Writes a block file. Used with ``with``: the file is there if all went well, and nothing is if it did not.
+
+    Parameters
+    ----------
+    path
+        Of the file. Until it is whole, ``.partial`` is added to its name.
+    dense
+        Whether rows are written with all their features.
+    numbered
+        Whether rows have numbers: they are some of another file's.
+    block_bytes
+        What a block takes, about: that much is in memory at a time, or a row if it is larger.
+    durable
+        Whether the file is to survive a loss of power.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm.linear import BlockFile, BlockWriter
+    >>> path = Path(tempfile.mkdtemp(), "rows.blocks")
+    >>> with BlockWriter(path) as writer:
+    ...     writer.add(sparse.csr_array([[0.5, 0.0, 2.0], [0.0, 0.0, 1.0]]), np.array([1.0, -1.0]))
+    >>> with BlockFile(path) as file:
+    ...     file.shape, file.label_counts, file.block(0).values.tolist()
+    ((2, 3), {-1.0: 1, 1.0: 1}, [0.5, 2.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        dense: bool = False,
+        numbered: bool = False,
+        block_bytes: int = _BLOCK_BYTES,
+        durable: bool = True,
+    ) -> None:
+        self._path, self._partial = Path(path), Path(f"{path}.partial")
+        self._dense, self._numbered, self._block_bytes, self._durable = dense, numbered, block_bytes, durable
+        self.shape = (0, 0)
+        """Rows and features so far."""
+        self._index = bytearray()  # of `INDEX` records
+        self._blocks = self._written = 0  # blocks, and rows in them
+        # Of the rows that wait: labels, numbers, where each ends, indices, values.
+        self._waiting = [bytearray() for _ in KINDS]
+        self._bytes = 0  # about
+        self._counts: dict[float, int] | None = {}
+        self._squares = self._sizes = 0.0
+        # Of labels: sum, sum of squares, and of the blocks' squared sums over their rows.
+        self._label_sums = np.zeros(3)
+        self.meta: dict[str, Any] = {}
+        """What is kept beside the rows, as JSON."""
+        self._file = self._partial.open("wb")
+        self._file.write(bytes(ALIGNED))
+
+    def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None) -> None:
+        """Rows to be written after those before.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+        labels
+            Labels or targets [n].
+        numbers
+            Of a numbered file, uint64 [n].
+
+        Raises
+        ------
+        ValueError
+            A value or a label is not finite in float32 or float64; there are more features than can be.
+        OSError
+            The disk is full, or cannot be written to.
+        """
+        none = np.empty(0, np.uint32)
+        if np.iscomplexobj(X):
+            raise ValueError("X must be real numbers, not complex ones")
+        if self._dense:
+            with np.errstate(over="ignore"):  # which is looked at below
+                X = np.ascontiguousarray(X.toarray() if sparse.issparse(X) else X, np.float32)
+            if X.ndim != 2 or (self.shape[1] and X.shape[1] != self.shape[1]):
+                raise ValueError(f"rows of {self.shape[1]} features are wanted, not of shape {X.shape}")
+            starts, indices, values = none, none, X.reshape(-1)
+        else:
+            X = sparse.csr_array(X)
+            if len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < X.shape[1]:
+                raise ValueError(f"X has indices out of its {X.shape[1]:,} features")
+            if not X.has_canonical_format:
+                X = X.copy()
+                X.sum_duplicates()
+            starts, indices, values = X.indptr, X.indices, X.data
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32, copy=False)
+        labels = np.asarray(labels, np.float64)
+        if labels.shape != (X.shape[0],) or (self._numbered and (numbers is None or numbers.shape != labels.shape)):
+            raise ValueError(f"{X.shape[0]} rows, and labels or numbers of shape {labels.shape}")
+        if not (np.isfinite(values).all() and np.isfinite(labels).all()):
+            raise ValueError("rows or labels have values that are not finite in float32: impute or scale them")
+        self.append(Block(self.shape[0], labels, none if numbers is None else numbers, starts, indices, values), X.shape[1])
+
+    def append(self, rows: Block, features: int) -> None:
+        """As `add`, of rows as blocks have them, which are not checked."""
+        if features > MOST_FEATURES:
+            raise ValueError(f"{features:,} features are too many: there may be {MOST_FEATURES:,}")
+        n = len(rows.labels)
+        self._count(rows.labels, rows.values)
+        self.shape = (self.shape[0] + n, max(self.shape[1], features))
+        own = 16.0 if self._numbered else 8.0
+        sizes = np.full(n, own + 4.0 * features) if self._dense else own + 4.0 + 8.0 * np.diff(rows.starts.astype(np.float64))
+        ends = np.cumsum(sizes)
+        begin = 0
+        while begin < n:
+            # As many as go into the block that is being filled, at least one into an empty one.
+            before = ends[begin - 1] if begin else 0.0
+            end = int(np.searchsorted(ends, before + self._block_bytes - self._bytes, "right"))
+            end = max(end, begin + (not self._waiting[0]))
+            if end > begin:
+                self._wait(rows, begin, end)
+                self._bytes += int(ends[end - 1] - before)
+                begin = end
+            if begin < n:
+                self._flush()
+
+    def _count(self, labels: np.ndarray, values: np.ndarray) -> None:
+        if self._numbered:
+            return
+        self._squares += float(np.square(values, dtype=np.float64).sum())
+        self._sizes += float(np.abs(labels).sum())
+        if self._counts is None:
+            return
+        for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
+            self._counts[float(label)] = self._counts.get(float(label), 0) + int(count)
+            if len(self._counts) > _MOST_LABELS:
+                self._counts = None
+                return
+
+    def _wait(self, rows: Block, begin: int, end: int) -> None:
+        if self._dense:
+            at, to = (len(rows.values) // len(rows.labels) * row for row in (begin, end))
+            ends = indices = rows.starts
+        else:
+            at, to = int(rows.starts[begin]), int(rows.starts[end])
+            before = len(self._waiting[-1]) // 4
+            ends, indices = rows.starts[begin + 1 : end + 1].astype(np.int64) + (before - at), rows.indices[at:to]
+        parts = (rows.labels[begin:end], rows.numbers[begin:end], ends, indices, rows.values[at:to])
+        for waiting, part, kind in zip(self._waiting, parts, KINDS, strict=True):
+            waiting += np.ascontiguousarray(part, kind).data
+
+    def _flush(self) -> None:
+        # Writes a block of what waits.
+        labels, numbers, ends, indices, values = self._waiting
+        first_start = bytes(0 if self._dense else 4)  # 0
+        parts = (labels, numbers, first_start, ends, indices, values)
+        size = sum(map(len, parts))
+        if size > LARGEST_BLOCK:
+            raise ValueError(f"a row of {size:,} bytes is too large: there may be {LARGEST_BLOCK:,}")
+        begin, crc = self._file.tell(), 0
+        try:
+            for part in parts:
+                crc = zlib.crc32(part, crc)
+                self._file.write(part)
+            self._file.write(bytes(-size % ALIGNED))
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}, while rows were written", str(self._partial)) from error
+        own = np.frombuffer(labels, KINDS[0])
+        with np.errstate(over="ignore"):  # of labels that are refused later
+            self._label_sums += (own.sum(), own @ own, own.sum() ** 2 / len(own))
+        del own  # which keeps what waits from being cleared
+        n = len(labels) // 8
+        self._index += np.array([(begin, self._written, n, len(values) // 4, crc, 0)], INDEX).tobytes()
+        self._blocks, self._written = self._blocks + 1, self._written + n
+        for part in self._waiting:
+            part.clear()
+        self._bytes = 0
+
+    def close(self) -> None:
+        """Write what is missing and give the file its name."""
+        if self._waiting[0]:
+            self._flush()
+        labels = None if self._counts is None or self._numbered else list(self._counts.items())
+        n = max(self.shape[0], 1)
+        means = {"mean_square": self._squares / n, "mean_label": self._sizes / n}
+        text = json.dumps({"labels": labels, **means, "meta": self.meta}).encode()
+        if len(text) > LARGEST_JSON:
+            raise ValueError(f"meta takes {len(text):,} bytes, more than {LARGEST_JSON:,}")
+        data = self._index + text
+        begin = self._file.tell()
+        self._file.write(data)
+        shape = (*self.shape, self._blocks, begin, begin + len(data))
+        header = HEADER.pack(MAGIC, VERSION, self._dense, self._numbered, *shape, zlib.crc32(data))
+        self._file.seek(0)
+        self._file.write(header + CRC.pack(zlib.crc32(header)))
+        self._file.flush()
+        if self._durable:
+            os.fsync(self._file.fileno())
+        self._file.close()
+        self._partial.replace(self._path)
+
+    @property
+    def came_sorted(self) -> bool:
+        """Whether labels differ more between blocks, of which there are two at least, than chance would have it: the F test of
+        an analysis of variance. Known when the file is closed.
+        """
+        n, blocks = self.shape[0], self._blocks
+        total, square, own = self._label_sums.tolist()
+        if blocks < 2 or n <= blocks:
+            return False
+        between, within = (own - total * total / n) / (blocks - 1), max(square - own, 0.0) / (n - blocks)
+        return bool(between > (_SORTED + 4.0 * _SORTED / (blocks - 1)) * within + 1e-9 * square / n)
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        with suppress(OSError):  # what waits cannot be written, and need not be
+            self._file.close()
+        self._partial.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.discard()
+            return
+        try:
+            self.close()
+        except BaseException:
+            self.discard()
+            raise

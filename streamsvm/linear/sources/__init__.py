@@ -1,0 +1,1 @@
+"""Rows from text, tables and streams to block files."""

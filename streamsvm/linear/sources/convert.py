@@ -1,0 +1,190 @@
+"""Files of rows in other formats, made block files."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import itertools
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from streamsvm._progress import shown_bytes, shown_rows
+from streamsvm.linear.files.block_file import Block
+from streamsvm.linear.files.block_writer import BlockWriter
+from streamsvm.linear.files.mixing import mixing_writer, names_of
+from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
+from streamsvm.linear.online import kept_names
+from streamsvm.linear.sources import libsvm, tables
+from streamsvm.linear.sources.labels import LabelCodes
+
+__all__ = ["DENSE", "source_of", "write_blocks"]
+
+#: Of the values that are not zero: with more, rows take less as arrays than with their indices.
+DENSE = 0.5
+
+_REASONS = {
+    libsvm.NO_LABEL: "a line begins with its label, a number",
+    libsvm.NO_PAIR: "after the label come pairs index:value of numbers",
+    libsvm.NOT_RISING: "indices must rise within a line",
+    libsvm.TOO_LARGE: f"indices may be up to {libsvm.LARGEST_INDEX:,}",
+    libsvm.TOO_SMALL: "indices begin at 1, or with zero_based=True at 0",
+    libsvm.NOT_FINITE: "values must be finite in float32",
+}
+
+
+def write_blocks(
+    source: str | Path,
+    path: str | Path,
+    *,
+    target: str | None = None,
+    zero_based: bool = False,
+    memory_limit: float = DEFAULT_LIMIT,
+    verbose: bool = False,
+) -> tuple[int, int]:
+    r"""Make a block file of LIBSVM text or of a table, once for all fits.
+
+    Parameters
+    ----------
+    source
+        A table where its name ends with ``.csv``, ``.csv.gz``, ``.parquet``, ``.arrow`` or ``.feather``: a column of labels, and
+        others of numbers (with the extra ``files``). Else lines of a label and pairs index:value, indices rising; with ``.gz`` at
+        the end of its name unpacked. What follows a ``#`` in a line is not looked at.
+    path
+        Of the block file. It is there when all of it is; until then there are others beside it, whose names begin with its own.
+    target
+        Of a table: the column of labels, numbers or names.
+    zero_based
+        Of lines: whether the first index is 0, not 1.
+    memory_limit
+        Bytes that it may take, and that fits may take later: the smaller, the smaller the blocks. A line that does not fit is
+        refused.
+    verbose
+        Whether progress is shown on standard error.
+
+    Returns
+    -------
+    tuple of int
+        Rows and features.
+
+    Raises
+    ------
+    ValueError
+        A line is none, or a table has no such column, or a value that is missing or no number; the message says which, and why.
+        Nothing is left of the file then.
+    OSError
+        The source cannot be read, or the disk is full.
+    ImportError
+        A table is given, and pyarrow is not installed.
+
+    Notes
+    -----
+    Rows that come sorted, by class for example, are dealt to blocks at random, which takes twice the space for a
+    while. Lines are parsed by compiled code, 250 to 500 MB/s, while another thread reads (and unpacks) what comes next. Tables
+    are read by pyarrow, which may take more memory than the limit where a file's own groups of rows are large.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm.linear import write_blocks
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "rows.txt").write_text("+1 1:0.5 3:2  # a comment\n-1 2:1e-3\n")
+    >>> write_blocks(folder / "rows.txt", folder / "rows.blocks")
+    (2, 3)
+    """
+    source, path = Path(source), Path(path)
+    if any(own.exists() and own.samefile(source) for own in names_of(path)):
+        raise ValueError(f"{source} would be written over: name another file for the blocks")
+    meta = {"source": source_of(source, target, zero_based)}
+    if tables.kind_of(source):
+        return _write_table(source, path, target, memory_limit, meta, verbose)
+    size = plan(memory_limit).block
+    with mixing_writer(path, dense=False, block_bytes=size, memory=memory_limit) as writer:
+        line = 0
+        for text in _texts(source, size, int(memory_limit / 4), verbose):
+            line = _write(writer, text, source, line, zero_based)
+        if not writer.shape[0]:
+            raise ValueError(f"{source} has no rows")
+        writer.meta = {**meta, "first_index": 0 if zero_based else 1}
+    return writer.shape
+
+
+def _write_table(
+    source: Path, path: Path, target: str | None, memory_limit: float, meta: dict[str, Any], verbose: bool
+) -> tuple[int, int]:
+    size, codes = plan(memory_limit).block, LabelCodes()
+    parts = tables.parts(source, target, size, codes)
+    first = next(parts, None)
+    if first is None:
+        raise ValueError(f"{source} has no rows")
+    dense = bool(np.count_nonzero(first[0]) > DENSE * first[0].size)
+    with (
+        shown_rows(f"reading {source.name}", verbose) as advance,
+        mixing_writer(path, dense=dense, block_bytes=size, memory=memory_limit) as writer,
+    ):
+        for X, labels, _ in itertools.chain([first], parts):
+            writer.add(X, labels)
+            advance(writer.shape[0])
+        writer.meta = {**meta, "names": kept_names(first[2]), "text_labels": tables.kind_of(source) == "csv", **codes.meta}
+    return writer.shape
+
+
+def source_of(source: Path, target: str | None, zero_based: bool) -> dict[str, Any]:
+    """What tells a block file that it was made of this source, as it is."""
+    stat, how = source.stat(), {"target": target, "zero_based": zero_based}
+    which = [stat.st_dev, stat.st_ino]  # of another folder there may be one of the same name, size and time
+    return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": which, **how}
+
+
+def _texts(source: Path, size: int, longest: int, verbose: bool) -> Iterator[np.ndarray]:
+    # Whole lines, uint8, of about so many bytes.
+    with source.open("rb") as raw, ThreadPoolExecutor(1) as pool:
+        file: IO[bytes] = gzip.GzipFile(fileobj=raw) if source.suffix == ".gz" else raw  # type: ignore[assignment]
+        rest, line = b"", 0
+        with shown_bytes(source.stat().st_size, f"reading {source.name}", verbose) as advance:
+            coming = pool.submit(_read, file, source, size)
+            first = True
+            while chunk := coming.result():
+                chunk, first = chunk.removeprefix(codecs.BOM_UTF8) if first else chunk, False
+                coming = pool.submit(_read, file, source, size)
+                advance(raw.tell())
+                end = chunk.rfind(b"\n") + 1
+                if not end and len(rest) + len(chunk) > longest:
+                    raise ValueError(f"{source}, line {line + 1:,} is longer than {longest:,} bytes: raise memory_limit")
+                if end:
+                    text = rest + chunk[:end]
+                    line += text.count(b"\n")
+                    yield np.frombuffer(text, np.uint8)
+                    rest = chunk[end:]
+                else:
+                    rest += chunk
+            if rest:
+                yield np.frombuffer(rest, np.uint8)
+
+
+def _read(file: IO[bytes], source: Path, size: int) -> bytes:
+    try:
+        return file.read(size)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{source} cannot be unpacked: {error}") from error
+
+
+def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_based: bool) -> int:
+    # The rows of some lines; how many lines there were so far.
+    lines = int(np.count_nonzero(text == ord("\n")))
+    labels, starts = np.empty(lines + 1), np.empty(lines + 2, np.uint32)
+    indices, values = np.empty(len(text) // 3 + 1, np.uint32), np.empty(len(text) // 3 + 1, np.float32)
+    first = 0 if zero_based else 1
+    rows, count, why, at, largest = libsvm.parse(text, first, labels, starts, indices, values)
+    if why != libsvm.END:
+        number = line + int(np.count_nonzero(text[:at] == ord("\n"))) + 1
+        begin = int(at)
+        shown = bytes(text[begin : begin + 30]).split(b"\n")[0].decode(errors="replace")
+        raise ValueError(f"{source}, line {number:,}, at {shown!r}: {_REASONS[why]}")
+    empty = np.empty(0, np.uint64)
+    writer.append(Block(0, labels[:rows], empty, starts[: rows + 1], indices[:count], values[:count]), largest + 1)
+    return line + lines

@@ -1,0 +1,116 @@
+"""Rows of a stream, as river and the learning loop have them, made a block file."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from streamsvm._progress import shown_rows
+from streamsvm.checks import check_number, check_one_of
+from streamsvm.linear.files.mixing import mixing_writer
+from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
+from streamsvm.linear.online import kept_names
+from streamsvm.linear.sources.labels import LabelCodes
+from streamsvm.memory.features import OVERFLOW, FeatureSpace
+
+__all__ = ["write_rows"]
+
+
+def write_rows(
+    rows: Iterable[tuple[Mapping[Hashable, Any], Any]],
+    path: str | Path,
+    *,
+    max_features: int = 10_000,
+    overflow: str = "raise",
+    memory_limit: float = DEFAULT_LIMIT,
+    verbose: bool = False,
+) -> tuple[int, int]:
+    """Make a block file of the rows of a stream that ends: one of river's, a file's, or a bounded pass over a Kafka topic.
+
+    Parameters
+    ----------
+    rows
+        Pairs of features and a label, such as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give.
+        Rows without a label (None) are left out.
+    path
+        Of the block file. It is there when all of it is.
+    max_features, overflow
+        As of `streamsvm.memory.features.FeatureSpace`: features get columns in the order in which rows bring them.
+    memory_limit
+        As of `write_blocks`, beside what the names of features take.
+    verbose
+        Whether the number of rows so far is shown on standard error.
+
+    Returns
+    -------
+    tuple of int
+        Rows and features.
+
+    Raises
+    ------
+    ValueError
+        A row cannot be learned; the message says which, and why. Nothing is left of the file then.
+    OSError
+        The disk is full.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from river import datasets
+    >>> from streamsvm.linear import OutOfCoreLinearSVC, write_rows
+
+    >>> path = Path(tempfile.mkdtemp(), "rows.blocks")
+    >>> write_rows(datasets.Phishing(), path)
+    (1250, 9)
+    >>> model = OutOfCoreLinearSVC().fit_file(path)
+    >>> list(model.feature_names_in_[:2])
+    ['age_of_domain', 'anchor_from_other_domain']
+    """
+    check_number("max_features", max_features, 1, inclusive=True, integer=True)
+    check_one_of("overflow", overflow, OVERFLOW)
+    size, space, codes = plan(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
+    with (
+        shown_rows("reading rows", verbose) as advance,
+        mixing_writer(Path(path), dense=False, block_bytes=size, memory=memory_limit) as writer,
+    ):
+        columns: list[np.ndarray] = []
+        values: list[np.ndarray] = []
+        labels: list[float] = []
+        waiting = 0
+
+        def write() -> None:
+            ends = np.cumsum([0, *map(len, values)])
+            width = max(len(space), 1)
+            parts = (np.concatenate(values), np.concatenate(columns), ends)
+            writer.add(sparse.csr_array(parts, shape=(len(values), width)), np.array(labels))
+            advance(writer.shape[0])
+            for part in (columns, values, labels):
+                part.clear()
+
+        for number, (x, y) in enumerate(rows):
+            if y is None:
+                continue
+            try:
+                own, row = space.sparse(x, learn=True)
+                if not np.isfinite(row).all():
+                    space.complain_not_finite(x)
+                labels.append(codes.code(y))
+            except ValueError as error:
+                raise ValueError(f"row {number:,}: {error}") from None
+            columns.append(own[own >= 0])
+            values.append(row[own >= 0])
+            waiting += 12 * len(row) + 300  # bytes, with what an array takes
+            if waiting > size:
+                write()
+                waiting = 0
+        if labels:
+            write()
+        if not writer.shape[0]:
+            raise ValueError("there are no rows with a label")
+        room = {"max_features": max_features, "overflow": overflow}
+        writer.meta = {"names": kept_names(space.names), **room, **codes.meta}
+    return writer.shape

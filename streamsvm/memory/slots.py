@@ -1,0 +1,124 @@
+"""The slots of a store, compiled: support vectors are put in and taken out, and compared with all others."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamsvm.kernels import LARGEST_NORM, kernel_row
+from streamsvm.memory.support_vectors import views
+
+__all__ = ["append", "fill_kernel_row", "kernel_row_of", "next_random", "remove", "scan_row", "stamp"]
+
+
+@njit(cache=True, error_model="numpy")
+def next_random(state: np.uint64) -> np.uint64:
+    """One step of the SplitMix64 generator (Steele et al. 2014): the state is a counter, this is its output function."""
+    z = state
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, error_model="numpy")
+def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
+    """List the non-zero features of ``row`` in ``active``; their number and the squared norm, or -1 if that is too large."""
+    n, norm = 0, 0.0
+    for j in range(used):
+        value = row[j]
+        if value != np.float32(0.0):
+            active[n] = j
+            n += 1
+            norm += np.float64(value) * np.float64(value)
+    return (n if norm < LARGEST_NORM else -1), norm
+
+
+@njit(cache=True, error_model="numpy")
+def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
+    """Put ``row`` of this weight into the next slot, with zero coefficients; its slot. There must be room (B + 1 slots)."""
+    v = views(block)
+    h = v.header[0]
+    slot = h["n_support"]
+    for j in range(h["used"]):
+        v.vectors[j, slot] = row[j]
+    stamp(block, slot, norm)
+    v.weights[slot] = np.float32(weight)
+    for k in range(h["live"]):
+        v.coefficients[k, slot] = 0.0
+    h["n_support"] = slot + 1
+    return slot
+
+
+@njit(cache=True, error_model="numpy")
+def stamp(block: np.ndarray, slot: int, norm: float) -> None:
+    """Say that what is in a slot is new, and has this squared norm."""
+    v = views(block)
+    h = v.header[0]
+    v.norms[slot] = np.float32(norm)
+    v.stamps[slot] = h["next_stamp"]
+    h["next_stamp"] += 1
+    h["largest_norm"] = max(h["largest_norm"], norm)
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def remove(block: np.ndarray, slot: int) -> None:
+    """Take a support vector out. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes."""
+    v = views(block)
+    h = v.header[0]
+    last = h["n_support"] - 1
+    for j in range(h["used"]):
+        v.vectors[j, slot] = v.vectors[j, last]
+        v.vectors[j, last] = np.float32(0.0)
+    for k in range(h["live"]):
+        v.coefficients[k, slot] = v.coefficients[k, last]
+        v.coefficients[k, last] = 0.0
+    v.norms[slot], v.stamps[slot], v.weights[slot] = v.norms[last], v.stamps[last], v.weights[last]
+    v.norms[last], v.stamps[last], v.weights[last] = np.float32(0.0), 0, np.float32(0.0)
+    h["n_support"] = last
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
+    """Kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
+
+    Parameters
+    ----------
+    block
+        The store.
+    place
+        0: the row at hand, to ``kernel_rows[0]`` and ``[1]``; 1: a support vector taken out, to ``[2]`` and ``[3]``.
+    n_active, norm
+        What `scan_row` found in the row.
+    """
+    v = views(block)
+    h = v.header[0]
+    kernel_row(
+        h["kernel"],
+        h["gamma"],
+        h["coef0"],
+        h["degree"],
+        v.vectors,
+        v.norms,
+        h["largest_norm"],
+        v.rows[place],
+        norm,
+        v.active[place],
+        n_active,
+        h["used"],
+        h["n_support"],
+        v.kernel_rows[2 * place + 1],
+        v.kernel_rows[2 * place],
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def kernel_row_of(block: np.ndarray, slot: int) -> None:
+    """Kernel values and squared distances of the support vector in ``slot`` to all, into ``kernel_rows[2]`` and ``[3]``."""
+    v = views(block)
+    h = v.header[0]
+    for j in range(h["used"]):
+        v.rows[1, j] = v.vectors[j, slot]
+    n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
+    fill_kernel_row(block, 1, n_active, norm)

@@ -1,0 +1,115 @@
+"""Kernel columns in their three forms, equal rows, and the cache of columns, against obvious twins."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import naive_batch
+from streamsvm.batch.csmo import columns
+from streamsvm.batch.csmo.column_cache import ColumnCache, find
+from streamsvm.kernels import KERNELS
+
+N = 70
+
+
+def rows_of(form, dtype, rng):
+    X = rng.normal(size=(N, 7))
+    if form == "sparse":
+        X = np.where(rng.random((N, 7)) < 0.3, X, 0.0)
+        X[3] = 0.0
+        return X, columns.store_sparse(sparse.csr_array(X), dtype)
+    return X, columns.store_dense(X, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_column(kernel, form, dtype):
+    X, rows = rows_of(form, dtype, np.random.default_rng(0))
+    expected = naive_batch.kernel_matrix(X, X, kernel, 0.4, 0.5, 3)
+    parameters = columns.Kernel(KERNELS[kernel], 0.4, 0.5, 3)
+    some = np.array([1, 3, 5, 60])
+    for part, which in ((rows, np.arange(N)), (columns.subset(rows, some), some)):
+        for i in (0, 3, N - 1):
+            out = np.full(len(which), np.nan, dtype)
+            columns.column(part, rows, i, parameters, out)
+            np.testing.assert_allclose(out, expected[i, which], rtol=1e-5 if dtype == np.float32 else 1e-12, atol=1e-6)
+    diagonal = np.empty(N, dtype)
+    columns.diagonal(rows, parameters, diagonal)
+    np.testing.assert_allclose(diagonal, np.diag(expected), rtol=1e-6)
+
+
+@pytest.mark.parametrize("d", [1, 3, 64, 65, 128, 200])
+def test_two_valued_features_as_bits(d):
+    rng = np.random.default_rng(d)
+    X = np.where(rng.random((N, d)) < 0.5, 2.5, -0.5)
+    X[:, d // 2] = 7.0 if d > 1 else X[:, 0]
+    expected = naive_batch.kernel_matrix(X, X, gamma=0.01)
+    for rows, tolerance in zip(columns.pack(X, 0.01), (1e-7, 1e-14), strict=True):
+        out = np.empty(N, rows.table.dtype)
+        columns.column(rows, rows, 5, columns.Kernel(0, 0.01, 0.0, 3), out)
+        np.testing.assert_allclose(out, expected[5], atol=tolerance, rtol=tolerance)
+
+
+def test_what_is_no_bits():
+    X = np.where(np.random.default_rng(0).random((200, 3)) < 0.5, 1.0, 0.0)
+    assert columns.pack(np.ones((5, 2)), 1.0) is None
+    assert columns.pack(X * [1.0, 2.0, 1.0], 1.0) is None  # unequal gaps
+    X[150, 1] = 0.5
+    assert columns.pack(X, 1.0) is None
+
+
+def test_equal_rows_have_one_number_whatever_their_order():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, size=(N, 3)).astype(float)
+    y = rng.integers(0, 2, N).astype(float)
+    order = rng.permutation(N)
+    for values in (None, y):
+        numbers = columns.same_rows(X, values)
+        again = columns.same_rows(X[order], None if values is None else values[order])
+        keys = X if values is None else np.column_stack([X, values])
+        assert len(np.unique(keys, axis=0)) == numbers.max() + 1
+        assert np.array_equal((keys[:, None] == keys).all(axis=2), numbers[:, None] == numbers)
+        assert np.array_equal(numbers[order], again)
+
+
+def test_cache_forgets_what_was_used_longest_ago():
+    n, rng = 12, np.random.default_rng(0)
+    cache = ColumnCache(np.zeros(5 * n, np.float32), n)
+    twin = OrderedDict()
+    for i in rng.integers(0, n, 300):
+        s, found = find(*cache.slots[1:], i)
+        assert found == (i in twin)
+        column = cache.buffer[s * n : (s + 1) * n]
+        if found:
+            assert (column == i).all()
+        column[:] = i
+        twin[i] = None
+        twin.move_to_end(i)
+        if len(twin) > 5:
+            twin.popitem(last=False)
+
+
+def test_columns_of_rows_that_stay_are_kept():
+    n = 10
+    cache = ColumnCache(np.zeros(4 * n, np.float32), n)
+    for i in (7, 2, 9, 4):
+        s, _ = find(*cache.slots[1:], i)
+        cache.buffer[s * n : (s + 1) * n] = 100 * i + np.arange(n)
+    rows = np.array([2, 3, 4, 7])
+    cache.keep(rows)
+    assert len(cache.slots.owner) == 4
+    for k, found in ((0, True), (2, True), (3, True), (1, False)):
+        s, there = find(*cache.slots[1:], k)
+        assert there == found
+        if found:
+            assert np.array_equal(cache.buffer[s * 4 : (s + 1) * 4], 100 * rows[k] + rows)
+
+
+def test_room_of_the_cache():
+    assert ColumnCache.values(10**6, 50) == 50 * 50
+    assert ColumnCache.values(1, 50) == 100
+    cache = ColumnCache(np.empty(ColumnCache.values(10**6, 5000), np.float32), 5000)
+    assert 0.8e6 < cache.nbytes <= 1e6

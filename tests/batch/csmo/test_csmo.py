@@ -1,0 +1,421 @@
+"""Conjugate SMO against its slow twin, scikit-learn and the conditions of optimality."""
+
+import pickle
+import subprocess
+import sys
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import SVC, SVR
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import naive_batch
+from streamsvm.batch import CSMOClassifier, CSMORegressor
+from streamsvm.batch.csmo import solver
+
+SLOW = config.DISABLE_JIT
+N = 60 if SLOW else 300
+
+
+def two_classes(n=N, d=4, seed=0, noise=0.5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.where(np.sin(2.0 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=n) > 0.0, 1, -1)
+
+
+def curve(n=N, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2.0, 2.0, size=(n, d))
+    return X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.2 * rng.normal(size=n)
+
+
+def coefficients(model, n):
+    b = np.zeros(n)
+    b[model.support_] = model.dual_coef_[0]
+    return b
+
+
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    return (X[:80], y[:80]) if SLOW else (X, y)
+
+
+KERNELS = [
+    {"kernel": "rbf", "gamma": 0.7},
+    {"kernel": "linear"},
+    {"kernel": "poly", "gamma": 0.5, "coef0": 1.0, "degree": 2},
+]
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("conjugate", [True, False])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
+def test_classifier_is_as_good_as_its_twin(kernel, conjugate, form):
+    X, y = two_classes()
+    if form == "sparse":
+        X = np.where(np.abs(X) > 1.0, X, 0.0)
+    K = naive_batch.kernel_matrix(X, X, **kernel)
+    b, objective = naive_batch.classify(K, y, 3.0, 1e-3)
+    model = CSMOClassifier(C=3.0, conjugate=conjugate, **kernel).fit(sparse.csr_array(X) if form == "sparse" else X, y)
+    own = coefficients(model, len(y))
+    assert abs(own.sum()) < 1e-9
+    assert (own * y >= 0.0).all()
+    assert np.abs(own).max() <= 3.0
+    assert naive_batch.classification_objective(K, y, own) <= objective + 1e-4 * abs(objective)
+    assert model.objective_ == pytest.approx(naive_batch.classification_objective(K, y, own), rel=1e-5)
+    gap = naive_batch.gap(K, own, np.where(y > 0, 0.0, -3.0), np.where(y > 0, 3.0, 0.0), y)
+    assert gap <= 1e-3 * (1.0 + 1e-9)
+    assert model.gap_ == pytest.approx(gap, abs=1e-9)
+    assert 0.0 <= model.duality_gap_ <= 1e-3 * 3.0 * len(y)
+    assert np.allclose(model.decision_function(X), K @ own + model.intercept_, atol=1e-9)
+    assert np.abs(K @ b - K @ own).max() < 0.02 * max(np.abs(K @ b).max(), 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("conjugate", [True, False])
+def test_regressor_is_as_good_as_its_twin(conjugate, epsilon):
+    X, y = curve()
+    K = naive_batch.kernel_matrix(X, X, gamma=0.7)
+    _, objective = naive_batch.regress(K, y, 3.0, epsilon, 1e-3)
+    model = CSMORegressor(C=3.0, gamma=0.7, epsilon=epsilon, conjugate=conjugate).fit(X, y)
+    own = coefficients(model, len(y))
+    assert abs(own.sum()) < 1e-9
+    assert np.abs(own).max() <= 3.0
+    assert naive_batch.regression_objective(K, y, epsilon, own) <= objective + 1e-4 * abs(objective)
+    gap = naive_batch.gap(K, own, -3.0, 3.0, y, epsilon)
+    assert gap <= 1e-3 * (1.0 + 1e-9)
+    assert model.gap_ == pytest.approx(gap, abs=1e-9)
+    assert 0.0 <= model.duality_gap_ <= 1e-3 * 3.0 * len(y)
+    assert np.allclose(model.predict(X), K @ own + model.intercept_, atol=1e-9)
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
+def test_objective_of_scikit_learn(C):
+    X, y = cancer()
+    K = naive_batch.kernel_matrix(X, X, gamma=0.05)
+    signs = np.where(y == 1, 1.0, -1.0)
+    ours, peer = CSMOClassifier(C=C, gamma=0.05).fit(X, y), SVC(C=C, gamma=0.05).fit(X, y)
+    own, their = (naive_batch.classification_objective(K, signs, coefficients(model, len(y))) for model in (ours, peer))
+    assert own <= their + 1e-5 * abs(their)
+    assert np.array_equal(ours.predict(X), peer.predict(X)) or np.mean(ours.predict(X) != peer.predict(X)) <= 0.002
+    X, t = load_diabetes(return_X_y=True)
+    X, t = X[:N], t[:N]
+    ours, peer = CSMORegressor(C=C, gamma=20.0).fit(X, t), SVR(C=C, gamma=20.0).fit(X, t)
+    K = naive_batch.kernel_matrix(X, X, gamma=20.0)
+    own, their = (naive_batch.regression_objective(K, t, 0.1, coefficients(model, len(t))) for model in (ours, peer))
+    assert own <= their + 1e-5 * abs(their)
+    assert ours.score(X, t) == pytest.approx(peer.score(X, t), abs=1e-3)
+
+
+def test_several_classes_are_those_of_scikit_learn():
+    X, y = load_iris(return_X_y=True)
+    y = np.array(["b", "c", "a"])[y]
+    ours, peer = CSMOClassifier(gamma="scale", tol=1e-5).fit(X, y), SVC(tol=1e-5).fit(X, y)
+    assert np.array_equal(ours.predict(X), peer.predict(X))
+    assert np.allclose(ours.decision_function(X), peer.decision_function(X), atol=1e-3)
+    assert np.array_equal(ours.n_support_, peer.n_support_)
+    assert np.array_equal(ours.support_, peer.support_)
+    assert ours.dual_coef_.shape == (3, len(ours.support_))
+
+
+@pytest.mark.skipif(SLOW, reason="minutes without compilation")
+def test_two_valued_features_are_packed_and_equal_rows_merged():
+    X, y = load_digits(return_X_y=True)
+    X, y = (X > 8.0).astype(float), y >= 5
+    X = np.vstack([X, X[:300]])
+    y = np.concatenate([y, ~y[:300]])  # equal rows of both classes
+    ours, peer = CSMOClassifier(C=2.0, gamma=0.05).fit(X, y), SVC(C=2.0, gamma=0.05).fit(X, y)
+    K = naive_batch.kernel_matrix(X, X, gamma=0.05)
+    signs = np.where(y, 1.0, -1.0)
+    own, their = (coefficients(model, len(y)) for model in (ours, peer))
+    assert (own * signs >= 0.0).all()
+    assert np.abs(own).max() <= 2.0
+    assert np.sum(own != 0.0) <= 1.05 * np.sum(their != 0.0)  # equal rows are support vectors one after the other
+    own, their = (naive_batch.classification_objective(K, signs, b) for b in (own, their))
+    assert own <= their + 1e-5 * abs(their)
+    assert ours.objective_ == pytest.approx(own, rel=1e-5)
+    ours.set_params(tol=1e-7).fit(X, y)
+    shifted = CSMOClassifier(C=2.0, gamma=0.05 / 9.0, tol=1e-7).fit(3.0 * X - 7.0, y)  # other values, same distances
+    assert np.allclose(shifted.decision_function(3.0 * X - 7.0), ours.decision_function(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("conjugate", [True, False])
+def test_shrinking_changes_nothing_but_time(conjugate, monkeypatch):
+    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
+    monkeypatch.setattr(solver, "_PAUSE", 1.0)  # the least number of steps at a time
+    for model, (X, y) in ((CSMOClassifier, two_classes(noise=1.0)), (CSMORegressor, curve())):
+        objectives = [
+            model(C=50.0, gamma=0.5, shrinking=shrinking, conjugate=conjugate, tol=1e-4).fit(X, y).objective_
+            for shrinking in (True, False)
+        ]
+        assert objectives[0] == pytest.approx(objectives[1], rel=1e-6)
+
+
+@pytest.mark.skipif(SLOW, reason="minutes without compilation")
+def test_conjugate_directions_save_steps():
+    X, y = curve(1500)
+    steps = [
+        CSMORegressor(C=100.0, gamma=0.3, epsilon=0.01, conjugate=conjugate).fit(X, y).n_iter_ for conjugate in (True, False)
+    ]
+    assert steps[0] < 0.8 * steps[1]
+
+
+@settings(max_examples=5 if SLOW else 40)
+@given(
+    seed=st.integers(0, 10_000),
+    n=st.integers(2, 25),
+    levels=st.integers(1, 4),
+    C=st.sampled_from([0.01, 1.0, 100.0]),
+    regression=st.booleans(),
+)
+def test_optimal_on_rows_that_repeat(seed, n, levels, C, regression):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, levels, size=(n, 2)).astype(float)
+    y = rng.integers(0, 2, n) * 2 - 1
+    y[:2] = -1, 1
+    weights = rng.uniform(0.1, 2.0, n)
+    K = naive_batch.kernel_matrix(X, X, gamma=0.5)
+    bounds = C * weights
+    if regression:
+        model = CSMORegressor(C=C, gamma=0.5).fit(X, y, weights)
+        low, high, epsilon = -bounds, bounds, 0.1
+    else:
+        model = CSMOClassifier(C=C, gamma=0.5).fit(X, y, weights)
+        low, high, epsilon = np.where(y > 0, 0.0, -bounds), np.where(y > 0, bounds, 0.0), 0.0
+    b = coefficients(model, n)
+    assert abs(b.sum()) < 1e-8
+    near = 1e-9 * bounds  # the shares of equal rows round
+    assert (b >= low - near).all()
+    assert (b <= high + near).all()
+    assert naive_batch.gap(K, b, low + near, high - near, y, epsilon) <= 1.001e-3
+
+
+def test_weights_are_repetitions_and_zero_is_absence():
+    X, y = two_classes(60)
+    weights = np.random.default_rng(1).integers(0, 4, 60)
+    often = np.repeat(np.arange(60), weights)
+    one, other = CSMOClassifier(gamma=0.5).fit(X, y, weights), CSMOClassifier(gamma=0.5).fit(X[often], y[often])
+    assert np.allclose(one.decision_function(X), other.decision_function(X), rtol=1e-9)
+    assert (weights[one.support_] > 0).all()
+    heavy = CSMOClassifier(gamma=0.5, class_weight={1: 3.0}).fit(X, y)
+    same = CSMOClassifier(gamma=0.5).fit(X, y, np.where(y > 0, 3.0, 1.0))
+    assert np.allclose(heavy.decision_function(X), same.decision_function(X), rtol=1e-9)
+    balanced = CSMOClassifier(gamma=0.5, class_weight="balanced").fit(X, y)
+    peer = SVC(gamma=0.5, class_weight="balanced").fit(X, y)
+    assert np.allclose(balanced.decision_function(X), peer.decision_function(X), atol=5e-3)
+
+
+def test_warm_start_needs_fewer_steps():
+    for model, (X, y) in ((CSMOClassifier, two_classes()), (CSMORegressor, curve())):
+        cold = model(C=10.0, gamma=0.5).fit(X, y)
+        again = model(C=10.0, gamma=0.5).fit(X, y, dual_coef_init=coefficients(cold, len(y)))
+        assert np.sum(again.n_iter_) <= 0.1 * np.sum(cold.n_iter_)
+        assert again.objective_ <= cold.objective_ + 1e-6 * abs(cold.objective_)
+        wild = model(C=10.0, gamma=0.5).fit(X, y, dual_coef_init=np.linspace(-90.0, 100.0, len(y)))
+        assert wild.gap_ <= 1e-3
+        assert wild.objective_ == pytest.approx(cold.objective_, rel=1e-4)
+    with pytest.raises(ValueError, match="dual_coef_init must be"):
+        CSMOClassifier().fit(X[:4], [0, 1, 0, 1], dual_coef_init=[0.0, np.nan, 0.0, 0.0])
+    with pytest.raises(ValueError, match="two classes"):
+        CSMOClassifier().fit(X[:3], [0, 1, 2], dual_coef_init=[0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
+def test_sparse_rows_are_dense_rows(kernel):
+    rng = np.random.default_rng(3)
+    n, d = (40, 400) if SLOW else (150, 4000)  # so wide that they stay sparse
+    X = sparse.random_array((n, d), density=0.005, rng=rng, format="csr")
+    y = np.where(np.asarray(X.sum(axis=1)).ravel() > X.sum() / n, "yes", "no")
+    X.data[:5] = 0.0  # explicit zeros
+    thin, thick = CSMOClassifier(C=5.0, **kernel).fit(X, y), CSMOClassifier(C=5.0, **kernel).fit(X.toarray(), y)
+    assert sparse.issparse(thin.support_vectors_)
+    assert thin.objective_ == pytest.approx(thick.objective_, rel=1e-5)
+    assert np.allclose(thin.decision_function(X), thick.decision_function(X.toarray()), atol=1e-2)
+    for model in (thin, thick):
+        assert np.allclose(model.decision_function(X), model.decision_function(X.toarray()), rtol=1e-9)
+
+
+def test_cache_keeps_its_limit_and_what_it_holds_does_not_matter(monkeypatch):
+    X, y = two_classes()
+    sizes = []
+    init = solver.ColumnCache.__init__
+
+    def spy(cache, buffer, n):
+        init(cache, buffer, n)
+        sizes.append(cache.nbytes)
+
+    monkeypatch.setattr(solver.ColumnCache, "__init__", spy)
+    limits = [0.02, 0.05, 1.0]
+    models = [CSMOClassifier(C=10.0, gamma=0.5, cache_size=limit).fit(X, y) for limit in limits]
+    for limit, size in zip(limits, sizes, strict=True):
+        assert size <= 1.05 * limit * 2**20
+    assert len({model.objective_ for model in models}) == 1
+    tiny = CSMOClassifier(C=10.0, gamma=0.5, cache_size=1e-9).fit(X, y)  # two columns
+    assert tiny.objective_ == models[0].objective_
+
+
+@pytest.mark.skipif(SLOW, reason="minutes without compilation")
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor])
+def test_no_more_memory_than_is_stated(kind, form):
+    rng, n = np.random.default_rng(0), 4000
+    X, stated = rng.normal(size=(n, 30)), 20 * n * 30
+    if form == "sparse":
+        X = sparse.csr_array(np.where(rng.random((n, 1000)) < 0.02, rng.normal(size=(n, 1000)), 0.0))
+        stated = 80 * X.nnz
+    f = X @ rng.normal(size=X.shape[1])
+    y = (f + 0.3 * f.std() * rng.normal(size=n) > 0.0).astype(float)
+    model = kind(gamma=0.05, cache_size=3.0, tol=0.05).fit(X[:100], y[:100])  # compiles
+    tracemalloc.start()
+    model.fit(X, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(model.support_) > 1000
+    assert peak <= 1.05 * 3.0 * 2**20 + stated + 400 * n < 0.25 * 4 * n * n
+
+
+def test_no_order_no_matter():
+    X, y = curve(50)
+    order = np.random.default_rng(0).permutation(50)
+    one, other = CSMORegressor(C=10.0).fit(X, y), CSMORegressor(C=10.0).fit(X[order], y[order])
+    assert np.allclose(one.predict(X), other.predict(X), rtol=1e-9)
+    assert np.array_equal(pickle.loads(pickle.dumps(one)).predict(X), one.predict(X))
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"C": 0.0}, "C must be a finite number above 0"),
+        ({"C": np.inf}, "C must be a finite number above 0"),
+        ({"kernel": "cosine"}, "kernel must be one of"),
+        ({"gamma": -1.0}, "gamma must be"),
+        ({"gamma": "size"}, "gamma must be one of"),
+        ({"degree": 2.5}, "degree must be an integer"),
+        ({"tol": 0.0}, "tol must be"),
+        ({"cache_size": np.nan}, "cache_size must be"),
+        ({"max_iter": 1.5}, "max_iter must be an integer"),
+        ({"class_weight": {7: 1.0}}, "labels that y has not"),
+        ({"class_weight": {1: -1.0}}, "class_weight"),
+        ({"class_weight": "even"}, "class_weight must be"),
+    ],
+)
+def test_refused_parameters(parameters, message):
+    X, y = two_classes(10)
+    with pytest.raises(ValueError, match=message):
+        CSMOClassifier(**parameters).fit(X, y)
+
+
+def test_refused_rows():
+    X, y = two_classes(10)
+    with pytest.raises(ValueError, match="one class only"):
+        CSMOClassifier().fit(X, np.ones(10))
+    with pytest.raises(ValueError, match="NaN"):
+        CSMOClassifier().fit(np.where(X > 1.0, np.nan, X), y)
+    with pytest.raises(ValueError, match="no row whose sample_weight"):
+        CSMOClassifier().fit(X, y, y > 0)
+    with pytest.raises(ValueError, match="zero"):
+        CSMORegressor().fit(X, y, np.zeros(10))
+    with pytest.raises(ValueError, match="epsilon must be"):
+        CSMORegressor(epsilon=-1.0).fit(X, y)
+    for kernel in ("rbf", "linear", "poly"):
+        with pytest.raises(ValueError, match="too large for this kernel"):
+            CSMOClassifier(kernel=kernel, gamma=1.0).fit(1e18 * X, y)
+
+
+def test_odd_rows_that_can_be_learned():
+    X, y = two_classes(20)
+    flat = CSMOClassifier().fit(np.ones((20, 3)), y)  # nothing tells rows apart
+    assert len(set(flat.predict(np.ones((4, 3))))) == 1
+    twins = CSMOClassifier(C=2.0).fit(np.vstack([X, X]), np.concatenate([y, -y]))
+    assert np.allclose(twins.decision_function(X), 0.0, atol=1e-3)
+    plain = CSMOClassifier(gamma=0.5).fit(X, y).decision_function(X)
+    wide = np.hstack([X, np.full((20, 2), 5.0)])
+    assert np.allclose(CSMOClassifier(gamma=0.5).fit(wide, y).decision_function(wide), plain, atol=0.02)
+    assert CSMORegressor().fit([[1.0]], [3.0]).predict([[2.0]]) == pytest.approx(3.0)
+    assert CSMORegressor().fit(X, np.full(20, 7.0)).predict(X) == pytest.approx(np.full(20, 7.0))
+    assert CSMOClassifier().fit([[0.0], [1.0]], [0, 1]).predict([[0.1], [0.9]]).tolist() == [0, 1]
+    far = CSMOClassifier(gamma=0.5).fit(X + 1000.0, y)
+    assert np.allclose(far.decision_function(X + 1000.0), plain, atol=0.02)
+
+
+def test_tolerance_out_of_reach_is_told_with_the_gap():
+    X, y = two_classes()
+    with pytest.warns(ConvergenceWarning, match="ended with a gap of"):
+        model = CSMOClassifier(C=10.0, gamma=0.5, max_iter=30).fit(X, y)
+    assert model.gap_ > 1e-3
+    assert model.n_iter_.tolist() == [30]
+    assert np.isfinite(model.decision_function(X)).all()
+    K = naive_batch.kernel_matrix(X, X, gamma=0.5)
+    b = coefficients(model, len(y))
+    assert model.gap_ == pytest.approx(naive_batch.gap(K, b, np.minimum(10.0 * y, 0.0), np.maximum(10.0 * y, 0.0), y), abs=1e-9)
+    with pytest.warns(ConvergenceWarning):
+        model = CSMORegressor(C=1000.0, tol=1e-18).fit(*curve())
+    assert model.gap_ < 1e-6
+
+
+def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
+    X, y = two_classes()
+    steps, calls = solver.steps, []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return steps(*args)
+
+    monkeypatch.setattr(solver, "steps", interrupted)
+    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
+    monkeypatch.setattr(solver, "_PAUSE", 1.0)
+    model = CSMOClassifier(C=10.0, gamma=0.5, shrinking=False)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.n_iter_.tolist() == [100]
+    assert model.gap_ > 1e-3
+    assert np.mean(model.predict(X) == y) > 0.7
+    calls.clear()
+    X, y = load_iris(return_X_y=True)
+    model = CSMOClassifier(C=1000.0, shrinking=False)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.decision_function(X).shape == (150, 3)
+
+
+def test_progress_is_told(capsys):
+    CSMOClassifier(verbose=True).fit(*two_classes(30))
+    assert "rows active" in capsys.readouterr().err
+
+
+CHECKS = [
+    (model, check)
+    for kind in (CSMOClassifier, CSMORegressor)
+    for model, check in estimator_checks_generator(kind())
+    if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "check"), CHECKS, ids=lambda value: getattr(getattr(value, "func", None), "__name__", type(value).__name__)
+)
+def test_conventions_of_scikit_learn(model, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the checks expect some, and look for them themselves
+        check(model)
+
+
+def test_without_scikit_learn_it_says_what_to_install():
+    code = "import sys; sys.modules['sklearn'] = None; import streamsvm; import streamsvm.batch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'streamsvm[batch]'" in done.stderr

@@ -1,0 +1,280 @@
+"""Input that is refused: by name, and without a trace in the model."""
+
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+from numba import config
+
+from problems import snapshot
+from streamsvm import BSCAClassifier, BSGDClassifier, learners
+from streamsvm.learners.compiled import bsgd
+from streamsvm.learners.labels import Labels
+from streamsvm.memory.features import FeatureSpace
+
+
+@pytest.mark.parametrize(
+    "value", ["1.5", None, 1 + 2j, [1.0], {}, float("nan"), float("inf"), -float("inf"), 1e39, np.nan, 10**400]
+)
+@pytest.mark.parametrize("name", ["a", "new", 7])
+def test_features(model, value, name):
+    before = snapshot(model)
+    for x in ({name: value}, {"a": 1.0, "b": 2.0, name: value}):
+        with pytest.raises(ValueError, match=f"feature {name!r} is"):
+            model.learn_one(x, True)
+        assert snapshot(model) == before
+    if name == "a":
+        if model.n_support:
+            with pytest.raises(ValueError, match="feature 'a' is"):
+                model.predict_one({"a": value, "b": 1.0})
+        assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("y", [None, float("nan"), [1], {"a": 1}, pd.NA, pd.NaT, np.float32("inf")])
+def test_labels(model, y):
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="label"):
+        model.learn_one({"a": 1.0}, y)
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("kind", [str, str.encode, np.str_], ids=["str", "bytes", "numpy"])
+def test_a_label_that_is_too_long(model, kind):
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="label b?'x{50}'... has 1,025 characters; at most 1,024 are kept"):
+        model.learn_one({"a": 1.0}, kind("x" * 1025))
+    with pytest.raises(ValueError, match="row 1: label .* has 1,025 characters"):
+        model.learn_many(np.ones((2, 1)), [True, kind("x" * 1025)])
+    assert snapshot(model) == before
+    Labels(2).target(kind("x" * 1024))
+
+
+def test_a_label_too_many():
+    model = BSGDClassifier(budget=5, max_classes=2)
+    model.learn_one({"a": 1.0}, "x")
+    model.learn_one({"a": 2.0}, "y")
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="label 'z' is one too many.*for 2 classes.*'x', 'y'.*max_classes.*OneVsRestClassifier"):
+        model.learn_one({"a": 3.0}, "z")
+    with pytest.raises(ValueError, match="too many"):
+        model.learn_many(np.ones((3, 1)), ["x", "y", "z"])
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("w", [-1.0, float("nan"), float("inf"), "2", None])
+def test_weights(model, w):
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="w must be"):
+        model.learn_one({"a": 1.0}, True, w)
+    with pytest.raises((ValueError, TypeError)):
+        model.learn_many(np.ones((2, 1)), [True, False], [1.0, w])
+    assert snapshot(model) == before
+
+
+def test_weight_zero_changes_nothing(model):
+    before = snapshot(model)
+    model.learn_one({"a": 1.0, "z": 1.0}, "x", 0.0)
+    model.learn_many(np.ones((2, 7)), ["x", "y"], 0)
+    assert snapshot(model) == before
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_nothing_is_compiled_anew_for_another_kind_of_number():
+    model = BSGDClassifier(budget=3, max_features=3)
+    X = np.ones((2, 2), np.float32)
+    model.learn_one({"a": 1.0}, True)
+    model.learn_many(X, [True, False])
+    compiled = len(bsgd.learn_one.signatures), len(bsgd.learn_many.signatures)
+    for w in (1, True, 2, np.float32(2.0), np.float16(2.0), np.int64(3)):
+        model.learn_one({"a": 1.0}, True, w)
+        model.learn_many(X, [True, False], w)
+    X.flags.writeable = False
+    model.learn_many(X, [1, 0])
+    model.learn_many(np.asfortranarray(X.astype(np.float64)), [1, 0])
+    assert (len(bsgd.learn_one.signatures), len(bsgd.learn_many.signatures)) == compiled
+
+
+def test_frames(model):
+    before = snapshot(model)
+    good = pd.DataFrame({"a": [1.0, 2.0], "b": [0.0, 1.0]})
+    for X, y, match in (
+        (good.assign(b=["x", "y"]), [True, False], "feature 'b' is of type"),
+        (good.assign(b=[1.0, None]), [True, False], "row 1: feature 'b' is nan"),
+        (good.assign(b=[np.inf, 0.0]), [True, False], "row 0: feature 'b' is inf"),
+        (good, [True], "X has 2 rows, y 1"),
+        (good.assign(c=1.0, d=2.0), [True, False], "max_features=3"),
+        (np.ones(3), [True], "2-D"),
+        (np.array([["a"]]), [True], "2-D array of numbers"),
+        ([[1.0]], [True], "must be an eager frame"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.learn_many(X, y)
+        assert snapshot(model) == before
+    for X, y, match in (
+        (good, pd.DataFrame({"target": [True, False]}), "sequence of labels, not a DataFrame"),
+        (good, True, "sequence of labels, not a bool"),
+        (good, "yn", "sequence of labels, not a str"),
+        (good, np.array([[1], [0]]), "sequence of labels, not a ndarray"),
+        (good, pd.Series([True, pd.NA], dtype="boolean"), "label <NA>"),
+        (good, pd.Series(["x", pd.NA], dtype="string"), "label"),
+        (np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2)), [1, 0], "masked"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.learn_many(X, y)
+        assert snapshot(model) == before
+    model.learn_many(good.iloc[:0], [])
+    assert snapshot(model) == before
+    with pytest.raises(ValueError, match="output must be one of"):
+        model.decision_function_one({"a": 1.0}, "best")
+
+
+def test_empty_rows_are_rows_of_zeros():
+    model = BSGDClassifier(budget=5)
+    model.learn_one({}, True)
+    assert model.n_support == 1
+    assert model.predict_one({}) is True
+
+
+def test_rows_that_are_refused_use_up_no_name():
+    for overflow in ("raise", "hash", "ignore"):
+        model = BSGDClassifier(budget=3, max_features=2, overflow=overflow)
+        model.learn_one({"a": 1.0}, True)
+        before = snapshot(model)
+        for refused in (1e19, 1e39, "x"):
+            with pytest.raises(ValueError, match=r"feature 'b'|too large"):
+                model.learn_one({"a": 1.0, "b": refused}, False)
+            assert snapshot(model) == before
+        for x in (None, [1.0], "ab", pd.Series({"a": 1.0})):
+            with pytest.raises(ValueError, match="a row must be a mapping"):
+                model.learn_one(x, "new")
+            with pytest.raises(ValueError, match="a row must be a mapping"):
+                model.predict_one(x)
+            assert snapshot(model) == before
+
+
+def test_rows_whose_hashed_values_add_up_to_too_much():
+    model = BSGDClassifier(budget=3, max_features=1, overflow="hash")
+    model.learn_one({"a": 1.0}, True)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="row 1: the row is too large"):
+        model.learn_many(pd.DataFrame({"a": [0.0, 6e17], "b": [1.0, 6e17]}), [True, False])
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1e30])
+def test_features_that_are_ignored_are_ignored(value):
+    one, many = (BSGDClassifier(budget=3, max_features=1, overflow="ignore", seed=0) for _ in range(2))
+    for model in (one, many):
+        model.learn_one({"a": 1.0}, True)
+    one.learn_one({"a": 2.0, "b": value}, False)
+    many.learn_many(pd.DataFrame({"a": [2.0], "b": [value]}), [False])
+    assert snapshot(one) == snapshot(many)
+
+
+def test_rows_that_invent_values_are_read_as_they_are():
+    model = BSGDClassifier(budget=5)
+    model.learn_one(Counter({"a": 1, "b": 1}), True)
+    model.learn_one(Counter({"a": 1, "c": 5}), False)
+    assert model.feature_names == ["a", "b", "c"]
+    np.testing.assert_array_equal(model.support_vectors[1], [1.0, 0.0, 5.0])
+    row = defaultdict(float, {"a": 1.0, "c": 2.0, "d": 3.0})
+    model.predict_one(row)
+    assert set(row) == {"a", "c", "d"}
+
+
+def test_too_many_names():
+    names = [f"n{i}" for i in range(6)]
+    refusing = BSGDClassifier(budget=5, max_features=3)
+    with pytest.raises(ValueError, match="'n3' has no column left: max_features=3.*overflow='hash'"):
+        refusing.learn_one(dict.fromkeys(names, 1.0), True)
+    assert refusing.feature_names == []
+    for overflow in ("hash", "ignore"):
+        model = BSGDClassifier(budget=5, max_features=3, overflow=overflow)
+        for name in names:
+            model.learn_one({name: 1.0}, True)
+        assert model.feature_names == names[:3]
+        assert model.support_vectors.shape[1] == 3
+    model = BSGDClassifier(budget=5)
+    for long in ("n" * 2000, ("n" * 1996,)):
+        with pytest.raises(ValueError, match="2,0.. characters"):
+            model.learn_one({long: 1.0}, True)
+
+
+def test_columns_do_not_depend_on_key_order_or_hash_seed():
+    code = (
+        "from streamsvm.memory.features import FeatureSpace; import numpy as np\n"
+        "space, row = FeatureSpace(4, 'hash'), np.zeros(4, np.float32)\n"
+        "space.fill(row, {name: 1.0 for name in {'d', 'a', 'c', 'b'}}, True)\n"
+        "space.fill(row, {'a': 1.0, 'x': 2.0, ('t', 1): 4.0, 7: 8.0}, True)\nprint(space.names, row.tolist())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(outputs) == 1
+    assert outputs.pop().startswith("['a', 'b', 'c', 'd']")
+
+
+def test_quick_and_general_way_of_filling_agree():
+    space, a, b = FeatureSpace(5, "raise"), np.zeros(5, np.float32), np.ones(5, np.float32)
+    x = {"q": 1, "r": np.float32(2.5), "s": True, "t": np.int64(-3)}
+    space.fill(a, x, True)
+    space.fill(a, x, False)
+    space.fill(b, {**x, "unknown": 9.0}, False)
+    np.testing.assert_array_equal(a, b)
+    space.fill(a, {"r": 4.0}, False)
+    np.testing.assert_array_equal(a, [0, 4, 0, 0, 0])
+
+
+def test_a_row_that_is_huge_leaves_a_model_that_answers():
+    for gamma in (1.0, "scale"):
+        model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=gamma, l2=1e-2)
+        for a in (1e15, 1.0, -2.0, 1e17, 3.0):
+            model.learn_one({"a": a}, a > 0.0)
+        assert all(np.isfinite(model.decision_function_one({"a": a})) for a in (0.0, 1.0, 1e4, -1e17))
+    model = BSGDClassifier(budget=5)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="the row is too large"):
+        model.learn_one({"a": 1e19}, False)
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
+    model = BSGDClassifier(budget=5)
+    for i in range(20):
+        model.learn_one({"a": float(np.float32(min(scale, 1e17) * (i % 3)))}, i % 2 == 0)
+    assert 0.0 < model.effective_gamma <= 1e15
+    assert np.isfinite(model.decision_function_one({"a": 0.0}))
+
+
+def test_a_polynomial_that_is_no_kernel_is_refused():
+    with pytest.raises(ValueError, match="coef0 must be a finite number at least 0"):
+        BSGDClassifier(kernel="poly", coef0=-0.1)
+
+
+def test_rows_are_named_by_their_place_in_what_was_given():
+    model = BSCAClassifier(budget=5, max_classes=2)
+    X = np.array([[1.0], [2.0], [3.0], [4.0]])
+    with pytest.raises(ValueError, match="row 3: label 'c' is one too many"):
+        model.learn_many(X, ["x", "a", "b", "c"], [0.0, 1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="row 2: feature 0 is nan"):
+        model.learn_many(np.array([[1.0], [2.0], [np.nan]]), [True, False, True], [0.0, 1.0, 1.0])
+    assert model.labels == []
+
+
+@pytest.mark.parametrize("rule", ["KernelPerceptron", "Stoptron", "RBP", "Forgetron", "BOGD", "NOGD", "BPAS", "Projectron"])
+def test_rows_of_zeros_take_no_room_under_the_linear_kernel(rule):
+    model = getattr(learners, rule)(budget=4, kernel="linear")
+    for _ in range(10):
+        model.learn_one({"a": 0.0}, True)
+        model.learn_one({"a": 0.0}, False)
+    assert model.n_support == 0
+    model.learn_one({"a": 1.0}, True)
+    assert model.n_support == 1

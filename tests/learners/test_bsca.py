@@ -1,0 +1,201 @@
+"""BSCAClassifier against its twin, and its extra steps against their definition."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numba import config
+from river import datasets
+
+import naive
+from streamsvm import BSCAClassifier
+from streamsvm.learners.compiled import bsca
+
+ROWS = 150 if config.DISABLE_JIT else 1000
+
+
+def bananas(rows=ROWS):
+    return [({"a": x["1"], "b": x["2"]}, y) for x, y in datasets.Bananas().take(rows)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"C": 1.0},
+        {"C": 0.2, "relaxation": 1.5},
+        {"C": 100.0, "relaxation": 0.5, "averaging": 30},
+        {"C": 5.0, "tol": 0.3, "averaging": 1000},
+    ],
+    ids=str,
+)
+def test_decisions_are_those_of_the_twin(options):
+    options = {"relaxation": 1.0, "tol": 0.0, "averaging": 0, **options}
+    model = BSCAClassifier(budget=15, gamma=0.8, reprocess=0, seed=0, **options)
+    twin = naive.NaiveBSCA(15, 0.8, **options)
+    agreed = 0
+    for number, (x, y) in enumerate(bananas(250)):
+        expected = twin.decisions([x["a"], x["b"]])
+        got = model.decision_function_one(x, "last"), model.decision_function_one(x, "average")
+        if number < 60:  # to rounding; later one close decision between two merges may set the two apart
+            np.testing.assert_allclose(got, expected, atol=1e-4 * (sum(map(abs, twin.last)) + 1.0))
+        agreed += sum(np.sign(g) == np.sign(e) for g, e in zip(got, expected, strict=True))
+        weight = 1.0 if number % 7 else 0.5
+        model.learn_one(x, y, weight)
+        twin.learn([x["a"], x["b"]], 1.0 if y else -1.0, weight)
+    assert agreed >= 0.95 * 500
+
+
+def scores_of(model, slot):
+    """Scores of the last iterate at a support vector, its coefficients, and k(x, x) = 1."""
+    coefficients = model._store.coefficients[::2] * model._common["scale"][0]
+    kernels = [naive.rbf(model.support_vectors[slot], s, model.effective_gamma) for s in model.support_vectors]
+    return coefficients @ np.array(kernels), coefficients[:, slot]
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_support_vector_is_stepped_up_to_the_margin(classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = rng.integers(classes, size=200)
+    model = BSCAClassifier(budget=12, gamma=1.0, C=0.3, reprocess=0, averaging=50, seed=3)
+    model.learn_many(X, y)
+    stepped = 0
+    for _ in range(60):
+        before = model._store.coefficients.copy()
+        average = [model.decision_function_one({0: a, 1: b}, "average") for a, b in X[:3]]
+        bsca._reprocess(model._block)
+        after = model._store.coefficients
+        changed = np.flatnonzero((before != after).any(axis=0))
+        assert len(changed) <= 1
+        # what was averaged so far stays
+        now = [model.decision_function_one({0: a, 1: b}, "average") for a, b in X[:3]]
+        for was, is_ in zip(average, now, strict=True):
+            np.testing.assert_allclose(
+                list(is_.values()) if classes > 2 else is_, list(was.values()) if classes > 2 else was, atol=1e-9
+            )
+        if not len(changed):
+            continue
+        slot = int(changed[0])
+        scores, coefficients = scores_of(model, slot)
+        cap = 0.3 * model._store.views.weights[slot]
+        if classes == 2:
+            margin, share = np.sign(coefficients[0]) * scores[0], abs(coefficients[0])
+        else:
+            own = int(coefficients.argmax())
+            margin = scores[own] - max(np.delete(scores, own))
+            share, cap = coefficients[own], 0.5 * cap
+            if margin < 1.0 - 1e-4 and share < cap - 1e-9:
+                continue  # the step was right for the rival of before, now another one is nearer
+        assert margin == pytest.approx(1.0, abs=1e-4) or share == pytest.approx(cap)
+        stepped += 1
+    assert stepped > 5
+
+
+def test_a_support_vector_stands_for_the_weight_of_its_rows():
+    X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2
+    model = BSCAClassifier(budget=200, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, seed=3)
+    w = np.random.default_rng(1).uniform(0.1, 2.0, size=200)
+    model.learn_many(X, y, w)
+    weights = model._store.views.weights[: model.n_support].astype(float)
+    assert set(weights.tolist()) <= set(w.astype(np.float32).astype(float).tolist())
+    last = np.abs(model._store.coefficients[0]) * model._common["scale"][0]
+    assert (last <= 0.3 * weights * (1.0 + 1e-6)).all()
+    assert (last >= 0.3 * weights * (1.0 - 1e-6)).any()
+    budgeted = BSCAClassifier(budget=20, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=0, seed=3)
+    total, merges = 0.0, 0
+    for row, label, weight in zip(X, y, w, strict=True):
+        before = budgeted._store.views.header[0]["next_stamp"]
+        merges = budgeted.n_merges
+        budgeted.learn_one(dict(enumerate(row)), label, weight)
+        if budgeted._store.views.header[0]["next_stamp"] - before > budgeted.n_merges - merges:  # a merge has a stamp of its own
+            total += weight
+    assert budgeted.n_merges > 50
+    assert budgeted._store.views.weights.sum() == pytest.approx(total, rel=1e-5)
+
+
+def test_weights_go_with_rows_that_are_projected_or_come_again():
+    model = BSCAClassifier(budget=1, gamma=1.0, relaxation=1.0, tol=0.0, reprocess=0)
+    model.learn_one({"a": 0.0}, True, 0.5)
+    model.learn_one({"a": 1.0}, False, 2.0)  # of the other sign: projected onto the nearest
+    assert model.n_merges == 0
+    assert model._store.views.weights[0] == 2.5
+    model = BSCAClassifier(budget=5, gamma=1.0, C=0.1, relaxation=1.0, tol=0.0, reprocess=0, replay=1, replay_steps=2)
+    model.learn_one({"a": 0.0}, True, 2.0)
+    assert model._store.views.weights[0] == 6.0
+    np.testing.assert_allclose(model._store.coefficients[0], [0.6])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_window_holds_the_last_rows(classes):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)).astype(np.float32), rng.integers(classes, size=60)
+    model = BSCAClassifier(budget=10, gamma=1.0, replay=7, replay_steps=2, reprocess=0, averaging=0, seed=9)
+    again = BSCAClassifier(budget=10, gamma=1.0, reprocess=0, averaging=0, seed=9)
+    for number in range(60):
+        model.learn_many(X[number : number + 1], y[number : number + 1])
+        again.learn_many(X[number : number + 1], y[number : number + 1])
+        window = model._store.views.window[: min(number + 1, 7), :2]
+        first = max(0, number + 1 - 7)
+        held = {tuple(row) for row in X[first : number + 1].tolist()}
+        assert {tuple(row) for row in window.tolist()} == held
+    assert model.n_merges > again.n_merges
+    assert model.nbytes > again.nbytes
+
+
+def test_replay_of_the_one_row_there_is_equals_learning_it_again():
+    options = {"budget": 10, "gamma": 1.0, "C": 0.2, "relaxation": 1.0, "tol": 0.0, "reprocess": 0, "averaging": 0}
+    model = BSCAClassifier(**options, replay=5, replay_steps=3)
+    plain = BSCAClassifier(**options)
+    model.learn_one({"a": 1.0}, True)
+    for _ in range(4):
+        plain.learn_one({"a": 1.0}, True)
+    np.testing.assert_allclose(model.coefficients, [[0.8]])  # on the row's own support vector
+    np.testing.assert_allclose(plain.coefficients, [[0.2, 0.2, 0.2, 0.2]])
+    light = BSCAClassifier(**options, replay=5, replay_steps=3)
+    light.learn_one({"a": 1.0}, True, 0.5)
+    np.testing.assert_allclose(light.coefficients, [[0.4]])  # the window keeps the weight
+    before = pickle.dumps(model._store.snapshot())
+    with pytest.raises(ValueError, match="is nan"):
+        model.learn_one({"a": float("nan")}, True)
+    assert pickle.dumps(model._store.snapshot()) == before
+
+
+def test_a_label_that_was_refused_leaves_the_window_as_it_was():
+    model = BSCAClassifier(budget=5, replay=4, gamma=1.0, seed=0)
+    model.learn_one({"a": 1.0}, "x")
+    model.learn_one({"a": 2.0}, "y")
+    before = model._store.snapshot()
+    with pytest.raises(ValueError, match="is nan"):
+        model.learn_one({"a": float("nan")}, "z")
+    assert model._store.snapshot() == before
+    model.learn_one({"a": 3.0}, "z")
+    assert model._store.views.window_targets[:3].tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("value", [0.5, 7.0, -3.0, np.nan])
+def test_pickles_with_targets_that_are_none_are_refused(value):
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
+    model = BSCAClassifier(budget=5, replay=4)
+    model.learn_many(X, y)
+    model._store.views.window_targets[2] = value
+    with pytest.raises(ValueError, match="labels that it does not know|no learning leads to"):
+        pickle.loads(pickle.dumps(model))
+
+
+def test_the_tolerance_and_the_weights_bound_what_is_learned():
+    model = BSCAClassifier(budget=50, gamma=1.0, C=1.0, tol=0.3, relaxation=1.0, reprocess=0, averaging=0)
+    model.learn_one({"a": 0.0}, True)
+    model.learn_one({"a": 0.3}, True)  # k = 0.914: within the tolerance
+    assert model.n_support == 1
+    model.learn_one({"a": 3.0}, True, 0.25)
+    np.testing.assert_allclose(model.coefficients, [[1.0, 0.25]])
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values"),
+    [("C", [0.0, -1.0, np.inf, "1"]), ("relaxation", [0.0, 2.1]), ("reprocess", [-1, 0.5]), ("tol", [-0.1, np.nan])],
+)
+def test_parameters_out_of_range_name_themselves(parameter, values):
+    for value in values:
+        with pytest.raises(ValueError, match=parameter):
+            BSCAClassifier(**{parameter: value})

@@ -1,0 +1,352 @@
+"""The linear learners against a slow twin, river's own passive-aggressive models, and rows that should change nothing."""
+
+import copy
+import pickle
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from numba import config
+from river import linear_model, stream
+from sklearn.linear_model import SGDRegressor
+
+from naive import NaiveLinear
+from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
+from streamsvm.memory.weights import HEADER, WeightStore
+
+N = 150 if config.DISABLE_JIT else 1500
+
+
+def rows(n=N, seed=0, names=30, target=bool):
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=names)
+    for _ in range(n):
+        which = rng.choice(names, rng.integers(1, 12), replace=False)
+        x = {f"f{j}": float(np.float32(rng.normal())) for j in which}
+        f = sum(w[int(name[1:])] * value for name, value in x.items()) + rng.normal() - 0.5
+        yield x, target(f > 0.0) if target is not float else f
+
+
+def learned(model, data):
+    for x, y in data:
+        model.learn_one(x, y)
+    return model
+
+
+@pytest.mark.parametrize("averaging", [0, 40, 3000])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
+def test_as_its_twin(kind, fit_intercept, averaging):
+    regression = kind is OnlineLinearSVR
+    parameters = {"C": 0.3, "fit_intercept": fit_intercept, "averaging": averaging, **({"epsilon": 0.2} if regression else {})}
+    model, twin = kind(**parameters), NaiveLinear(**parameters)
+    rng = np.random.default_rng(5)
+    for x, y in rows(target=float if regression else bool):
+        weight = float(rng.choice([0.0, 0.5, 1.0, 3.0]))
+        if not regression:
+            for output, expected in zip(("last", "average"), twin.decisions(x), strict=True):
+                assert model.decision_function_one(x, output=output) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        predicted = model.predict_one(x)
+        assert predicted == pytest.approx(twin.predict(x), rel=1e-9, abs=1e-12)
+        model.learn_one(x, y, weight)
+        twin.learn(x, y if regression else (1.0 if y else -1.0), weight)
+    chosen = twin.average if twin.follows_average() else twin.last
+    assert model.averaged == twin.follows_average()
+    assert dict(zip(model.feature_names, model.coefficients, strict=True)) == pytest.approx(
+        {name: chosen.get(name, 0.0) for name in model.feature_names}, rel=1e-9, abs=1e-12
+    )
+    assert model.intercept == pytest.approx(chosen[None], rel=1e-9, abs=1e-12)
+
+
+def test_weights_are_those_of_rivers_passive_aggressive_classifier():
+    model = OnlineLinearSVC(C=0.2, fit_intercept=False, averaging=0)
+    rivers = linear_model.PAClassifier(C=0.2, mode=1, learn_intercept=False)
+    for x, y in rows(200):
+        model.learn_one(x, y)
+        rivers.learn_one(x, y)
+    assert dict(zip(model.feature_names, model.coefficients, strict=True)) == pytest.approx(dict(rivers.weights), rel=1e-6)
+
+
+def test_weights_are_those_of_scikit_learns_passive_aggressive_regressor():
+    # river's takes targets for labels of 0 and 1.
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 5)).astype(np.float32)
+    y = X @ rng.normal(size=5) + rng.normal(size=200)
+    model = OnlineLinearSVR(C=0.2, epsilon=0.1, fit_intercept=False, averaging=0)
+    theirs = SGDRegressor(
+        loss="epsilon_insensitive", epsilon=0.1, penalty=None, learning_rate="pa1", eta0=0.2, fit_intercept=False
+    )
+    model.learn_many(X, y)
+    for i in range(200):
+        theirs.partial_fit(X[i : i + 1].astype(np.float64), y[i : i + 1])
+    np.testing.assert_allclose(model.coefficients, theirs.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("overflow", ["ignore", "hash"])
+def test_many_is_one_after_the_other_and_the_order_of_keys_says_nothing(overflow):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 20)).astype(np.float32) * (rng.random((60, 20)) < 0.6)
+    y = rng.random(60) < 0.5
+    many, one, mixed = (OnlineLinearSVC(max_features=8, overflow=overflow) for _ in range(3))
+    many.learn_many(X, y)
+    for x, label in zip(X.tolist(), y.tolist(), strict=True):
+        row = dict(enumerate(x))
+        one.learn_one(row, label)
+        mixed.learn_one(dict(sorted(row.items(), key=lambda item: rng.random())), label)
+    assert many._store.snapshot() == one._store.snapshot()
+    if overflow == "hash":  # values that meet in a column are added as they come
+        np.testing.assert_allclose(mixed.coefficients, one.coefficients, rtol=1e-4, atol=1e-6)
+    else:
+        assert mixed._store.snapshot() == one._store.snapshot()
+    assert many.predict_many(X).tolist() == [one.predict_one(dict(enumerate(x))) for x in X.tolist()]
+    for x, p in zip(X.tolist(), many.predict_proba_many(X).tolist(), strict=True):
+        assert list(one.predict_proba_one(dict(enumerate(x))).values()) == p
+
+
+def test_rows_with_all_features_and_rows_with_some_are_one():
+    dense, sparse = OnlineLinearSVC(), OnlineLinearSVC()
+    for x, y in rows(names=12, n=100):
+        full = {f"f{j}": x.get(f"f{j}", 0.0) for j in range(12)}
+        if not sparse.n_learned:
+            sparse.learn_one(full, y)
+        else:
+            sparse.learn_one(x, y)
+        dense.learn_one(full, y)
+        assert sparse.predict_one(x) == dense.predict_one(full)
+    assert dense._store.snapshot() == sparse._store.snapshot()
+
+
+def test_hashed_values_add_up_and_cancel():
+    # Names that meet in one column again and again, with sums that are 0 in between.
+    model, plain = OnlineLinearSVC(max_features=1, overflow="hash", C=1.0), OnlineLinearSVC(max_features=1, C=1.0)
+    for values in ([1.0, -1.0, 2.0], [3.0, -3.0, 0.0], [0.5, 0.25, 0.25], [-2.0, 1.0, -1.0]):
+        y = sum(values) > 0.0
+        model.learn_one(dict(enumerate(values)), y)
+        plain.learn_one({0: sum(values)}, y)
+    assert model._store.snapshot() == plain._store.snapshot()
+
+
+def test_memory_is_bounded_whatever_names_come():
+    model = OnlineLinearSVC(max_features=64, overflow="hash")
+    size = model.nbytes
+    for i in range(N // 3):
+        x = {f"name {i * 200 + j}": 1.0 - 2.0 * (j % 2) for j in range(200)}
+        model.learn_one(x, i % 2)
+        model.predict_one(x)
+    assert model.nbytes == size == 448 + 29 * 64
+    assert len(model.feature_names) == len(model.coefficients) == 64
+    assert np.isfinite(model.coefficients).all()
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "w", "match"),
+    [
+        ({"f1": float("nan")}, True, 1.0, "'f1' is nan"),
+        ({"new": float("inf")}, True, 1.0, "'new' is inf"),
+        ({"f1": 1.0, "new": "text"}, True, 1.0, "'new' is 'text'"),
+        ({"f1": 1e30}, True, 1.0, "too large"),
+        ({"new": 1e30, "f1": 1.0}, True, 1.0, "too large"),
+        ({"f1": 1e300}, True, 1.0, "finite float32"),
+        ({"f1": 1.0}, None, 1.0, "no label"),
+        ({"new": 1.0}, "third", 1.0, "one too many"),
+        ({"new": 1.0}, True, -1.0, "w must be"),
+        ({f"g{i}": 1.0 for i in range(40)}, True, 1.0, "no column left"),
+        ([1.0, 2.0], True, 1.0, "mapping"),
+    ],
+)
+def test_what_is_refused_changes_nothing(x, y, w, match):
+    model = learned(OnlineLinearSVC(max_features=40), rows(50))
+    before = pickle.dumps(model)
+    with pytest.raises(ValueError, match=match):
+        model.learn_one(x, y, w)
+    assert pickle.dumps(model) == before
+
+
+def test_batches_are_learned_wholly_or_not_at_all():
+    model = OnlineLinearSVC(max_features=4)
+    model.learn_many(np.eye(3), [0, 1, 0])
+    before = pickle.dumps(model)
+    for X, y in ((np.array([[1.0, 2.0], [np.nan, 0.0]]), [0, 1]), (np.ones((2, 5)), [0, 1]), (np.eye(2), [0, 2])):
+        with pytest.raises(ValueError, match="row 1|no column left"):
+            model.learn_many(X, y)
+        assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"C": 0.0}, "C must be"),
+        ({"averaging": -1}, "averaging must be"),
+        ({"max_features": 0}, "max_features must be"),
+        ({"max_features": 2**31}, "max_features must be"),
+        ({"overflow": "drop"}, "overflow must be"),
+    ],
+)
+def test_bad_parameters(parameters, match):
+    with pytest.raises(ValueError, match=match):
+        OnlineLinearSVC(**parameters)
+    with pytest.raises(ValueError, match="epsilon must be"):
+        OnlineLinearSVR(epsilon=-1.0)
+
+
+@pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
+def test_copies_go_on_alike(kind):
+    target = float if kind is OnlineLinearSVR else bool
+    model = learned(kind(max_features=40, averaging=30), rows(80, target=target))
+    others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
+    learned(model, rows(80, seed=1, target=target))
+    for other in others:
+        assert learned(other, rows(80, seed=1, target=target))._store.snapshot() == model._store.snapshot()
+
+
+def forged(model, change):
+    state = model.__getstate__()
+    change(state)
+    fresh = object.__new__(type(model))
+    fresh.__setstate__(state)
+
+
+def at(place, value):
+    def change(state):
+        data = bytearray(state["store"])
+        data[place : place + len(value)] = value
+        state["store"] = bytes(data)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (at(HEADER.fields["columns"][1], b"\xff" * 8), "does not fit"),
+        (at(HEADER.fields["used"][1], b"\xff" * 8), "does not fit"),
+        (at(HEADER.fields["used"][1], (41).to_bytes(8, "little")), "does not fit"),
+        (at(HEADER.fields["used"][1], (29).to_bytes(8, "little")), "bytes, not"),
+        (at(384, np.float64(np.nan).tobytes()), "not finite"),
+        (at(400, np.float64(1e300).tobytes()), "not finite"),
+        (lambda state: state.update(store=state["store"][:100]), "cut off"),
+        (lambda state: state.update(store=state["store"] + b"\0" * 8), "bytes, not"),
+        (lambda state: state.update(features=state["features"][:-1]), "feature names"),
+        (lambda state: state.update(features=[*state["features"][:-1], state["features"][0]]), "twice"),
+        (lambda state: state.update(labels=[1, 2, 3]), "one too many"),
+        (lambda state: state.update(parameters={**state["parameters"], "C": 9.0}), "C "),
+        (lambda state: state["attributes"].update(predict_one=len), "attribute"),
+    ],
+)
+def test_what_no_model_wrote_is_refused(change, match):
+    model = learned(OnlineLinearSVC(max_features=40), rows(100))
+    assert len(model.feature_names) == 30
+    with pytest.raises(ValueError, match=match):
+        forged(model, change)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("t", -1), ("scale", 0.0), ("average_v", -1.0), ("horizon", 1.0), ("loss", 1), ("slope", [99.0, 0.0]), ("maintenance", 1)],
+)
+def test_states_that_compiled_code_could_not_trust_are_refused(field, value):
+    model = learned(OnlineLinearSVC(max_features=40), rows(100))
+    model._common[field] = value
+    with pytest.raises(ValueError, match="the model was kept with"):
+        pickle.loads(pickle.dumps(model))
+
+
+def test_snapshots_take_what_is_used():
+    store = WeightStore(1000)
+    store.used = 3
+    store.views.weights[:, :3] = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    other = WeightStore(1000)
+    other.used = 7
+    other.views.weights[:] = 9.0
+    other.restore(store.snapshot())
+    assert len(store.snapshot()) == 400 + 16 * 3
+    assert other.snapshot() == store.snapshot()
+    assert not other.views.weights[:, 3:].any()
+
+
+def test_a_forgotten_name_leaves_no_weight_behind():
+    model = learned(OnlineLinearSVC(max_features=40), rows(50))
+    known = len(model.feature_names)
+    with pytest.raises(ValueError, match="too large"):
+        model.learn_one({"new": 1e30}, True)
+    model.learn_one({"other": 0.0}, True)
+    assert len(model.feature_names) == known + 1
+    assert model.coefficients[known] == 0.0
+
+
+def test_learns_what_there_is_to_learn():
+    model = OnlineLinearSVC()
+    right = [model.predict_one(x) == y or model.learn_one(x, y) for x, y in rows(1000, seed=4) if model.learn_one(x, y) is None]
+    assert np.mean([hit is True for hit in right[300:]]) > 0.75
+
+
+def test_frames_go_in_and_come_out():
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3)), columns=["a", "b", "c"])
+    y = X["a"] > 0.0
+    model = OnlineLinearSVC()
+    model.learn_many(X, y)
+    assert model.feature_names == ["a", "b", "c"]
+    assert isinstance(model.predict_many(X), pd.Series)
+    for (x, _), p in zip(stream.iter_frame(X, y), model.predict_many(X), strict=True):
+        assert model.predict_one(x) == p
+
+
+def test_probabilities_follow_the_decisions():
+    model, errors, gains = OnlineLinearSVC(), [], []
+    for x, y in rows(N, seed=7):
+        if model.n_learned > N // 2:
+            p, f = model.predict_proba_one(x)[True], model.decision_function_one(x)
+            assert (p > 0.5) == (f > 0.0)
+            layer = int(model.averaged)
+            slope = model._common[0]["slope"][layer]
+            assert p == pytest.approx(1.0 / (1.0 + np.exp(-np.clip(np.exp(slope) * f, -30.0, 30.0))), abs=1e-12)
+            gains.append(np.log(p if y else 1.0 - p))
+            errors.append(model.predict_one(x) != y)
+        model.learn_one(x, y)
+    assert np.mean(gains) > np.log(0.5) + 0.1  # better than a coin
+
+
+def test_a_row_that_is_not_finite_is_not_predicted():
+    model = learned(OnlineLinearSVC(), rows(50))
+    for x in ({"f1": float("nan")}, {name: float("inf") for name in model.feature_names}, {"unknown": 1.0, "f1": 1e30}):
+        with pytest.raises(ValueError, match=r"is nan|is inf|too large"):
+            model.predict_one(x)
+    model.learn_many(np.eye(3), [0, 1, 0])
+    with pytest.raises(ValueError, match="row 1"):
+        model.predict_many(np.array([[1.0, 2.0], [np.nan, 0.0]]))
+
+
+def test_a_batch_that_is_refused_brings_no_names_and_no_labels():
+    pd = pytest.importorskip("pandas")
+    model = OnlineLinearSVC(max_features=4)
+    model.learn_many(pd.DataFrame({"a": [1.0, 2.0]}), ["no", "no"])
+    before = pickle.dumps(model)
+    for X, y in (({"b": [1.0, np.nan]}, ["no", "yes"]), ({"c": [1.0, 2.0]}, ["yes", None]), ({"c": [1.0, 1e30]}, ["yes", "no"])):
+        with pytest.raises(ValueError, match="row 1"):
+            model.learn_many(pd.DataFrame(X), y)
+        assert pickle.dumps(model) == before
+
+
+def test_what_is_ignored_is_not_looked_at():
+    one, many = (OnlineLinearSVC(max_features=2, overflow="ignore") for _ in range(2))
+    one.learn_one({0: 1.0, 1: 2.0, 2: float("nan")}, True)
+    many.learn_many(np.array([[1.0, 2.0, np.nan]]), [True])
+    assert one._store.snapshot() == many._store.snapshot()
+
+
+def test_names_are_not_hashed_before_all_columns_have_one():
+    model = OnlineLinearSVC(max_features=8, overflow="hash")
+    model.learn_one({"a": 1.0}, True)
+    assert model.decision_function_one({"b": 5.0}) == model.intercept
+
+
+def test_mappings_that_invent_names_are_not_asked_for_them():
+    model = learned(OnlineLinearSVC(), [({"a": 1.0, "b": 2.0}, True), ({"a": -1.0, "b": 1.0}, False)])
+    x = defaultdict(float, {"a": 1.0, "c": 1.0})
+    model.predict_one(x)
+    assert set(x) == {"a", "c"}
+    with pytest.raises(ValueError, match="leave out new_params"):
+        model.clone({"C": 2.0}, include_attributes=True)
+    with pytest.raises(AttributeError, match="fixed when a model is made"):
+        model.C = 3.0

@@ -1,0 +1,69 @@
+"""Imports run downward only: a part of the package knows those below it, and none above or beside it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import streamsvm
+
+ROOT = Path(streamsvm.__file__).parent
+#: From the top down; those in one line do not know each other. A new part needs a place here.
+LAYERS = (
+    "__main__",
+    "cli",
+    "linear batch",
+    "hss sklearn_base",
+    "learners",
+    "runtime budget",
+    "memory",
+    "kernels frames",
+    "checks _progress _warnings _locks",
+)
+LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
+
+
+def imports(path):
+    """The modules of the package that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "streamsvm":
+            modules = [f"{node.module}.{name.name}" for name in node.names]
+            yield from (module if exists(module) else node.module for module in modules)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.split(".")[0] == "streamsvm")
+
+
+def exists(module):
+    path = ROOT.joinpath(*module.split(".")[1:])
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def files():
+    return {".".join(("streamsvm", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
+
+
+@pytest.mark.parametrize("module", sorted(set(files()) - {"streamsvm.__init__"}))
+def test_imports_run_downward(module):
+    part = module.split(".")[1]
+    for imported in imports(files()[module]):
+        if imported != "streamsvm":  # its public names, for who uses the package as users do
+            other = imported.split(".")[1]
+            assert other == part or LEVELS[other] < LEVELS[part], f"{module} imports {imported}"
+
+
+def test_no_modules_import_each_other():
+    known = {name.removesuffix(".__init__"): path for name, path in files().items()}
+    graph = {name: {other for other in imports(path) if other in known and other != "streamsvm"} for name, path in known.items()}
+    graph["streamsvm"] = set()
+    done, open_ = set(), []
+
+    def visit(name):
+        assert name not in open_, " -> ".join([*open_[open_.index(name) :], name])
+        if name not in done:
+            open_.append(name)
+            for other in graph[name]:
+                visit(other)
+            done.add(open_.pop())
+
+    for name in graph:
+        visit(name)
