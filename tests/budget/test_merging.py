@@ -5,7 +5,7 @@ import pytest
 from numba import config
 
 import naive
-from streamsvm.budget import merging
+from streamsvm.budget import merge_search as merging
 from streamsvm.budget.merge_table import GRID, golden_section, merge_tables, weight_degradation
 
 SEARCHES = {"gss": merging.GSS, "gss-precise": merging.GSS_PRECISE, "lookup-h": merging.LOOKUP_H, "lookup-wd": merging.LOOKUP_WD}

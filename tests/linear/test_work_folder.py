@@ -393,7 +393,7 @@ def test_what_was_kept_stays_until_what_comes_after_it_is(tmp_path, monkeypatch)
     # Killed while it is kept: what was kept before is all there.
     X, y = two_classes()
     whole = OutOfCoreLinearSVC(C=5.0, tol=1e-5).fit(X, y)
-    save, count = solver_module._state.save, [0]
+    save, count = solver_module.state.save, [0]
 
     def saved(*arguments):
         count[0] += 1
@@ -402,7 +402,7 @@ def test_what_was_kept_stays_until_what_comes_after_it_is(tmp_path, monkeypatch)
         save(*arguments)
 
     monkeypatch.setattr(solver_module, "_KEPT_EVERY", 0.0)
-    monkeypatch.setattr(solver_module._state, "save", saved)
+    monkeypatch.setattr(solver_module.state, "save", saved)
     model, begins = OutOfCoreLinearSVC(C=5.0, tol=1e-5, work_folder=tmp_path), []
     restore = solver_module.DualSolver._restore
 
