@@ -16,7 +16,9 @@ from streamsvm.kernels import KERNELS, kernel_matrix
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.compiled import epochs, iterates, step
+from streamsvm.learners.compiled.decisions import decide_many
+from streamsvm.learners.compiled.expansion import expand
+from streamsvm.learners.compiled.iterates import CHOSEN
 
 __all__ = ["to_budget"]
 
@@ -157,7 +159,7 @@ def _take(pupil: Any, result: Any, n: int) -> Any:
     # What the pupil's predictions follow becomes both iterates of the result.
     vectors, coefficients = pupil.support_vectors, np.ascontiguousarray(pupil.coefficients.T)
     every = np.arange(vectors.shape[1])
-    epochs.expand(result._block, result._ready(), vectors, every, np.ones(len(vectors)), coefficients)
+    expand(result._block, result._ready(), vectors, every, np.ones(len(vectors)), coefficients)
     _set_iterates(result, coefficients, pupil.intercept)
     result._common["t"] = n  # descent steps by 1 / t
     return result
@@ -202,7 +204,7 @@ class _Distillation:
         columns = np.arange(store.used)
         for part in self._parts(len(order)):
             vectors = self._dense(machine.support_vectors_, order[part])
-            epochs.expand(pupil._block, pupil._ready(), vectors, columns, np.ones(len(vectors)), coefficients[part])
+            expand(pupil._block, pupil._ready(), vectors, columns, np.ones(len(vectors)), coefficients[part])
         bias = self._of_outputs(machine.intercept_[np.newaxis])[0]
         _set_iterates(pupil, (pupil._coefficients_of("last")).T, bias)
         best, kept, since = self._agreement(), store.snapshot(), 0
@@ -270,7 +272,7 @@ class _Distillation:
         for part in self._parts(n):
             X = self._dense(self.X, np.arange(n)[part])
             found = np.empty((len(X), 1 if pupil._outputs == 1 else pupil._outputs + 1))
-            step.decide_many(pupil._block, X, np.arange(X.shape[1]), iterates.CHOSEN, found)
+            decide_many(pupil._block, X, np.arange(X.shape[1]), CHOSEN, found)
             if is_classifier(self.machine):
                 total += float((pupil._labels.array(found[:, 0]) == self.labels[part]).sum())
             else:

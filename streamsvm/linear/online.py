@@ -162,12 +162,11 @@ def to_online(
     made: Any = (OnlineLinearSVC if classifies else OnlineLinearSVR)(**{**given, **parameters})
     if made.max_features < len(w):
         raise ValueError(f"max_features must be at least {len(w)}, the features of the machine, not {made.max_features}")
+    given_labels = None
     if classifies:
         text = columns.text_labels
         negative, positive = (parse_label(y) if text and isinstance(y, str) else y for y in model.classes_.tolist())
-        made._labels.target(negative)
-        sign = made._labels.target(positive)
-        w, bias = sign * w, sign * bias
-    made._features.restore(names)  # in their order: hashed names find the columns that they had
-    made._start_from(w, float(bias[0]), int(getattr(model, "n_samples_fit_", made.averaging)))
+        given_labels = [negative, positive]
+    n_learned = int(getattr(model, "n_samples_fit_", made.averaging))
+    made.start_from(w, float(bias[0]), feature_names=names, labels=given_labels, n_learned=n_learned)
     return made
