@@ -71,6 +71,8 @@ class Descent(BudgetedEstimator):
     fit_intercept = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, not {self.fit_intercept!r}")
         super().__post_init__()
         if self.learning_rate in ("constant", "floor"):
             check_decay(self.eta0, self.l2)
@@ -173,7 +175,7 @@ class BSGDClassifier(BudgetedClassifier, Descent):
     learning_rate: str = parameter("pegasos", choices=SCHEDULES)
     eta0: float = parameter(1.0, above=0.0, high=1e15)
     averaging: int = 2000
-    fit_intercept: bool = parameter(False, choices=(True, False))
+    fit_intercept: bool = False
     max_classes: int = 10
     seed: int | None = None
 
@@ -231,7 +233,7 @@ class BSGDRegressor(BudgetedRegressor, Descent):
     learning_rate: str = parameter("capped", choices=SCHEDULES)
     eta0: float = parameter(0.1, above=0.0, high=1e15)
     averaging: int = 2000
-    fit_intercept: bool = parameter(True, choices=(True, False))
+    fit_intercept: bool = True
     seed: int | None = None
 
     @property

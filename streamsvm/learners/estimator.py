@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 import numpy as np
 from river import base
 
-from streamsvm.checks import check_one_of, check_parameters, parameter
+from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.compiled import iterates
 from streamsvm.learners.compiled.rule import Rule
@@ -61,6 +61,7 @@ class OnlineEstimator(base.Estimator):
 
     def __post_init__(self) -> None:
         check_parameters(self)
+        check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
         self._store = self._make_store()
         self._block = self._store.block
         self._features = FeatureSpace(self.max_features, self.overflow)

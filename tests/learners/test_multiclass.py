@@ -150,8 +150,8 @@ def test_probabilities_agree_with_predictions():
     right = 0
     for x, y in datasets.ImageSegments().take(ROWS * 2):
         p = model.predict_proba_one(x)
-        assert sum(p.values()) == pytest.approx(1.0)
         best = model.predict_one(x)
+        assert (p, best) == ({}, None) if not model["BSGDClassifier"].labels else sum(p.values()) == pytest.approx(1.0)
         if len(p) > 2:
             assert p[best] == max(p.values())
         right += best == y
