@@ -10,9 +10,8 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LEAST_OWN
 from streamsvm.checks import check_number
-from streamsvm.kernels import self_kernel
+from streamsvm.kernels import LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.learners.compiled.iterates import OWN_BEGIN, common
 from streamsvm.learners.compiled.step import LEARNED, REFUSED, add_support_vector, end, fill, observe
@@ -34,7 +33,7 @@ def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) ->
     v, s = views(block), record(block, OWN_BEGIN, STATE)
     h = v.header[0]
     loss = 1.0 - y * v.scores[0]
-    if loss > 0.0 and own >= LEAST_OWN:
+    if loss > 0.0 and own >= LEAST_SELF_KERNEL:
         coefficient = y * min(s["C"] * weight, loss / own)
         if h["n_support"] == h["budget"]:
             coefficient = min(max(coefficient + _replace(block, own), -LARGEST), LARGEST)

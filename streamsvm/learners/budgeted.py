@@ -9,9 +9,8 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from streamsvm.budget import Maintenance, Projection, Refusal
+from streamsvm.budget import Refusal, Strategy
 from streamsvm.budget.dispatch import upkeep_for
-from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.checks import check_number, check_one_of, random_state
 from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA
@@ -56,7 +55,7 @@ class BudgetedEstimator(OnlineEstimator):
         max_features: int,
         overflow: str,
         *,
-        strategy: Maintenance | None,
+        strategy: Strategy | None,
         averaging: int = 0,
         seed: int | None = None,
         outputs: int = 1,
@@ -81,10 +80,11 @@ class BudgetedEstimator(OnlineEstimator):
         check_number("coef0", coef0, 0.0 if kernel == "poly" else -1e6, inclusive=True, high=1e6)
         check_one_of("overflow", overflow, OVERFLOW)
         self._store = SupportVectorStore(
-            budget, max_features, outputs=2 * outputs, gram=gram or isinstance(strategy, Projection), window=window
+            budget, max_features, outputs=2 * outputs, gram=gram or (strategy is not None and strategy.needs_gram), window=window
         )
         self._outputs = 1
         self._capped = isinstance(strategy, Refusal)
+        self._strategy = strategy or Refusal()
         self._store.live = 2  # rows of coefficients: of the last iterate and of the average
         self._features = FeatureSpace(max_features, overflow)
         # What is read for every row is looked up once.
@@ -97,7 +97,6 @@ class BudgetedEstimator(OnlineEstimator):
         header["kernel"], header["degree"], header["coef0"] = KERNELS[kernel], degree, coef0
         header["gamma"] = 1.0 if gamma == "scale" else gamma
         common["gamma_rows"] = 0 if gamma == "scale" else -1
-        common["maintenance"] = REFUSAL if strategy is None else strategy.code
         common["random"] = random_state(seed)
 
     # One row --------------------------------------------------------------------------------------------------------------
@@ -129,7 +128,7 @@ class BudgetedEstimator(OnlineEstimator):
     def _ready(self) -> np.ndarray:
         # What keeps the budget is compiled when there is something to learn.
         if self._upkeep is None:
-            self._upkeep = upkeep_for(int(self._common["maintenance"][0]), self._outputs > 1)
+            self._upkeep = upkeep_for(self._strategy, self._outputs > 1)
         return self._upkeep
 
     def _refuse(self) -> NoReturn:

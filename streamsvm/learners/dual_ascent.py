@@ -154,6 +154,7 @@ class DualSolution:
                     order[start : start + _PART],
                     self._coefficients,
                     self._stamps,
+                    model._strategy.merges,
                 )
             self.n_stepped.append(stepped)
             if on_epoch is not None and on_epoch(self):

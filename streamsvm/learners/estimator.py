@@ -211,7 +211,7 @@ class OnlineEstimator(base.Estimator):
 #: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
 _MADE_ANEW = (
     *("_store", "_features", "_labels", "_block", "_row", "_scores", "_upkeep", "_common", "_own"),
-    *("_outputs", "_capped"),
+    *("_outputs", "_capped", "_strategy"),
 )
 
 

@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LEAST_OWN
 from streamsvm.checks import check_number
-from streamsvm.kernels import LARGEST_GAMMA, self_kernel
+from streamsvm.kernels import LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import Baseline, raise_within
 from streamsvm.learners.compiled.iterates import OWN_BEGIN
 from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, observe
@@ -42,7 +41,7 @@ def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) ->
     step = s["eta0"] * weight * y if y * f < 1.0 else 0.0
     n = h["n_support"]
     if n < h["budget"]:
-        if own >= LEAST_OWN:
+        if own >= LEAST_SELF_KERNEL:
             raise_within(block, append(block, v.rows[0], norm, weight), step)
     elif step != 0.0:
         if s["gamma"] != h["gamma"]:
@@ -71,7 +70,7 @@ def _invert(block: np.ndarray) -> None:
     values, vectors = np.linalg.eigh(0.5 * (K + K.T))
     G = np.zeros((n, n))
     for k in range(n - min(s["rank"], n), n):
-        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_OWN):
+        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_SELF_KERNEL):
             for i in range(n):
                 for j in range(n):
                     G[i, j] += vectors[i, k] * vectors[j, k] / values[k]

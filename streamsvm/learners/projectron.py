@@ -10,13 +10,12 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LARGEST_COEFFICIENT, LEAST_OWN
 from streamsvm.checks import check_number
-from streamsvm.kernels import FAST, LARGEST_GAMMA, self_kernel
+from streamsvm.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import Baseline, raise_within
 from streamsvm.learners.compiled.iterates import OWN_BEGIN
 from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, margins, observe
-from streamsvm.memory.block import record
+from streamsvm.memory.block import LARGEST_COEFFICIENT, record
 from streamsvm.memory.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.memory.support_vectors import views
 
@@ -40,7 +39,7 @@ def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) ->
     h = v.header[0]
     f = v.scores[0]
     mistake = y * f <= 0.0
-    if own >= LEAST_OWN and (mistake or (s["margin_steps"] and y * f < 1.0)):
+    if own >= LEAST_SELF_KERNEL and (mistake or (s["margin_steps"] and y * f < 1.0)):
         if s["gamma"] != h["gamma"]:  # which "scale" is still finding
             _invert(block)
             margins(block, *scan_row(v.rows[0], h["used"], v.active[0]))
@@ -115,11 +114,11 @@ def _invert(block: np.ndarray) -> None:
     while n < h["n_support"]:
         kernel_row_of(block, n)
         own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
-        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_OWN else 0.0
-        if own >= LEAST_OWN and _grow(block, share, own, n):
+        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_SELF_KERNEL else 0.0
+        if own >= LEAST_SELF_KERNEL and _grow(block, share, own, n):
             n += 1
             continue
-        for i in range(n if own >= LEAST_OWN else 0):
+        for i in range(n if own >= LEAST_SELF_KERNEL else 0):
             factor = along[i] * math.sqrt(own) * v.gram[i, -1]
             for k in range(h["live"]):
                 a = v.coefficients[k, i] + factor * v.coefficients[k, n]

@@ -97,7 +97,7 @@ def test_snapshots_with_numbers_that_compiled_code_could_not_trust(array, place,
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("maintenance", 6),
+        ("loss", 2),
         ("l2", 2.0),
         ("scale", np.nan),
         ("scale", 0.0),

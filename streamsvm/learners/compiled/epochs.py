@@ -6,7 +6,6 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.dispatch import maintain
-from streamsvm.budget.maintenance import MERGE_LAST
 from streamsvm.learners.compiled.bsca import STATE, find_stamp, keep_row, next_stamp
 from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, OWN_BEGIN, common
 from streamsvm.learners.compiled.step import add_support_vector, draw, end, fill, observe, raise_coefficient
@@ -30,14 +29,14 @@ def learn_epoch(
     order: np.ndarray,
     coefficients: np.ndarray,
     stamps: np.ndarray,
+    merges: bool,
 ) -> int:
     """One step along the coordinate of each row of ``order`` int64 [m], rows of X float32 [n, features].
 
     ``coefficients`` float64 [n, outputs] are those of the rows, ``stamps`` int64 [n] those of the support vectors that they have
-    become, -1 where they have become none: a row whose support vector has been merged since becomes one once more. Returns how
-    many rows were stepped.
+    become, -1 where they have become none: a row whose support vector has been merged since becomes one once more. ``merges``:
+    whether the weights of merged rows add up. Returns how many rows were stepped.
     """
-    c = common(block)
     stepped = 0
     for i in order:
         fill(block, X, columns, i)
@@ -52,7 +51,7 @@ def learn_epoch(
             if slot >= 0:
                 raise_coefficient(block, slot, rising, falling, step)
             else:
-                merged = stamps[i] >= 0 and c["maintenance"] <= MERGE_LAST  # what stands for the row has its weight already
+                merged = stamps[i] >= 0 and merges  # what stands for the row has its weight already
                 weight = 0.0 if merged else weights[i]
                 stamps[i] = next_stamp(block)
                 add_support_vector(block, upkeep, norm, weight, rising, falling, step)

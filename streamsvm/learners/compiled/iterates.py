@@ -46,7 +46,6 @@ COMMON = np.dtype(
         ("t", "i8"),  # rows learned
         ("n_merges", "i8"),
         ("loss", "i8"),
-        ("maintenance", "i8"),
         ("random", "u8"),
         ("gamma_rows", "i8"),  # rows that gamma was found from; -1 where it was given
         ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean

@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.dispatch import maintain
-from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, LARGEST_NORM, self_kernel
 from streamsvm.learners.compiled.iterates import (
     PROBABILITY,
@@ -199,16 +198,14 @@ def add_support_vector(
     block: np.ndarray, upkeep: np.ndarray, norm: float, weight: float, rising: int, falling: int, coefficient: float
 ) -> int:
     """Make the row at hand, of this weight, a support vector, with this coefficient for the output that rises and its negative
-    for the one that falls (-1: none), and bring the store back to its budget. `LEARNED`, or `FULL` where that is refused. O(B d).
+    for the one that falls (-1: none), and bring the store back to its budget. `LEARNED`, or `FULL` where that fails. O(B d).
     """
-    v, c = views(block), common(block)
+    v = views(block)
     h = v.header[0]
-    if h["n_support"] == h["budget"] and c["maintenance"] == REFUSAL:
-        return FULL
     raise_coefficient(block, append(block, v.rows[0], norm, weight), rising, falling, coefficient)
     if h["n_support"] > h["budget"]:
-        c["n_merges"] += maintain(block, upkeep, draw(block))
-    return LEARNED
+        common(block)["n_merges"] += maintain(block, upkeep, draw(block))
+    return FULL if h["n_support"] > h["budget"] else LEARNED
 
 
 @njit(cache=True, error_model="numpy")
