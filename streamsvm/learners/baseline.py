@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamsvm.budget import Maintenance, Refusal
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.step import add_to_coefficient
@@ -47,9 +46,7 @@ class Reference(Baseline):
     budget: int = field(default=10_000, kw_only=False)
     averaging: int = 0
 
-    @property
-    def _strategy(self) -> Maintenance:
-        return Refusal()
+    _capped = True
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

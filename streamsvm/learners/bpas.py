@@ -7,9 +7,8 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LEAST_OWN
 from streamsvm.checks import parameter
-from streamsvm.kernels import self_kernel
+from streamsvm.kernels import LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import rule, state_of
@@ -47,7 +46,7 @@ def step(block: np.ndarray, row: Row) -> None:
     v, s = views(block), state_of(block, STATE)
     h = v.header[0]
     loss = 1.0 - row.target * v.scores[0]
-    if loss > 0.0 and row.self_kernel >= LEAST_OWN:
+    if loss > 0.0 and row.self_kernel >= LEAST_SELF_KERNEL:
         coefficient = row.target * min(s["C"] * row.weight, loss / row.self_kernel)
         if h["n_support"] == h["budget"]:
             coefficient = min(max(coefficient + _replace(block, row.self_kernel), -LARGEST), LARGEST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streamsvm.budget import Maintenance, Removal, strategy_for
+from streamsvm.budget import Removal, Strategy
 from streamsvm.checks import parameter
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
@@ -100,7 +100,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
     """
 
     C: float = parameter(1.0, above=0.0, high=1e15)
-    maintenance: Maintenance | None = None
+    maintenance: Strategy | None = None
     averaging: int = 3000
     relaxation: float = parameter(1.5, above=0.0, high=2.0)
     reprocess: int = parameter(1, least=0, high=1000, integer=True)
@@ -109,10 +109,6 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
     replay_steps: int = parameter(1, least=1, high=1000, integer=True)
     max_classes: int = 10
     seed: int | None = None
-
-    @property
-    def _strategy(self) -> Maintenance:
-        return strategy_for(self.kernel, self.maintenance)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -165,14 +161,10 @@ class BSCARegressor(BudgetedRegressor, DualAscent):
     """
 
     C: float = parameter(1.0, above=0.0, high=1e15)
-    maintenance: Maintenance | None = None
+    maintenance: Strategy | None = None
     averaging: int = 3000
     relaxation: float = parameter(0.5, above=0.0, high=2.0)
     seed: int | None = None
-
-    @property
-    def _strategy(self) -> Maintenance:
-        return strategy_for(self.kernel, self.maintenance)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.budget import Maintenance, Removal, strategy_for
+from streamsvm.budget import Removal, Strategy
 from streamsvm.checks import check_decay, parameter
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
@@ -171,17 +171,13 @@ class BSGDClassifier(BudgetedClassifier, Descent):
     """
 
     l2: float = parameter(1e-4, least=1e-15, high=1e9)
-    maintenance: Maintenance | None = None
+    maintenance: Strategy | None = None
     learning_rate: str = parameter("pegasos", choices=SCHEDULES)
     eta0: float = parameter(1.0, above=0.0, high=1e15)
     averaging: int = 2000
     fit_intercept: bool = False
     max_classes: int = 10
     seed: int | None = None
-
-    @property
-    def _strategy(self) -> Maintenance:
-        return strategy_for(self.kernel, self.maintenance)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -229,16 +225,12 @@ class BSGDRegressor(BudgetedRegressor, Descent):
     """
 
     l2: float = parameter(1e-4, least=1e-15, high=1e9)
-    maintenance: Maintenance | None = None
+    maintenance: Strategy | None = None
     learning_rate: str = parameter("capped", choices=SCHEDULES)
     eta0: float = parameter(0.1, above=0.0, high=1e15)
     averaging: int = 2000
     fit_intercept: bool = True
     seed: int | None = None
-
-    @property
-    def _strategy(self) -> Maintenance:
-        return strategy_for(self.kernel, self.maintenance)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.budget import Maintenance, Projection, Refusal
+from streamsvm.budget import Refusal, Strategy, strategy_for
 from streamsvm.budget.dispatch import upkeep_for
-from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.checks import check_number, parameter, random_state
 from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA
@@ -42,15 +41,15 @@ class BudgetedEstimator(OnlineEstimator):
     coef0: float = 0.0
     max_features: int = 256
 
+    _strategy: Strategy = field(init=False)
     #: What `budget.dispatch.maintain` takes, once there is something to learn.
     _upkeep: np.ndarray | None = field(init=False)
-    #: Whether a support vector that is one too many is refused.
-    _capped: bool = field(init=False)
     #: The row at hand in the store, float32 [max_features], and its decision values: looked up once, as each row needs them.
     _row: np.ndarray = field(init=False)
     _scores: np.ndarray = field(init=False)
 
     _needs_gram = False
+    _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
 
     def __post_init__(self) -> None:
         if isinstance(self.gamma, str):
@@ -62,26 +61,21 @@ class BudgetedEstimator(OnlineEstimator):
         # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
         check_number("coef0", self.coef0, 0.0 if self.kernel == "poly" else -1e6, inclusive=True, high=1e6)
         self._row, self._scores, self._upkeep = self._store.views.rows[0], self._store.views.scores, None
-        self._capped = isinstance(self._strategy, Refusal)
         header, common = self._store.views.header, self._common
         header["kernel"], header["degree"], header["coef0"] = KERNELS[self.kernel], self.degree, self.coef0
         header["gamma"] = 1.0 if self.gamma == "scale" else self.gamma
         common["gamma_rows"] = 0 if self.gamma == "scale" else -1
-        common["maintenance"] = REFUSAL if self._strategy is None else self._strategy.code
         common["random"] = random_state(getattr(self, "seed", 0))
         self._set_rule_state()
 
     def _make_store(self) -> SupportVectorStore:
-        gram = self._needs_gram or isinstance(self._strategy, Projection)
+        # A learner without the parameter has a rule that maintains the budget, or none.
+        self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
+        gram = self._needs_gram or self._strategy.needs_gram
         window = getattr(self, "replay", 0)
         store = SupportVectorStore(self.budget, self.max_features, 2 * self._most_outputs, gram, window)
         store.live = 2  # rows of coefficients: of the last iterate and of the average
         return store
-
-    @property
-    def _strategy(self) -> Maintenance | None:
-        """What maintains the budget; None where the rule does so itself."""
-        return None
 
     @property
     def _most_outputs(self) -> int:
@@ -116,7 +110,7 @@ class BudgetedEstimator(OnlineEstimator):
     def _ready(self) -> np.ndarray:
         # The strategy is compiled when there is something to learn.
         if self._upkeep is None:
-            self._upkeep = upkeep_for(int(self._common["maintenance"][0]), self._outputs > 1)
+            self._upkeep = upkeep_for(self._strategy, self._outputs > 1)
         return self._upkeep
 
     def _refuse(self) -> NoReturn:

@@ -157,6 +157,7 @@ class DualSolution:
                     order[start : start + _CALL],
                     self._coefficients,
                     self._stamps,
+                    model._strategy.merges,
                 )
             self.n_stepped.append(stepped)
             if on_epoch is not None and on_epoch(self):

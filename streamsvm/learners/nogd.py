@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LEAST_OWN
 from streamsvm.checks import check_number, parameter
-from streamsvm.kernels import LARGEST_GAMMA, self_kernel
+from streamsvm.kernels import LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row
@@ -39,7 +38,7 @@ def _invert(block: np.ndarray) -> None:
     values, vectors = np.linalg.eigh(0.5 * (K + K.T))
     G = np.zeros((n, n))
     for k in range(n - min(s["rank"], n), n):
-        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_OWN):
+        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_SELF_KERNEL):
             for i in range(n):
                 for j in range(n):
                     G[i, j] += vectors[i, k] * vectors[j, k] / values[k]
@@ -59,7 +58,7 @@ def step(block: np.ndarray, row: Row) -> None:
     size = s["eta0"] * row.weight * row.target if row.target * v.scores[0] < 1.0 else 0.0
     n = h["n_support"]
     if n < h["budget"]:
-        if row.self_kernel >= LEAST_OWN:
+        if row.self_kernel >= LEAST_SELF_KERNEL:
             add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
     elif size != 0.0:
         if s["gamma"] != h["gamma"]:

@@ -9,7 +9,7 @@ import numpy as np
 from river import base
 from river.utils import dataframe
 
-from streamsvm.budget import Maintenance, Removal, strategy_for
+from streamsvm.budget import Removal, Strategy
 from streamsvm.checks import parameter
 from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.bsgd import CAPPED, Descent
@@ -75,15 +75,11 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
     """
 
     nu: float = parameter(0.1, least=1e-9, high=1.0)
-    maintenance: Maintenance | None = None
+    maintenance: Strategy | None = None
     averaging: int = 2000
     seed: int | None = None
 
     _loss = ONE_CLASS
-
-    @property
-    def _strategy(self) -> Maintenance:
-        return strategy_for(self.kernel, self.maintenance)
 
     def _rule_state(self) -> dict[str, Any]:
         # Uncapped, the first step of the threshold would be 1 / nu, and many rows would be needed to come back.

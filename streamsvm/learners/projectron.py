@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LARGEST_COEFFICIENT, LEAST_OWN
 from streamsvm.checks import parameter
-from streamsvm.kernels import FAST, LARGEST_GAMMA, self_kernel
+from streamsvm.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, compute_scores
 from streamsvm.learners.estimator import learner
+from streamsvm.memory.block import LARGEST_COEFFICIENT
 from streamsvm.memory.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.memory.support_vectors import views
 
@@ -79,11 +79,11 @@ def _invert(block: np.ndarray) -> None:
     while n < h["n_support"]:
         kernel_row_of(block, n)
         own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
-        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_OWN else 0.0
-        if own >= LEAST_OWN and _grow(block, share, own, n):
+        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_SELF_KERNEL else 0.0
+        if own >= LEAST_SELF_KERNEL and _grow(block, share, own, n):
             n += 1
             continue
-        for i in range(n if own >= LEAST_OWN else 0):
+        for i in range(n if own >= LEAST_SELF_KERNEL else 0):
             factor = along[i] * math.sqrt(own) * v.gram[i, -1]
             for k in range(h["live"]):
                 a = v.coefficients[k, i] + factor * v.coefficients[k, n]
@@ -99,7 +99,7 @@ def step(block: np.ndarray, row: Row) -> None:
     h = v.header[0]
     y, own, f = row.target, row.self_kernel, v.scores[0]
     mistake = y * f <= 0.0
-    if own < LEAST_OWN or not (mistake or (s["margin_steps"] and y * f < 1.0)):
+    if own < LEAST_SELF_KERNEL or not (mistake or (s["margin_steps"] and y * f < 1.0)):
         return
     if s["gamma"] != h["gamma"]:  # which "scale" is still finding
         _invert(block)

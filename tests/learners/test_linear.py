@@ -245,7 +245,7 @@ def test_what_no_model_wrote_is_refused(change, match):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("t", -1), ("scale", 0.0), ("average_v", -1.0), ("horizon", 1.0), ("loss", 1), ("slope", [99.0, 0.0]), ("maintenance", 1)],
+    [("t", -1), ("scale", 0.0), ("average_v", -1.0), ("horizon", 1.0), ("loss", 1), ("slope", [99.0, 0.0]), ("epsilon", 1.0)],
 )
 def test_states_that_compiled_code_could_not_trust_are_refused(field, value):
     model = learned(OnlineLinearSVC(max_features=40), rows(100))

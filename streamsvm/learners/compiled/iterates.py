@@ -48,7 +48,6 @@ COMMON = np.dtype(
         ("t", "i8"),  # rows learned
         ("n_merges", "i8"),  # of support vectors
         ("loss", "i8"),
-        ("maintenance", "i8"),
         ("random", "u8"),
         ("gamma_rows", "i8"),  # rows that gamma="scale" was computed from; -1 for a gamma that was given
         ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean

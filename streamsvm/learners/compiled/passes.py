@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import MERGE_LAST
 from streamsvm.learners.compiled.coordinate_ascent import STATE, find_stamp, next_stamp, save_row
 from streamsvm.learners.compiled.decisions import fill_row
 from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, common
@@ -29,13 +28,14 @@ def learn_epoch(
     order: np.ndarray,
     coefficients: np.ndarray,
     stamps: np.ndarray,
+    merges: bool,
 ) -> int:
     """Step along the coordinate of each row of ``order`` int64 [m], rows of X float32 [n, features]; how many were stepped.
 
     ``coefficients`` float64 [n, outputs] are those of the rows. ``stamps`` int64 [n] are those of the support vectors that the
-    rows have become, -1 for none: a row whose support vector has been merged since becomes one once more.
+    rows have become, -1 for none: a row whose support vector has been merged since becomes one once more. ``merges``: whether
+    maintenance adds up the weights of rows.
     """
-    c = common(block)
     stepped = 0
     for i in order:
         fill_row(block, X, columns, i)
@@ -51,7 +51,7 @@ def learn_epoch(
             if slot >= 0:
                 add_to_coefficient(block, slot, step, rising, falling)
             else:
-                merged = stamps[i] >= 0 and c["maintenance"] <= MERGE_LAST  # the merged vector has the row's weight already
+                merged = stamps[i] >= 0 and merges  # the merged vector has the row's weight already
                 weight = 0.0 if merged else weights[i]
                 stamps[i] = next_stamp(block)
                 add_support_vector(block, Row(row.target, weight, norm, row.self_kernel, upkeep), step, rising, falling)

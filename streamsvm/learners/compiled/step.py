@@ -12,7 +12,6 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.dispatch import maintain
-from streamsvm.budget.maintenance import REFUSAL
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
 from streamsvm.learners.compiled.iterates import add_to_iterates, common, error_rate, finish_step, shortfall, track_output
 from streamsvm.learners.compiled.probability import fit_softmax
@@ -190,11 +189,11 @@ def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: 
 
     ``coefficient`` is that of the output that rises; the output that falls (-1: none) has its negative.
     """
-    v, c = views(block), common(block)
+    v = views(block)
     h = v.header[0]
     add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
-    if h["n_support"] > h["budget"] and c["maintenance"] != REFUSAL:
-        c["n_merges"] += maintain(block, row.upkeep, random_bits(block))
+    if h["n_support"] > h["budget"]:
+        common(block)["n_merges"] += maintain(block, row.upkeep, random_bits(block))
 
 
 @njit(cache=True, error_model="numpy")
