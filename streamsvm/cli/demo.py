@@ -66,12 +66,14 @@ def run(out: Path) -> int:
     digests = {name: _digest(out / name) for name in ("whole", "killed")}
     if digests["whole"] != digests["killed"]:
         return _fail(f"the learner that was killed ended with another model: {digests}")
-    learned = _predictions(out / "killed" / "predictions.jsonl")
-    if [row for row, _ in learned] != list(range(len(rows))):
+    predictions = [json.loads(line) for line in (out / "killed" / "predictions.jsonl").read_text().splitlines()]
+    if [line["row"] for line in predictions] != list(range(len(rows))):
         return _fail("the learner that was killed has not predicted every row exactly once")
     _say(f"it learned all {end['rows']:,} rows exactly once: model and metrics are those of the first learner, byte for byte")
     _say(f"accuracy {end['metric']:.4f}, last {end['window']:,} rows {end['windowed']:.4f}, {end['n_support']} support vectors")
-    for path in _draw(out, rows, [right for _, right in learned]):
+    # The model predicts nothing before it has learned a row.
+    right = [line["y_pred"] == line["y_true"] for line in predictions if line["y_pred"] is not None]
+    for path in _draw(out, rows, right):
         _say(f"drawn: {path}")
     _say(f"look inside with: streamsvm inspect {out / 'killed' / 'checkpoints'}")
     return 0
@@ -119,11 +121,6 @@ def _digest(out: Path) -> str:
     # The header names the sink by its path, which differs; the payload is the model and the metrics.
     header = read_header(newest)
     return hashlib.sha256(json.dumps([header["payload"], header["position"]], sort_keys=True).encode()).hexdigest()
-
-
-def _predictions(path: Path) -> list[tuple[int, bool]]:
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [(line["row"], line["y_pred"] == line["y_true"]) for line in found]
 
 
 def _draw(out: Path, rows: list[tuple[dict[Any, float], bool]], right: list[bool]) -> list[Path]:

@@ -15,7 +15,7 @@ from streamsvm.runtime.sources import parse_label, parse_libsvm_label
 
 __all__ = ["UsageError", "make_metric", "make_model", "parse_positive"]
 
-_LEARNERS: dict[str, Any] = {"bsgd": BSGDClassifier, "bsca": BSCAClassifier, "linear": OnlineLinearSVC}
+LEARNERS: dict[str, Any] = {"bsgd": BSGDClassifier, "bsca": BSCAClassifier, "linear": OnlineLinearSVC}
 _BUDGET = 500
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
@@ -26,7 +26,7 @@ class UsageError(Exception):
 
 def make_model(learner: str, budget: int | None, settings: list[str], scale: bool) -> Any:
     """The learner with its settings (``KEY=VALUE``), behind a scaler where asked for; UsageError where there is no such thing."""
-    kind = _LEARNERS[learner]
+    kind = LEARNERS[learner]
     valid = list(inspect.signature(kind).parameters)
     # A run must be repeatable to the byte, so the seed is not left to chance.
     parameters: dict[str, Any] = {"seed": 0} if "seed" in valid else {}

@@ -70,10 +70,15 @@ class Score:
         return self._described
 
     def update(self, y: Any, predicted: Any) -> None:
-        """Count a row: its label, and the predicted label, or the probabilities where the metric does not want labels."""
+        """Count a row: its label, and the predicted label, or the probabilities where the metric does not want labels.
+
+        None and {}, from a model that does not predict yet, are not counted: as in river's evaluate.
+        """
+        if self._binary and y not in self._seen:
+            self._admit(y)
+        if predicted is None or predicted == {}:
+            return
         if self._binary:
-            if y not in self._seen:
-                self._admit(y)
             positive = True if self._positive is None else self._positive
             if self.wants_labels:
                 predicted = predicted == positive
