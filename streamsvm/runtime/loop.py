@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.endpoints import Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.score import Score
 
-__all__ = ["LearningLoop", "Progress", "explained"]
+__all__ = ["LearningLoop", "Progress", "explained", "listed"]
 
 # Progress is told about this often, in seconds.
 _TELL_EVERY = 0.25
@@ -225,7 +225,7 @@ class LearningLoop:
                 if self.rows and not self.learned and not self._stopped:
                     raise StreamError(
                         f"{self.source.name} ended, and none of its {self.rows:,} rows had a label: nothing was learned. "
-                        f"Is its name right? The last row had {_listed(x)}"
+                        f"Is its name right? The last row had {listed(x, 10) or 'no features'}"
                     )
                 break
             x, y = row
@@ -321,6 +321,7 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _listed(x: Mapping[Hashable, Any]) -> str:
-    names = [repr(name) for name in x]
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") if names else "no features"
+def listed(names: Iterable[Any], most: int) -> str:
+    """The first ``most`` names, for a message."""
+    names = list(map(repr, names))
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
