@@ -298,7 +298,7 @@ def test_a_sink_must_say_where_it_stands(tmp_path):
     sink = Silent(tmp_path / "out.csv")
     with CheckpointFolder(tmp_path / "state") as folder:
         loop = LearningLoop(IterableSource(bananas(10)), make_model(), sink=sink, checkpoints=folder)
-        with pytest.raises(StreamError, match=r"its flush\(\) must tell where it stands as a mapping, not None"):
+        with pytest.raises(StreamError, match=r"its flush\(\) must return its position as a mapping, not None"):
             loop.run()
     sink.close()
 
