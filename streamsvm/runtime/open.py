@@ -43,7 +43,7 @@ def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
         format = _SUFFIXES.get(suffix)  # noqa: A001
     if format not in FORMATS:
         raise StreamError(
-            f"{spec}: of what format? Suffixes that tell are {', '.join(_SUFFIXES)}; else name the format: {', '.join(FORMATS)}"
+            f"{spec}: of what format? Suffixes that say it are {', '.join(_SUFFIXES)}; else name the format: {', '.join(FORMATS)}"
         )
     return format
 
