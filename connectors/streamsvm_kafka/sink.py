@@ -124,11 +124,7 @@ class KafkaSink:
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
         self._topic = topic
         self._writer = _Writer(bootstrap, topic, client or {})
-
-    @property
-    def name(self) -> str:
-        """The URL of the topic."""
-        return self._writer.name
+        self.name = self._writer.name
 
     def write(self, prediction: Prediction) -> None:
         """Send a prediction, which is durable after `flush`; StreamError if JSON cannot hold it."""

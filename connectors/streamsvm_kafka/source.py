@@ -99,9 +99,8 @@ class KafkaSource:
     ) -> None:
         if bad_messages not in ("raise", "skip"):
             raise ValueError(f"bad_messages must be 'raise' or 'skip', got {bad_messages!r}")
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self._codec = codec
+        self.name = f"kafka://{bootstrap}/{topic}"
+        self._bootstrap, self._topic, self._codec = bootstrap, topic, codec
         self._stop_at_end = stop_at_end
         self._skip_bad = bad_messages == "skip"
         self._client = dict(client or {})
@@ -134,11 +133,6 @@ class KafkaSource:
         self._ends = self._newest if stop_at_end else None
         self._turn = description.partitions[0]
         self._last = (self._turn, -1)  # partition and offset of the row that was given last
-
-    @property
-    def name(self) -> str:
-        """The URL of the topic."""
-        return f"kafka://{self._bootstrap}/{self._topic}"
 
     @property
     def place(self) -> str:

@@ -7,8 +7,7 @@ import argparse
 import json
 
 from streamsvm.cli.parsing import learner_of
-from streamsvm.runtime import CheckpointError, CheckpointFolder
-from streamsvm.runtime.checkpoint import read
+from streamsvm.runtime.checkpoint import read_newest
 
 __all__ = ["run"]
 
@@ -17,10 +16,7 @@ _FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective
 
 def run(arguments: argparse.Namespace) -> None:
     """Print a checkpoint's facts, one a line."""
-    path = arguments.path
-    checkpoint = CheckpointFolder.newest_in(path) if path.is_dir() else read(path)
-    if checkpoint is None:
-        raise CheckpointError(f"{path} holds no checkpoint")
+    checkpoint = read_newest(arguments.path)
     learner = learner_of(checkpoint.model)
     facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     if arguments.json:

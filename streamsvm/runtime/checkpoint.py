@@ -20,7 +20,7 @@ from streamsvm._locks import locks
 from streamsvm._warnings import warn
 from streamsvm.runtime.pickling import UntrustedError, dumps, loads
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "sync_folder"]
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_newest", "sync_folder"]
 
 MAGIC = b"SSVMCKPT"
 _FORMAT = 1
@@ -151,13 +151,16 @@ def load(path: str | Path, trusted: bool = False) -> Any:
     CheckpointError
         There is no checkpoint, or none that can be read.
     """
+    return read_newest(path, trusted).model
+
+
+def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
+    """Read a checkpoint file, or the newest good checkpoint of a folder; see `load`."""
     path = Path(path)
-    if not path.is_dir():
-        return read(path, trusted).model
-    newest = CheckpointFolder.newest_in(path, trusted)
-    if newest is None:
+    checkpoint = CheckpointFolder.newest_in(path, trusted) if path.is_dir() else read(path, trusted)
+    if checkpoint is None:
         raise CheckpointError(f"{path} holds no checkpoint")
-    return newest.model
+    return checkpoint
 
 
 class CheckpointFolder:

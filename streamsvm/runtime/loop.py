@@ -297,19 +297,10 @@ class LearningLoop:
         self._saved_rows = self.rows
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
-        return Progress(
-            self.rows,
-            self.learned,
-            rows_per_second,
-            self._score.name,
-            self._score.value,
-            self._score.windowed_value,
-            self._score.window,
-            self.model,
-            seconds,
-            ended,
-            ended and self._stopped,
-        )
+        score = self._score
+        scores = score.name, score.value, score.windowed_value, score.window
+        interrupted = ended and self._stopped
+        return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted)
 
 
 def _checked(name: str, method: str, position: Any) -> dict[str, Any]:

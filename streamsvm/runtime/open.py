@@ -12,15 +12,9 @@ from streamsvm.runtime.sources import FORMATS
 
 __all__ = ["format_of", "open_sink", "open_source"]
 
-_SUFFIXES = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".libsvm": "libsvm",
-    ".svm": "libsvm",
-    ".t": "libsvm",
-}
+_SUFFIXES = (
+    {".csv": "csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
+)
 
 
 def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002

@@ -9,36 +9,13 @@ import pytest
 from river import (
     datasets,
     linear_model,
-    metrics,
     preprocessing,
 )
 
 import streamsvm
-from streamsvm import BSGDClassifier
+from checkpoints import save
 from streamsvm.runtime import CheckpointError, CheckpointFolder, checkpoint, load
 from streamsvm.runtime.checkpoint import MAGIC, read, read_header
-
-
-def learned(rows=200):
-    model = preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=3)
-    for x, y in datasets.Bananas().take(rows):
-        model.learn_one(x, y)
-    return model
-
-
-@pytest.fixture(scope="module")
-def model():
-    return learned()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with CheckpointFolder(tmp_path / "state") as folder:
-        yield folder
-
-
-def save(folder, model, rows):
-    return folder.save(model, metrics.Accuracy(), rows=rows, position={"rows": rows})
 
 
 def test_round_trip_and_the_newest_two_are_kept(folder, model):

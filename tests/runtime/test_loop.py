@@ -325,9 +325,9 @@ def test_parameters_out_of_range():
             LearningLoop(IterableSource([]), make_model(), **wrong)
 
 
-def test_progress_is_told(tmp_path):
-    told = []
-    LearningLoop(IterableSource(bananas(200)), make_model(), on_progress=told.append).run()
-    assert told[-1].ended
-    assert told[-1].metric_name == "Accuracy"
-    assert told[-1].rows == 200
+def test_progress_is_shown_at_the_end():
+    shown = []
+    LearningLoop(IterableSource(bananas(200)), make_model(), on_progress=shown.append).run()
+    assert shown[-1].ended
+    assert shown[-1].metric_name == "Accuracy"
+    assert shown[-1].rows == 200
