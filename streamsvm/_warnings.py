@@ -1,4 +1,4 @@
-"""Warnings that point at the line that called the package, however deep inside it they arise."""
+"""Warnings that point at the line that called the package, however deep inside it they are issued."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn with the location of the innermost frame outside the package."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
         level, frame = level + 1, frame.f_back
