@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from streamsvm import _numba_cache  # noqa: F401 - first: it acts before anything is compiled
 from streamsvm.budget import Merge, Projection, Removal
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor

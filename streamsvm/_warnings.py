@@ -13,6 +13,6 @@ _PACKAGE = __name__.partition(".")[0]
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn with the location of the innermost frame outside the package."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
-        level, frame = level + 1, frame.f_back
+    while frame.f_back is not None and (part := frame.f_globals.get("__name__", "").partition(".")[0]) in {_PACKAGE, "importlib"}:
+        level, frame = level + (part == _PACKAGE), frame.f_back  # frames of an import do not count, for `warnings` neither
     warnings.warn(message, category, level)

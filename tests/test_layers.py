@@ -18,6 +18,7 @@ LAYERS = (
     "runtime budget",
     "memory",
     "kernels frames",
+    "_numba_cache",
     "checks _progress _warnings _locks",
 )
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}

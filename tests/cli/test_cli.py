@@ -1,4 +1,4 @@
-"""The command line, as a shell calls it."""
+"""The command line: called in this process, and as a shell calls it where the process itself matters."""
 
 import contextlib
 import gzip
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from river import datasets
@@ -27,13 +28,29 @@ def csv_file(tmp_path):
     return path
 
 
-def call(*words, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "streamsvm", *map(str, words)], capture_output=True, text=True, check=False, timeout=300, **options
-    )
+@pytest.fixture
+def call(capfd):
+    """Calls the command line in this process."""
+
+    def run(*words):
+        capfd.readouterr()
+        try:
+            status = main([*map(str, words)])
+        except SystemExit as left:
+            status = left.code
+        output, errors = capfd.readouterr()
+        return SimpleNamespace(returncode=status, stdout=output, stderr=errors)
+
+    return run
 
 
-def test_learners_by_name(csv_file):
+def shell(*words, **options):
+    """Calls the command line in a process of its own."""
+    command = [sys.executable, "-m", "streamsvm", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **options)
+
+
+def test_learners_by_name(csv_file, call):
     ends = {}
     for name, setting in (("bsgd", "l2=0.001"), ("bsca", "C=2.0")):
         done = call("learn", csv_file, "--label", "y", "--model", name, "--set", setting, "--max-rows", 2000, "--quiet")
@@ -44,7 +61,7 @@ def test_learners_by_name(csv_file):
     assert call("learn", csv_file, "--label", "y", "--model", "bsca", "--set", "l2=1").returncode == 2
 
 
-def test_a_linear_learner_of_many_features(tmp_path):
+def test_a_linear_learner_of_many_features(tmp_path, call):
     path, state = tmp_path / "rows.libsvm", tmp_path / "state"
     path.write_text("".join(f"{i % 2} {i % 97 + 1}:1 {1000 + i % 2}:1 {2000 + i}:0.5\n" for i in range(2000)))
     done = call("learn", path, "--model", "linear", "--set", "C=1.0", "--checkpoint", state, "--quiet")
@@ -62,7 +79,7 @@ def test_a_linear_learner_of_many_features(tmp_path):
     assert "linear has no support vectors" in done.stderr
 
 
-def test_learn_inspect_predict(csv_file, tmp_path):
+def test_learn_inspect_predict(csv_file, tmp_path, call):
     state, out = tmp_path / "state", tmp_path / "out.csv"
     done = call("learn", csv_file, "--label", "y", "--budget", 50, "--checkpoint", state, "--to", out, "--quiet")
     assert (done.returncode, done.stderr) == (0, "")
@@ -85,14 +102,14 @@ def test_learn_inspect_predict(csv_file, tmp_path):
 
     new = tmp_path / "new.jsonl"
     new.write_text('{"a": 0.1, "b": 0.2}\n{"a": -1.0, "b": 1.0}\n')
-    predicted = call("predict", new, "--model", state, "--to", "-")
+    predicted = shell("predict", new, "--model", state, "--to", "-")
     assert predicted.returncode == 0
     rows = [json.loads(line) for line in predicted.stdout.splitlines()]
     assert [row["row"] for row in rows] == [0, 1]
     assert all(row["y_pred"] in (True, False) and 0.5 <= row["probability"] <= 1.0 for row in rows)
 
 
-def test_same_command_again_goes_on_and_gives_the_same_bytes(csv_file, tmp_path):
+def test_same_command_again_goes_on_and_gives_the_same_bytes(csv_file, tmp_path, call):
     def learn(state, *more):
         done = call("learn", csv_file, "--label", "y", "--budget", 30, "--checkpoint", state, "--quiet", *more)
         assert done.returncode == 0, done.stderr
@@ -105,7 +122,9 @@ def test_same_command_again_goes_on_and_gives_the_same_bytes(csv_file, tmp_path)
 
 def test_standard_input_and_libsvm_text():
     text = "".join(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}\n" for x, y in datasets.Bananas().take(500))
-    done = call("learn", "-", "--format", "libsvm", "--budget", 20, "--metric", "F1", "--set", "gamma=1.0", "--quiet", input=text)
+    done = shell(
+        "learn", "-", "--format", "libsvm", "--budget", 20, "--metric", "F1", "--set", "gamma=1.0", "--quiet", input=text
+    )
     assert done.returncode == 0, done.stderr
     end = json.loads(done.stdout.splitlines()[-1])
     assert end["metric_name"] == "F1"
@@ -207,7 +226,7 @@ def test_what_fails_says_why_in_one_line(csv_file, tmp_path, capsys, words, mess
 
 
 def test_help_names_every_command():
-    done = call("--help")
+    done = shell("--help")
     assert done.returncode == 0
     assert all(word in done.stdout for word in ("learn", "predict", "inspect", "demo"))
 
@@ -336,31 +355,43 @@ def test_damaged_gzip_is_one_line(tmp_path, capsys):
     assert "rows.csv.gz, after byte" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["learn", "{csv}", "--label", "y", "--to", "-"],
+        ["learn", "{csv}", "--label", "y", "--quiet"],
+        ["predict", "{csv}", "--model", "{state}", "--to", "-"],
+        ["predict", "{csv}", "--model", "{state}", "--to", "/dev/null", "--quiet"],
+        ["inspect", "{state}"],
+    ],
+)
+def test_standard_output_that_is_full(csv_file, tmp_path, capsys, monkeypatch, words):
+    state = tmp_path / "state"
+    main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(state), "--max-rows", "10"])
+    capsys.readouterr()
+    with Path("/dev/full").open("w") as full:  # to close it fails if there is something left to write, as an exit does
+        monkeypatch.setattr(sys, "stdout", full)
+        assert main([word.format(csv=csv_file, state=state) for word in words]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "streamsvm: standard output: No space left on device"
+
+
 def test_output_that_cannot_be_written(csv_file, tmp_path):
     main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(tmp_path / "state"), "--max-rows", "10"])
-    for words in (
-        ["learn", csv_file, "--label", "y", "--to", "-"],
-        ["learn", csv_file, "--label", "y", "--quiet"],
-        ["predict", csv_file, "--model", tmp_path / "state", "--to", "-"],
-        ["predict", csv_file, "--model", tmp_path / "state", "--to", "/dev/null", "--quiet"],
-        ["inspect", tmp_path / "state"],
-    ):
-        with Path("/dev/full").open("w") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "streamsvm", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
-            )
-        assert done.returncode == 1
-        assert done.stderr.splitlines()[-1] == "streamsvm: standard output: No space left on device"
-        assert "Traceback" not in done.stderr
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "streamsvm", "inspect", tmp_path / "state"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "streamsvm: standard output: No space left on device"
+    assert "Traceback" not in done.stderr
     with start("predict", csv_file, "--model", tmp_path / "state", "--to", "-") as piped:
         assert piped.stdout.readline()
         piped.stdout.close()
         assert piped.wait(60) == 1
         assert piped.stderr.read() == b""
-    assert call("learn", csv_file, "--label", "y", "--to", "/dev/null", "--max-rows", 5).returncode == 0
+    assert main(["learn", str(csv_file), "--label", "y", "--to", "/dev/null", "--max-rows", "5"]) == 0
 
 
-def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path):
+def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path, call):
     path = tmp_path / f"{'long' * 40}.csv"
     path.write_text("[red]a[/red],[b],y\n" + csv_of(30))
     state = tmp_path / "state"
@@ -383,7 +414,7 @@ def test_warnings_are_readable(tmp_path, csv_file):
         main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(state), "--max-rows", str(rows)])
     newest = state / "checkpoint-000000000030.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1])
-    warning = call("inspect", state).stderr
+    warning = shell("inspect", state).stderr
     assert warning.startswith(f"streamsvm: warning: {newest} is corrupt: ")
     assert len(warning.splitlines()) == 1
 
@@ -398,7 +429,7 @@ def test_closed_streams(csv_file, words, closed):
     assert done.stderr.splitlines()[-1] == f"streamsvm: standard {'input' if closed == 0 else 'output'} is closed"
 
 
-def test_version_and_what_sinks_take():
+def test_version_and_what_sinks_take(call):
     assert call("--version").stdout == f"streamsvm {streamsvm.__version__}\n"
     text = " ".join(call("learn", "--help").stdout.split())
     assert "stop after so many rows of this run" in text

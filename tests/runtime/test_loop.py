@@ -1,14 +1,11 @@
 """The learning loop: what it learns, in which order, and that it survives everything."""
 
 import random
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from river import base, compose, datasets, evaluate, metrics, preprocessing, stats
 
+from killing import kill_at_random_rows, run_to_the_end
 from streamsvm import BSGDClassifier
 from streamsvm.runtime import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, open_source
 
@@ -78,47 +75,14 @@ def test_runs_in_pieces_end_with_the_same_bytes(csv_file, tmp_path):
     assert run("pieces", [1, 699, 1, 2345, 1000, None]) == whole
 
 
-LEARN = """
-import sys
-from test_loop import make_model
-from streamsvm.runtime import CheckpointFolder, FileSink, LearningLoop, open_source
-source, state, out = sys.argv[1:]
-sink = FileSink(out)
-with CheckpointFolder(state) as folder:
-    loop = LearningLoop(open_source(source, label="y"), make_model(), sink=sink, checkpoints=folder, checkpoint_every=250)
-    print("ready", flush=True)
-    loop.run()
-sink.close()
-"""
-
-
-def test_killed_twenty_times_at_random(csv_file, tmp_path, record_property):
-    seed = random.randrange(10**6)
-    record_property("seed", seed)
-    rng = random.Random(seed)
-
-    def start(name):
+def test_killed_twenty_times_at_random(csv_file, tmp_path):
+    def arguments(name):
         (tmp_path / name).mkdir(exist_ok=True)
-        command = [sys.executable, "-c", LEARN, str(csv_file), str(tmp_path / name), str(tmp_path / name / "out.jsonl")]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=__file__.rpartition("/")[0])
+        return str(csv_file), {"label": "y"}, tmp_path / name, tmp_path / name / "out.jsonl"
 
-    with start("whole") as learner:
-        assert learner.stdout.readline() == "ready\n"
-        began = time.perf_counter()
-        assert learner.wait(300) == 0
-        seconds = time.perf_counter() - began
-    kills = 0
-    for _attempt in range(200):
-        with start("killed") as learner:
-            learner.stdout.readline()
-            if kills < 20:
-                # early enough that there is something left for the kills to come
-                time.sleep(rng.random() * seconds / 10)
-                learner.send_signal(signal.SIGKILL)
-            if learner.wait(300) == 0:
-                break
-            kills += 1
-    assert kills == 20
+    assert run_to_the_end(*arguments("whole")) == 5300
+    kill_at_random_rows(random.randrange(10**6), 20, 5300, *arguments("killed"))
+    assert run_to_the_end(*arguments("killed")) < 5300
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     assert (tmp_path / "killed" / "out.jsonl").read_bytes() == (tmp_path / "whole" / "out.jsonl").read_bytes()
 

@@ -1,0 +1,78 @@
+"""A learner that is killed while it learns: at random rows, so that it does not depend on how fast a machine is."""
+
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from multiprocessing import forkserver
+from unittest import mock
+
+# Learners are forked from a process that has imported everything and has no threads: they start at once.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["warm_learner"])
+AHEAD = 20  # rows that a learner may be ahead of the kill
+
+
+def learn(url, options, folder, predictions, announcements, most):
+    """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows."""
+    from warm_learner import CheckpointFolder, FileSink, LearningLoop, make_model, open_source
+
+    source = open_source(url, **options)
+    kind, rows_of = type(source), type(source).__iter__
+
+    def announced_rows(self):
+        for number, row in enumerate(rows_of(self)):
+            if number == most:
+                time.sleep(600)
+            os.write(announcements.fileno(), b".")
+            yield row
+
+    kind.__iter__ = announced_rows
+    sink = None if predictions is None else FileSink(predictions)
+    with CheckpointFolder(folder) as checkpoints:
+        LearningLoop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73).run()
+    source.close()
+    if sink is not None:
+        sink.close()
+
+
+def start(arguments, most=None):
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):  # for what it imports, Python 3.11 needs to be told
+        forkserver.ensure_running()
+    reader, writer = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=learn, args=(*arguments, writer, most))
+    process.start()
+    writer.close()
+    return process, reader
+
+
+def run_to_the_end(*arguments):
+    """Learn a stream and tell how many rows that gave. Arguments: URL, options of open_source, folder, file of predictions."""
+    process, reader = start(arguments)
+    rows = 0
+    while announced := os.read(reader.fileno(), 1 << 16):
+        rows += len(announced)
+    process.join()
+    assert process.exitcode == 0
+    return rows
+
+
+def kill_at_random_rows(seed, kills, rows, *arguments):
+    """Start a learner ``kills`` times, and kill each before it has learned the stream's ``rows``."""
+    print(f"kills at random rows with seed {seed}")  # noqa: T201 - pytest shows it when the test fails
+    rng, folder = random.Random(seed), arguments[2]
+    for left in range(kills, 0, -1):
+        learned = max((int(path.stem.partition("-")[2]) for path in folder.glob("checkpoint-*.ckpt")), default=0)
+        # Spread over what is left to learn; now and then while the learner starts.
+        at = rng.randint(1, 2 * (rows - learned) // (left + 1) - AHEAD) if rng.random() < 0.8 else 0
+        process, reader = start(arguments, at + AHEAD)
+        announced = 0
+        while announced < at:
+            new = os.read(reader.fileno(), 1 << 16)
+            assert new, f"the learner ended after {announced} rows, before it could be killed at row {at}"
+            announced += len(new)
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL

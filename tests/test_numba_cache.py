@@ -1,0 +1,113 @@
+"""Where numba keeps compiled code if neither the package's folder nor the user's cache directory can be written."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from numba import config
+
+import streamsvm
+
+pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+
+COMPILE = "import numpy; from streamsvm.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
+LEARN = "from streamsvm.learners import OnlineLinearSVC; model = OnlineLinearSVC(); model.learn_one({'a': 1.0}, True)"
+SHOW = "import os; folder = os.environ['NUMBA_CACHE_DIR']; print(folder, len(os.listdir(folder)))"
+#: The superuser may write anywhere, until a program is started that is denied CAP_DAC_OVERRIDE.
+WITHOUT_RIGHTS = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def read_only():
+    """A folder with a copy of the package that its user cannot write to, and a temporary directory beside it."""
+    folder = Path(tempfile.mkdtemp(prefix="streamsvm-test-"))  # not of pytest: those are closed to other users
+    try:
+        shutil.copytree(Path(streamsvm.__file__).parent, folder / "streamsvm", ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "tmp").mkdir()
+        (folder / "tmp").chmod(0o1777)
+        closed = [folder, folder / "streamsvm", *(path for path in folder.glob("streamsvm/**/") if path.is_dir())]
+        for path in closed:
+            path.chmod(0o555)
+        yield folder
+    finally:
+        for path in closed:
+            path.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def run(folder, code, **variables):
+    launcher = ["-c", WITHOUT_RIGHTS] if os.geteuid() == 0 else []
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    environment = {**kept, "HOME": str(folder), "PYTHONPATH": str(folder), "TMPDIR": str(folder / "tmp"), **variables}
+    command = [sys.executable, *launcher, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+
+
+def the_warning(done):
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Warning") == 1
+    assert "Set NUMBA_CACHE_DIR to a folder that can be written" in done.stderr
+    return done.stderr
+
+
+def folder_of_user(folder):
+    return folder / "tmp" / f"streamsvm-numba-{os.geteuid()}"
+
+
+def test_a_folder_of_the_temporary_directory_is_used(read_only):
+    code = f"import streamsvm; {LEARN}; assert model.n_learned == 1; assert streamsvm.__file__.startswith({str(read_only)!r})"
+    warning = the_warning(run(read_only, code))
+    made = folder_of_user(read_only)
+    assert warning.startswith(
+        "<string>:1: RuntimeWarning: numba cannot write to the package's folder or the user's cache directory"
+    )
+    assert f", so compiled code is cached in {made}. " in warning
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    compiled = {path: path.stat().st_mtime_ns for path in made.rglob("*.nbc")}
+    assert compiled
+    the_warning(run(read_only, code))
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*.nbc")} == compiled
+    done = run(read_only, code, NUMBA_CACHE_DIR=str(made))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("planted", ["open", "foreign", "link", "file"])
+def test_a_folder_that_others_could_write_to_is_not_used(read_only, planted):
+    place = folder_of_user(read_only)
+    if planted == "open":
+        place.mkdir()
+        place.chmod(0o770)
+    elif planted == "foreign":
+        if os.geteuid() != 0:
+            pytest.skip("only the superuser can make a folder of somebody else")
+        place.mkdir(0o700)
+        os.chown(place, 65534, 65534)
+    elif planted == "link":
+        (read_only / "tmp" / "elsewhere").mkdir(0o700)
+        place.symlink_to("elsewhere")
+    else:
+        place.touch()
+    done = run(read_only, f"{COMPILE}; {SHOW}")
+    warning = the_warning(done)
+    used, files = done.stdout.split()
+    assert f", so compiled code is cached in {used}. " in warning
+    assert used.startswith(f"{read_only}/tmp/streamsvm-numba-")
+    assert used != str(place)
+    assert int(files) > 0
+    assert not Path(used).exists()
+    assert not place.is_dir() or not list(place.iterdir())
+
+
+def test_without_any_place_nothing_is_cached(read_only):
+    nowhere = f"import tempfile; tempfile.tempdir = {str(read_only / 'none')!r}"
+    warning = the_warning(run(read_only, f"{nowhere}; {COMPILE}", NUMBA_CACHE_DIR="/proc/none"))
+    assert "cache directory or NUMBA_CACHE_DIR=/proc/none, so compiled code is not cached" in warning
