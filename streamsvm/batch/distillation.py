@@ -181,7 +181,7 @@ class _Distillation:
         pupil = _make(kind, machine, names, budget, seed, how)
         self.machine, self.pupil, self.rng = machine, pupil, np.random.default_rng(seed)
         self.X = X
-        values = machine._values(X)
+        values = machine._decide(X)
         self.decisions = self._of_outputs(values)
         self.labels = machine._predictions(values)
         self.weights = np.ones(len(values))

@@ -27,14 +27,14 @@ from streamsvm.linear.solvers.newton import NewtonSolver
 from streamsvm.linear.solvers.solution import Options, Solution, forget, recall, remember
 from streamsvm.linear.solvers.sweep import Loss
 from streamsvm.linear.sources.convert import DENSE, source_of, write_blocks
-from streamsvm.sklearn_base import Kept, seed_of
+from streamsvm.sklearn_base import SklearnEstimator, seed_of
 
 __all__ = ["OutOfCoreLinear"]
 
 _OWN = "streamsvm-fit"  # a folder in the work folder, where nothing is of anybody else
 
 
-class OutOfCoreLinear(Kept):
+class OutOfCoreLinear(SklearnEstimator):
     """What the classifier and the regressor share."""
 
     def fit(self, X: Any, y: Any) -> Self:
