@@ -89,7 +89,7 @@ class BatchAdapter(Refitting):
 
     >>> model = BatchAdapter(CSMOClassifier(), window=1000, refit_every=500)
     >>> evaluate.progressive_val_score(datasets.Bananas().take(2000), model, metrics.Accuracy())
-    Accuracy: 81.35%
+    Accuracy: 81.34%
     >>> model.n_fits, model.n_window, type(model).__name__
     (4, 1000, 'BatchClassifier')
     """
@@ -265,7 +265,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
         Returns
         -------
-        A label; before the first fit the most frequent one of the window, False if it has no rows.
+        A label; before the first fit the most frequent one of the window, None before any row was learned.
 
         Raises
         ------
@@ -273,7 +273,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
             A feature is not a finite number.
         """
         fit = self._fit
-        return self.classes[self._places(self._row_of(x, fit), fit)[0]]
+        return self._predicted(self._row_of(x, fit), fit).tolist()[0]
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
         """Predict the probability of each label seen.
@@ -290,8 +290,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         Returns
         -------
         dict of label to float
-            Before the first fit the frequencies of the labels in the window, with one more row for each. A label that came since
-            the last fit has probability 0.
+            Before the first fit the frequencies of the labels in the window, with one more row for each; before any row was
+            learned as in `BSCAClassifier.predict_proba_one`. A label that came since the last fit has probability 0.
 
         Raises
         ------
@@ -347,7 +347,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """
         fit = self._fit
         rows, like = self._rows_of(X, fit)
-        labels = fits.as_array(self.classes)[self._places(rows, fit)]
+        labels = self._predicted(rows, fit)
         return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
 
     def predict_proba_many(self, X: Any) -> Any:
@@ -372,12 +372,16 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         p = self._probabilities(rows, fit)
         return p if like is None else dataframe.to_native_frame(dict(zip(self.classes, p.T, strict=True)), like=like)
 
-    def _places(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
-        """Return the places of the predicted labels among `classes`, int64 [n]."""
+    def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
+        """Return the predicted labels [n], None before any row was learned."""
+        if not self._labels.n_seen:
+            return np.full(len(rows), None)
         if fit is None or not len(rows):  # scikit-learn's models refuse to predict no rows
-            return np.full(len(rows), np.argmax(self._frequencies()))
-        places = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
-        return np.array([places[value] for value in fits.predictions(fit.model, rows).tolist()], np.int64)
+            places = np.full(len(rows), np.argmax(self._frequencies()))
+        else:
+            place_of = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
+            places = np.array([place_of[value] for value in fits.predictions(fit.model, rows).tolist()], np.int64)
+        return fits.as_array(self.classes)[places]
 
     def _probabilities(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         """Return probabilities, float64 [n, classes]."""
