@@ -28,14 +28,14 @@ from streamsvm.linear.solvers.newton import NewtonSolver
 from streamsvm.linear.solvers.solution import Options, Solution, load_solution, remove_stale_solutions, save_solution
 from streamsvm.linear.sources.convert import DENSE, stamp_of, write_blocks
 from streamsvm.linear.sources.names import StreamNames
-from streamsvm.sklearn_base import Kept, seed_of
+from streamsvm.sklearn_base import SklearnEstimator, seed_of
 
 __all__ = ["OutOfCoreLinear"]
 
 _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 
-class OutOfCoreLinear(Kept):
+class OutOfCoreLinear(SklearnEstimator):
     """A linear machine that is fitted to a block file within a memory limit."""
 
     def __init__(
