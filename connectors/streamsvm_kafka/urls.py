@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.runtime.endpoints import StreamError
@@ -16,13 +16,6 @@ __all__ = ["open_sink", "open_source"]
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
 _SOURCE_FORM = "kafka://host:port/topic?codec=json or kafka://host:port/topic?codec=float32&features=22"
 _SINK_FORM = "kafka://host:port/topic"
-
-
-class _Address(NamedTuple):
-    bootstrap: str
-    topic: str
-    parameters: dict[str, str]
-    client: dict[str, Any]
 
 
 def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSource:
@@ -52,18 +45,13 @@ def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSourc
         ...
     streamsvm.runtime.endpoints.StreamError: kafka://localhost:9092/rows?codec=float32: codec=float32 needs the number...
     """
-    address = _parse(url, ("codec", "features", "bad_messages"), _SOURCE_FORM)
-    bad_messages = address.parameters.get("bad_messages", "raise")
+    bootstrap, topic, client, parameters = _parse(url, ("codec", "features", "bad_messages"), _SOURCE_FORM)
+    bad_messages = parameters.get("bad_messages", "raise")
     if bad_messages not in ("raise", "skip"):
         raise _mistake(url, f"bad_messages={bad_messages} is neither raise nor skip", _SOURCE_FORM)
-    return KafkaSource(
-        address.bootstrap,
-        address.topic,
-        _codec(url, address.parameters, label),
-        stop_at_end=stop_at_end,
-        bad_messages=cast(Literal["raise", "skip"], bad_messages),
-        client=address.client,
-    )
+    policy = cast(Literal["raise", "skip"], bad_messages)
+    codec = _codec(url, parameters, label)
+    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, bad_messages=policy, client=client)
 
 
 def open_sink(url: str) -> KafkaSink:
@@ -79,8 +67,8 @@ def open_sink(url: str) -> KafkaSink:
     StreamError
         The URL has a mistake (the text shows the right form), or see `KafkaSink`.
     """
-    address = _parse(url, (), _SINK_FORM)
-    return KafkaSink(address.bootstrap, address.topic, client=address.client)
+    bootstrap, topic, client, _ = _parse(url, (), _SINK_FORM)
+    return KafkaSink(bootstrap, topic, client=client)
 
 
 def _codec(url: str, parameters: dict[str, str], label: str | None) -> Codec:
@@ -99,7 +87,8 @@ def _codec(url: str, parameters: dict[str, str], label: str | None) -> Codec:
         raise _mistake(url, str(error), _SOURCE_FORM) from error
 
 
-def _parse(url: str, known: tuple[str, ...], form: str) -> _Address:
+def _parse(url: str, known: tuple[str, ...], form: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:
+    """The brokers, the topic, the options of a client, and the ``known`` parameters of a URL."""
     parts = urlsplit(url)
     topic = unquote(parts.path).strip("/")
     if parts.scheme != "kafka" or not parts.netloc or not topic or "/" in topic:
@@ -118,7 +107,7 @@ def _parse(url: str, known: tuple[str, ...], form: str) -> _Address:
         names = ", ".join((*known, "api_version"))
         raise _mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}", form)
     client = {} if version is None else {"api_version": tuple(map(int, version.split(".")))}
-    return _Address(parts.netloc, topic, parameters, client)
+    return parts.netloc, topic, client, parameters
 
 
 def _mistake(url: str, reason: str, form: str) -> StreamError:

@@ -71,36 +71,18 @@ def _parser() -> argparse.ArgumentParser:
     _add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
     learn.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
     learn.add_argument("--budget", type=int, metavar="B", help="support vectors (default: 500; linear has none)")
-    learn.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a parameter of the learner, such as gamma=0.5; repeatable",
-    )
-    learn.add_argument(
-        "--scale",
-        choices=["standard", "none"],
-        help="standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)",
-    )
-    learn.add_argument(
-        "--metric",
-        default="Accuracy",
-        metavar="NAME",
-        help="a metric of river.metrics, such as F1 or 'FBeta(beta=2)' (default: %(default)s)",
-    )
+    learn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as gamma=0.5; repeatable")
+    scale_help = "standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)"
+    learn.add_argument("--scale", choices=["standard", "none"], help=scale_help)
+    metric_help = "a metric of river.metrics, such as F1 or 'FBeta(beta=2)' (default: %(default)s)"
+    learn.add_argument("--metric", default="Accuracy", metavar="NAME", help=metric_help)
     learn.add_argument(
         "--positive",
         metavar="LABEL",
         help="the label that F1, ROCAUC and the like count as positive (needed unless labels are bools, 0 and 1, or -1 and 1)",
     )
-    learn.add_argument(
-        "--window",
-        type=_count,
-        default=1000,
-        metavar="N",
-        help="the metric is also computed over the last N rows (default: %(default)s)",
-    )
+    window_help = "the metric is also computed over the last N rows (default: %(default)s)"
+    learn.add_argument("--window", type=_count, default=1000, metavar="N", help=window_help)
     learn.add_argument(
         "--checkpoint", type=Path, metavar="DIR", help="save checkpoints there, and resume from the newest one if there are any"
     )

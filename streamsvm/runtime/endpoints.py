@@ -41,8 +41,8 @@ class Prediction(NamedTuple):
 class Source(Protocol):
     """A stream of rows that can be resumed.
 
-    A stream is read once: iterating anew goes on where the last iteration was left. `position` is always that *after* the row
-    that was given last: a process that saves it together with the model that learned that row, and later hands it to `seek` of
+    A stream is read once: iterating anew continues the last iteration. `position` is always that *after* the row that was given
+    last: a process that saves it together with the model that learned that row, and later hands it to `seek` of
     a new source, sees every row exactly once.
     """
 
@@ -90,30 +90,18 @@ class Sink(Protocol):
         """The sink in messages (a path, a URL)."""
 
     def write(self, prediction: Prediction) -> None:
-        """Write a prediction.
-
-        Raises
-        ------
-        StreamError
-            It cannot be written.
-        """
+        """Write a prediction; StreamError if it cannot be written."""
 
     def flush(self) -> Position:
-        """Make durable what was written, before every checkpoint, and return the position to be saved in it.
-
-        Raises
-        ------
-        StreamError
-            Something could not be written.
-        """
+        """Make all predictions durable and return the position to be saved in a checkpoint; StreamError if that fails."""
 
     def seek(self, position: Position) -> None:
-        """Drop what was written after ``position``, if the medium can (a file can, a topic cannot).
+        """Drop the predictions after ``position``, if the medium can (a file can, a topic cannot).
 
         Raises
         ------
         StreamError
-            The position is of another sink, or what was written before it is gone or changed.
+            The position is of another sink, or the predictions before it are gone or changed.
         """
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ def open_source(spec: str, *, label: str | None = None, format: str | None = Non
     format
         ``"csv"``, ``"jsonl"`` or ``"libsvm"``; None if the suffix of the path tells.
     stop_at_end
-        End an endless stream where it ended when it was opened.
+        End an endless stream at the row that was its last when it was opened.
 
     Returns
     -------

@@ -70,7 +70,7 @@ class Score:
         return self._described
 
     def update(self, y: Any, predicted: Any) -> None:
-        """Count a row: its label, and the predicted label, or the probabilities where the metric does not want labels.
+        """Count a row: its label, and the predicted label, or the probabilities if the metric needs them.
 
         None and {}, from a model that does not predict yet, are not counted: as in river's evaluate.
         """

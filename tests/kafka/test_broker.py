@@ -195,7 +195,7 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
     admin.delete_records({key: 25})
     message = (
         f"kafka://{bootstrap}/{topic}: partition 0 holds offsets 25 to 100, the checkpoint goes on at 10: "
-        "retention has removed 15 unread messages. To learn what the topic holds now, start with another checkpoint folder"
+        "retention has removed 15 unread messages. To learn the messages that are left, give another checkpoint folder"
     )
     with pytest.raises(StreamError) as error:
         open_source(topic).seek(opened.position)
