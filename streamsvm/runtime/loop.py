@@ -138,7 +138,7 @@ class LearningLoop:
         self._parameters = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
         self._saved_rows = -1
         self._stopped = False
-        self._ended_by = ""  # why no further run is possible
+        self._unusable = ""  # the reason why no further run is possible
         self._iterator: Iterator[Row] | None = None
         if checkpoints is not None:
             self._resume(checkpoints)
@@ -211,19 +211,19 @@ class LearningLoop:
         RuntimeError
             An earlier run has failed or was stopped. A new loop goes on from the checkpoint.
         """
-        if self._ended_by:
+        if self._unusable:
             raise RuntimeError(
-                f"this loop {self._ended_by}. Make a new source, sink and loop: it goes on from the newest checkpoint"
+                f"this loop {self._unusable}. Make a new source, sink and loop: it goes on from the newest checkpoint"
             )
         if max_rows is not None and max_rows < 0:
             raise ValueError(f"max_rows must be at least 0, not {max_rows}")
         try:
             progress = self._run(None if max_rows is None else self.rows + max_rows)
         except BaseException:  # also Ctrl-C: the model may have learned half a row
-            self._ended_by = "has failed"
+            self._unusable = "has failed"
             raise
         if self._stopped:
-            self._ended_by = "was stopped"
+            self._unusable = "was stopped"
         return progress
 
     def _run(self, last: int | None) -> Progress:
