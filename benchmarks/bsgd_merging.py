@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 from common import PAPER, accuracies, argument_parser, load, progress, show, summary, write
 from numba import njit
+from streamsvm.learners.compiled.bsgd import learn_one
 
 from streamsvm import BSGDClassifier, Merge
 from streamsvm.budget.dispatch import upkeep_for
-from streamsvm.budget.maintenance import merge
-from streamsvm.budget.merge_search import GSS_PRECISE, best_position, degradation, find_partner, oldest_least
+from streamsvm.budget.merge import merge
+from streamsvm.budget.merge_search import GSS_PRECISE, best_position, degradation, find_partner
 from streamsvm.budget.merge_table import merge_tables
+from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.kernels import squared_distances
-from streamsvm.learners.compiled.bsgd import learn_one
 from streamsvm.memory.slots import scan_row
 from streamsvm.memory.support_vectors import views
 
@@ -209,9 +210,7 @@ def first_and_distances(block: np.ndarray) -> int:
     v = views(block)
     h = v.header[0]
     n = h["n_support"]
-    for k in range(n):
-        v.degradations[k] = np.float32(abs(v.coefficients[0, k]))
-    first = oldest_least(v.degradations, v.stamps, n)
+    first = smallest_coefficient(block)
     for j in range(h["used"]):
         v.rows[1, j] = v.vectors[j, first]
     n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
@@ -253,13 +252,12 @@ def watch(
     tables: np.ndarray,
     X: np.ndarray,
     y: np.ndarray,
-    run_by: int,
     every: int,
     partners: np.ndarray,
     losses: np.ndarray,
     at: int,
 ) -> tuple[int, int]:
-    """A pass that stops at merge events: each search decides on the same store, ``run_by`` merges.
+    """A pass that stops at merge events: each search decides on the same store, that of ``upkeep`` merges.
 
     The row that is one too many is let in by a budget raised for the moment (the store has the room). Partners int64 [room, 4]
     and losses float64 [room, 4] are filled from row ``at`` with every so manyeth event. Returns the next row and the events.
@@ -279,7 +277,7 @@ def watch(
                 for search in range(4):
                     partners[at, search], losses[at, search] = decide(block, tables, first, search)
                 at += 1
-            merge(block, tables, run_by, np.uint64(0))
+            merge(block, upkeep, np.uint64(0))
     return at, events
 
 
@@ -300,11 +298,10 @@ def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
                 progress(f"decisions: {name} B={budget}, {at} events so far")
                 at, more = watch(
                     model._block,
-                    upkeep_for(Merge("lookup-wd").code, False),
+                    upkeep_for(Merge("lookup-wd"), False),
                     merge_tables(),
                     X,
                     np.where(y, 1.0, -1.0),
-                    Merge("lookup-wd").code,
                     args.event_every,
                     partners,
                     losses,

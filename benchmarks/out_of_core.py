@@ -266,8 +266,8 @@ def print_large(results: dict[str, Any]) -> None:
             f"{of['wall']:.0f}",
             of["passes"],
             f"{of['gap']:.1e}",
-            f"{100.0 * of['history'][0]['undecided'] / results['rows']:.1f} %",
-            f"{100.0 * of['history'][-1]['undecided'] / results['rows']:.1f} %",
+            f"{100.0 * of['history'][0]['free'] / results['rows']:.1f} %",
+            f"{100.0 * of['history'][-1]['free'] / results['rows']:.1f} %",
             f"{of['objective'] / results['LinearSVC']['objective'] - 1.0:+.1e}",
         )
         for share, of in results["fits"].items()
@@ -286,7 +286,7 @@ def print_large(results: dict[str, Any]) -> None:
             "wall s",
             "passes",
             "gap",
-            "undecided after one pass",
+            "free after one pass",
             "at the end",
             "objective - LinearSVC's",
         ),
@@ -295,7 +295,7 @@ def print_large(results: dict[str, Any]) -> None:
 
 
 def plot(path: Path, results: dict[str, Any]) -> None:
-    """Objectives and shares of undecided rows over passes, as the source shows them."""
+    """Objectives and shares of free rows over passes, as the source shows them."""
     import matplotlib as mpl  # noqa: PLC0415 - of an extra
 
     mpl.use("Agg")
@@ -308,12 +308,12 @@ def plot(path: Path, results: dict[str, Any]) -> None:
         total = next(one["rows"] for one in r["C"]["1.0"]["history"] if one["kind"] == "all")
         for C, of in r["C"].items():
             passes = np.cumsum([one["rows"] for one in of["history"]]) / total
-            axes[0][column].plot(passes, [100.0 * one["undecided"] / total for one in of["history"]], label=f"C = {C}")
-            known = [k for k, one in enumerate(of["history"]) if one["kind"] != "undecided"]
+            axes[0][column].plot(passes, [100.0 * one["free"] / total for one in of["history"]], label=f"C = {C}")
+            known = [k for k, one in enumerate(of["history"]) if one["kind"] != "working set"]
             gaps = np.array([1.0 - of["history"][k]["dual"] / of["history"][k]["primal"] for k in known])
             shown = gaps > 0.0  # estimates may be below: rows are measured by a w that has just learned their neighbours
             axes[1][column].plot(passes[known][shown], gaps[shown], ".-", label=f"C = {C}")
-        axes[0][column].set(title=name, yscale="log", ylabel="undecided rows, %" if not column else "")
+        axes[0][column].set(title=name, yscale="log", ylabel="free rows, %" if not column else "")
         axes[1][column].set(
             xlabel="passes over the data", yscale="log", ylabel="relative gap, estimated or measured" if not column else ""
         )

@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""A lock on a folder, for one process at a time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import IO, Any
 
 try:
     import fcntl
-except ImportError:  # not on every system
+except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["locks"]
 
 
 def locks(file: IO[Any]) -> bool:
-    """Whether an open file is locked from now on, until it is closed or the process ends; False: somebody else has locked it."""
+    """Lock an open file until it is closed or the process ends; False if another process has locked it."""
     try:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

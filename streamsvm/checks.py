@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LARGEST_WEIGHT", "check_number", "check_one_of", "checked_target", "checked_weight", "random_state"]
+__all__ = [
+    "LARGEST_WEIGHT",
+    "check_decay",
+    "check_number",
+    "check_one_of",
+    "check_parameters",
+    "checked_target",
+    "checked_weight",
+    "parameter",
+    "random_state",
+]
 
 #: Of a row, so that no coefficient overflows.
 LARGEST_WEIGHT = 1e9
@@ -35,6 +48,36 @@ def check_number(
         bound = f"{'at least' if inclusive else 'above'} {low:g}"
         bound += f" and at most {high:g}" if high < math.inf else ""
         raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {value!r}")
+
+
+def check_decay(eta0: float, l2: float) -> None:
+    """Raise a ValueError where steps of size ``eta0`` do not leave a share of the model above 0, 1 - eta0 l2."""
+    if eta0 * l2 >= 1.0:
+        raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
+
+
+def parameter(
+    default: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    high: float = math.inf,
+    integer: bool = False,
+    choices: Iterable[Any] | None = None,
+) -> Any:
+    """A field of a dataclass, with a range or choices that `check_parameters` holds its value to."""
+    check: Any = functools.partial(check_one_of, choices=choices)
+    if choices is None:
+        low: Any = above if least is None else least
+        check = functools.partial(check_number, low=low, inclusive=above is None, high=high, integer=integer)
+    return dataclasses.field(default=default, metadata={"check": check})
+
+
+def check_parameters(estimator: Any) -> None:
+    """Raise a ValueError that names the first `parameter` of a dataclass whose value is not allowed."""
+    for field in dataclasses.fields(estimator):
+        if "check" in field.metadata:
+            field.metadata["check"](field.name, getattr(estimator, field.name))
 
 
 def checked_weight(w: float) -> float:

@@ -25,6 +25,7 @@ __all__ = [
     "LARGEST_GAMMA",
     "LARGEST_KERNEL",
     "LARGEST_NORM",
+    "LEAST_SELF_KERNEL",
     "LINEAR",
     "POLY",
     "RBF",
@@ -70,6 +71,8 @@ LARGEST_NORM = 1e36
 LARGEST_GAMMA = 1e15
 #: The largest value of a kernel: a batch solver refuses more, a stream goes on with this.
 LARGEST_KERNEL = 1e30
+#: Kernel rows are float32: a row whose self-kernel is below this has none that can be divided by.
+LEAST_SELF_KERNEL = 2.0**-126
 #: The largest feature of a batch: squares are well within float32, and so are sums of many.
 LARGEST_FEATURE = 1e15
 

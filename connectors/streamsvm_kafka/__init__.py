@@ -1,7 +1,7 @@
 """Kafka topics as sources of rows and sinks of predictions.
 
-`open_source` and `open_sink` open them by URL, as the command line does; `KafkaSource`, `KafkaSink` and the codecs are what
-stands behind. `EmbeddedBroker` is a broker to try them on with nothing else running.
+`open_source` and `open_sink` open them by URL, as the command line does, with `KafkaSource`, `KafkaSink` and the codecs.
+`EmbeddedBroker` is a broker in this process to try them on.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The embedded broker needs confluent-kafka (extra `demo`), which nothing else here does.
+    # Imported when it is asked for: only the embedded broker needs confluent-kafka (extra `demo`).
     if name == "EmbeddedBroker":
         from streamsvm_kafka.embedded import EmbeddedBroker  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""How a row of a stream is written in a Kafka message: as a JSON object, or as packed float32 numbers."""
+"""Codecs between rows and Kafka messages: a JSON object, or packed float32 numbers."""
 
 from __future__ import annotations
 
@@ -12,34 +12,20 @@ from streamsvm.runtime.endpoints import Row
 
 __all__ = ["MAX_MESSAGE_BYTES", "Codec", "Float32Codec", "JSONCodec"]
 
-#: A message longer than this is refused before it is read. It is the largest that a broker takes by default.
+#: A longer message is refused before it is decoded. A broker's default limit.
 MAX_MESSAGE_BYTES = 1 << 20
 
 _CONTAINERS = frozenset((dict, list))
 
 
 class Codec(Protocol):
-    """Reads one row from the value of one message, and writes it."""
+    """Decodes a row from the value of a message, and encodes it."""
 
     def decode(self, value: bytes) -> Row:
-        """Read the row of a message.
-
-        Raises
-        ------
-        ValueError
-            The message holds no such row. The text says what is wrong with it and not where it is, which the caller knows.
-        """
-        ...
+        """Decode a message; ValueError if it holds no such row, with the reason (the caller adds the place)."""
 
     def encode(self, row: Row) -> bytes:
-        """Write a row as `decode` reads it.
-
-        Raises
-        ------
-        ValueError
-            The codec cannot write this row.
-        """
-        ...
+        """Encode a row as `decode` reads it; ValueError if the codec cannot."""
 
 
 class JSONCodec:
@@ -51,7 +37,7 @@ class JSONCodec:
     Parameters
     ----------
     label
-        Name of the field that holds the label; None if the messages have none.
+        Name of the label's field; None if the messages have none.
 
     Examples
     --------
@@ -70,7 +56,7 @@ class JSONCodec:
         self.label = label
 
     def decode(self, value: bytes) -> Row:
-        """Read a JSON object; see the class and `Codec.decode`."""
+        """Decode a JSON object; ValueError if the message is none, or none of the class's form."""
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may take {MAX_MESSAGE_BYTES}")
         try:
@@ -88,11 +74,11 @@ class JSONCodec:
         return Row(fields, y)
 
     def encode(self, row: Row) -> bytes:
-        """Write a JSON object; feature names must be strings, and none of them that of the label."""
+        """Encode a JSON object; ValueError if a feature's name is not a string, or is that of the label."""
         fields = dict(row.x)
         if row.y is not None:
             if self.label is None:
-                raise ValueError("the row has a label and the codec no name for it; give JSONCodec(label=...)")
+                raise ValueError("the row has a label, but the codec has no name for it: give JSONCodec(label=...)")
             if self.label in fields:
                 raise ValueError(f"{self.label!r} is the name of the label and of a feature")
             fields[self.label] = row.y
@@ -136,7 +122,7 @@ class Float32Codec:
         self._names = range(n_features)
 
     def decode(self, value: bytes) -> Row:
-        """Read a packed row; see the class and `Codec.decode`."""
+        """Decode a packed row; ValueError if its length is another."""
         if len(value) != self._layout.size:
             raise ValueError(f"{len(value)} bytes; {self.n_features} features and a label as float32 take {self._layout.size}")
         *features, y = self._layout.unpack(value)
@@ -144,7 +130,7 @@ class Float32Codec:
         return Row(dict(zip(self._names, features, strict=True)), label)
 
     def encode(self, row: Row) -> bytes:
-        """Write a packed row; a feature that the row lacks is written as 0."""
+        """Encode a packed row, missing features as 0; ValueError if a name or a value does not fit."""
         if unknown := row.x.keys() - set(self._names):
             raise ValueError(f"feature {min(unknown, key=repr)!r} is not one of 0 to {self.n_features - 1}")
         features = (row.x.get(name, 0.0) for name in self._names)

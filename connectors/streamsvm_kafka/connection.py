@@ -1,4 +1,4 @@
-"""What must be known of a topic before reading or writing it, with errors that say what is wrong with the connection."""
+"""Brokers and topics before they are read or written, with errors that say what is wrong with the connection."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError, RetriableError, UnknownTopicOrPartitionError, for_code
@@ -23,33 +22,22 @@ DEFAULT_PORT = 9092
 
 
 class BrokerUnreachableError(StreamError):
-    """No broker answers at the address. The stream itself may be well, so that trying again later may help."""
+    """No broker answers at the address. It may help to try again later."""
 
 
-@dataclass(frozen=True)
-class TopicDescription:
+class TopicDescription(NamedTuple):
     """The identity of a topic and its partitions."""
 
     topic_id: str | None
-    """Changes when a topic is deleted and created again; None from brokers before Kafka 2.8."""
+    """Changes if the topic is deleted and created again; None from brokers before Kafka 2.8."""
     partitions: tuple[int, ...]
 
 
 def reach(bootstrap: str) -> None:
-    """Open and close one TCP connection.
+    """Open and close a TCP connection to one of the brokers; BrokerUnreachableError if none accepts it.
 
-    The client library reports every failure to connect as a timeout, and only after all of it has passed; this tells a
-    refused connection, an unknown host and a silent network apart, at once where the system knows at once.
-
-    Parameters
-    ----------
-    bootstrap
-        ``host:port``, or several with commas between them, of which one must answer.
-
-    Raises
-    ------
-    BrokerUnreachableError
-        None of them accepts a connection.
+    The client library reports every failure to connect as a timeout, and only after it has passed; this tells a refused
+    connection, an unknown host and a silent network apart, at once if the system knows at once.
 
     Examples
     --------
@@ -92,21 +80,12 @@ def _admin(bootstrap: str, client: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def describe_topic(bootstrap: str, topic: str, client: Mapping[str, Any]) -> TopicDescription:
-    """Ask a broker for a topic; never creates one.
-
-    Parameters
-    ----------
-    bootstrap
-        ``host:port``, or several with commas between them.
-    topic
-        Name of the topic.
-    client
-        Further options of kafka-python's clients.
+    """Ask a broker for a topic, without creating one.
 
     Raises
     ------
     BrokerUnreachableError
-        No broker answers there.
+        No broker answers.
     StreamError
         There is no such topic, or it may not be read.
     """
@@ -128,7 +107,7 @@ def describe_topic(bootstrap: str, topic: str, client: Mapping[str, Any]) -> Top
             if found["partitions"]:
                 partitions = tuple(sorted(p["partition_index"] for p in found["partitions"]))
                 return TopicDescription(found.get("topic_id"), partitions)
-            # A topic that was created a moment ago has no leader yet, which the broker calls retriable.
+            # A topic that was just created has no leader yet, which is a retriable failure.
             if not issubclass(failure, RetriableError) or time.monotonic() > deadline:
                 raise StreamError(f"topic {topic!r} on {bootstrap} cannot be used: {failure.__name__}")
             time.sleep(0.1)

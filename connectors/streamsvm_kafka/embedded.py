@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import Producer
@@ -11,11 +10,11 @@ __all__ = ["EmbeddedBroker"]
 
 
 class EmbeddedBroker:
-    """The mock cluster that comes inside confluent-kafka's wheel: one broker on a port of its own, with no JVM and no files.
+    """The mock cluster inside confluent-kafka's wheel: one broker on a free port, with no JVM and no files.
 
-    It speaks Kafka's protocol and holds its messages in memory while the context is open. It is no Kafka: every partition keeps
-    its last 5 MiB and silently drops what is older, topics are created with four partitions by the first message and have
-    no identity, there are no transactions, no retention, no compaction, no groups of several members and no access rules.
+    It speaks Kafka's protocol and holds its messages in memory while the context is open. It is no Kafka: a partition silently
+    drops all but its last 5 MiB, topics are created with four partitions by the first message and have no identity, there are
+    no transactions, no retention, no compaction, no groups of several members and no access rules.
 
     kafka-python cannot ask it for its version: give `client` to every client, or use `url`.
 
@@ -24,7 +23,7 @@ class EmbeddedBroker:
     bootstrap : str
         ``host:port``.
     client : dict
-        The options that a client of this broker needs.
+        Options for every client of this broker.
 
     Raises
     ------
@@ -43,7 +42,7 @@ class EmbeddedBroker:
         self.client: dict[str, Any] = {"api_version": (2, 3)}
 
     def __enter__(self) -> Self:
-        # The cluster lives as long as the client that asked for it; that client itself is used for nothing else.
+        # The cluster lives as long as the client that asked for it; the client has no other use.
         self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0})
         brokers = self._cluster.list_topics(timeout=10).brokers
         if not brokers:
@@ -52,7 +51,7 @@ class EmbeddedBroker:
         self.bootstrap = f"{broker.host}:{broker.port}"
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cluster.close()
 
     def url(self, topic: str, **parameters: object) -> str:

@@ -1,4 +1,4 @@
-"""A Kafka topic that rows or predictions are written to."""
+"""Kafka topics to which rows or predictions are written."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import orjson
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from streamsvm.runtime.endpoints import Position, Prediction, Row, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Prediction, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, reach
 
 __all__ = ["KafkaSink", "publish"]
 
-#: kafka-python puts no bound on what waits to be sent; this does.
+#: The most messages that wait to be acknowledged: kafka-python itself sets no bound.
 MAX_PENDING = 20_000
-#: Seconds that a message has, retries included, to be acknowledged by all replicas.
+#: Time for a message to be acknowledged by all replicas, retries included.
 DELIVERY_SECONDS = 30.0
 
 
 class _Writer:
-    """A producer that loses nothing silently: every failed delivery comes up at the next flush."""
+    """A producer that loses nothing silently: a failed delivery is raised at the next flush."""
 
     def __init__(self, bootstrap: str, topic: str, client: Mapping[str, Any]) -> None:
         self.name = f"kafka://{bootstrap}/{topic}"
@@ -86,20 +86,20 @@ class _Writer:
 class KafkaSink:
     """Predictions as JSON messages in a topic.
 
-    A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}`` and its key is the row number in digits. Values
-    that JSON cannot hold (NaN) are written as null.
+    A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}`` and its key is the row number in digits. NaN, and
+    the prediction of a model that does not predict yet, is null.
 
-    A topic cannot be cut back as a file can. A learner that is killed and started again writes the predictions that followed its
-    last checkpoint once more, with the same keys and the same content: the output is at least once, and exactly once to
-    a reader that keeps the first message of each key. All other guarantees are the strongest that Kafka gives: acknowledged by
-    all replicas, in order, no duplicates from retries.
+    A topic cannot be cut back as a file can. A learner that is killed and started again writes the predictions after its last
+    checkpoint once more, with the same keys and the same content: each comes at least once, and exactly once to a reader that
+    uses only the first message of each key. All other guarantees are the strongest of Kafka: acknowledged by all replicas, in
+    order, no duplicates from retries.
 
     Parameters
     ----------
     bootstrap
         ``host:port`` of a broker, or several with commas between them.
     topic
-        Name of the topic. If it does not exist, the broker's own rule (``auto.create.topics.enable``) decides.
+        Name of the topic. If it does not exist, the broker's configuration (``auto.create.topics.enable``) decides.
     client
         Further options of kafka-python's clients: ``api_version``, ``security_protocol``, ``ssl_...`` and ``sasl_...``.
 
@@ -124,14 +124,10 @@ class KafkaSink:
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
         self._topic = topic
         self._writer = _Writer(bootstrap, topic, client or {})
-
-    @property
-    def name(self) -> str:
-        """The URL of the topic."""
-        return self._writer.name
+        self.name = self._writer.name
 
     def write(self, prediction: Prediction) -> None:
-        """Send a prediction; it is safe once `flush` has returned."""
+        """Send a prediction, which is durable after `flush`; StreamError if JSON cannot hold it."""
         try:
             value = orjson.dumps(prediction._asdict(), option=orjson.OPT_SERIALIZE_NUMPY)
         except orjson.JSONEncodeError as error:
@@ -142,21 +138,18 @@ class KafkaSink:
         self._writer.send(value, key=b"%d" % prediction.row)
 
     def flush(self) -> Position:
-        """Wait until all that was written is acknowledged."""
+        """Wait until all messages are acknowledged; StreamError if one is not. The position is the topic's name."""
         self._writer.flush()
         return {"topic": self._topic}
 
     def seek(self, position: Position) -> None:
-        """Check that the position is of this topic: nothing can be dropped from it."""
+        """Check that the position is of this topic, StreamError if not: messages cannot be dropped."""
         if position.get("topic") != self._topic:
             written = f"topic {position['topic']!r}" if "topic" in position else position.get("name", dict(position))
-            raise StreamError(
-                f"{self.name}: the predictions of this checkpoint are in {written}. "
-                "Give that, or another checkpoint folder to start afresh"
-            )
+            raise StreamError(f"{self.name}: the predictions of this checkpoint are in {written}. Give that, {START_AFRESH}")
 
     def close(self) -> None:
-        """Close the connection. What was not flushed may be lost."""
+        """Close the connection. Messages that were not flushed may be lost."""
         self._writer.close()
 
 
@@ -169,23 +162,23 @@ def publish(
     partition: int | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write rows to a topic as a `KafkaSource` with the same codec reads them, and wait until all are acknowledged.
+    """Write rows to a topic, for a `KafkaSource` with the same codec, and wait until all are acknowledged.
 
     Parameters
     ----------
     rows
-        The rows, in the order in which each partition shall hold them.
+        The rows, in the order that each partition will have.
     bootstrap, topic, client
         As for `KafkaSink`.
     codec
-        Writes a row as a message.
+        Encodes a row as a message.
     partition
-        The partition to write to; None leaves the choice to the client.
+        The partition to write to; None: the client chooses one for each row.
 
     Returns
     -------
     int
-        How many rows were written.
+        The number of rows.
 
     Raises
     ------
@@ -194,7 +187,7 @@ def publish(
     StreamError
         The topic does not exist, or a row was not delivered.
     ValueError
-        The codec cannot write a row.
+        The codec cannot encode a row.
     """
     writer = _Writer(bootstrap, topic, client or {})
     try:

@@ -1,4 +1,4 @@
-"""A Kafka topic as a source of rows, with its offsets in the hands of the learning loop."""
+"""A Kafka topic as a source of rows, whose offsets are saved by the learning loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from streamsvm.runtime.endpoints import Position, Row, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_topic
 
@@ -21,34 +21,33 @@ __all__ = ["KafkaSource"]
 
 logger = logging.getLogger(__name__)
 
-#: How long one wait for messages may take, and so how long `KafkaSource.stop` and a signal may have to wait.
+#: The longest wait for messages, and so the longest time until `KafkaSource.stop` and a signal take effect.
 POLL_MS = 200
-#: The most that is fetched of one partition at a time. A single longer message still comes, alone.
+#: The most that is fetched of a partition at once. A longer message still comes, alone.
 FETCH_BYTES = 1 << 18
 #: A bounded pass fetches no more of a partition while so many of its messages wait for their turn.
 PREFETCH = 1000
-#: A bounded pass knows that there are messages to come. If none comes for so long, it gives up.
+#: A bounded pass gives up if none of its remaining messages comes for so long.
 STALL_SECONDS = 60.0
-#: How often an endless stream looks for partitions that were added, and for a topic that was replaced.
+#: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
 REFRESH_SECONDS = 60.0
 
 
 class KafkaSource:
     """The rows of all partitions of one topic.
 
-    The source joins no consumer group and commits nothing: its `position` is stored by the learning loop in one checkpoint with
-    the model, and `seek` takes it from there, which makes every row count exactly once in the model however often the
-    process is killed. Rows of aborted transactions are not seen (``read_committed``); messages without a value (tombstones)
-    are no rows.
+    The source joins no consumer group and commits nothing: the learning loop saves its `position` in one checkpoint with the
+    model, and `seek` returns to it, so that every row counts exactly once in the model however often the process is killed. Rows
+    of aborted transactions are not read (``read_committed``); messages without a value (tombstones) are no rows.
 
-    With ``stop_at_end`` the stream is one bounded pass, from where the source stands to the ends that the partitions had when
-    it was opened. Its order is fixed: one row of each partition in turn, by partition number, until all are exhausted. A pass
-    that is resumed from a checkpoint keeps the ends and the turn that it had, so that it gives the same rows in the same
-    order as one that was never interrupted; new messages are for the next pass.
+    With ``stop_at_end`` the stream is one bounded pass, from the position to the ends that the partitions had when the source
+    was opened. Its order is fixed: one row of each partition in turn, by partition number, until all are exhausted. A pass that
+    is resumed from a checkpoint has the same ends and the same turn, so that it gives the same rows in the same order as one
+    that was never interrupted; new messages are for the next pass.
 
-    Without ``stop_at_end`` the stream never ends (but see `stop`) and gives rows as they arrive. Rows of one partition keep their
-    order; how partitions mix depends on the moment, so a stream that must be reproducible has one partition. Partitions
-    that are added to the topic are picked up within a minute. A broker that goes away is waited for.
+    Without ``stop_at_end`` the stream never ends (but see `stop`) and gives rows as they arrive. Rows of one partition stay in
+    order; how partitions mix depends on the moment, so a stream that must be reproducible has one partition. Partitions that
+    are added to the topic are read within a minute. If the broker goes away, the source waits for it.
 
     Memory is bounded by the number of partitions: of each, at most 1000 messages and two fetches of 256 KiB are held.
 
@@ -59,19 +58,19 @@ class KafkaSource:
     topic
         Name of the topic, which must exist.
     codec
-        Reads a row from a message, such as `JSONCodec` or `Float32Codec`.
+        Decodes a message, such as `JSONCodec` or `Float32Codec`.
     stop_at_end
         Read one bounded pass instead of an endless stream.
     bad_messages
-        What becomes of a message that the codec cannot read: ``"raise"`` ends the stream with an error that names it,
-        ``"skip"`` logs it as a warning and goes on.
+        For messages that the codec cannot decode: ``"raise"`` ends the stream with an error that names the message, ``"skip"``
+        logs a warning and goes on.
     client
         Further options of kafka-python's clients: ``api_version``, ``security_protocol``, ``ssl_...`` and ``sasl_...``.
 
     Raises
     ------
     BrokerUnreachableError
-        No broker answers at ``bootstrap``; known after 10 seconds at most.
+        No broker answers at ``bootstrap`` within 10 seconds.
     StreamError
         The topic does not exist or may not be read. While iterating also: a message that cannot be read, messages that
         retention removed before they were read, a topic that was deleted or replaced.
@@ -100,9 +99,8 @@ class KafkaSource:
     ) -> None:
         if bad_messages not in ("raise", "skip"):
             raise ValueError(f"bad_messages must be 'raise' or 'skip', got {bad_messages!r}")
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self._codec = codec
+        self.name = f"kafka://{bootstrap}/{topic}"
+        self._bootstrap, self._topic, self._codec = bootstrap, topic, codec
         self._stop_at_end = stop_at_end
         self._skip_bad = bad_messages == "skip"
         self._client = dict(client or {})
@@ -117,8 +115,8 @@ class KafkaSource:
                 auto_offset_reset="none",
                 isolation_level="read_committed",
                 allow_auto_create_topics=False,
-                # kafka-python 3.0.12 never comes back to a partition that was paused with half of a fetch read, so every
-                # poll takes all that there is and the size of a fetch is the bound.
+                # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll
+                # takes all messages and the size of a fetch is the bound.
                 max_poll_records=sys.maxsize,
                 max_partition_fetch_bytes=FETCH_BYTES,
                 fetch_max_bytes=64 * FETCH_BYTES,
@@ -131,15 +129,10 @@ class KafkaSource:
         except BaseException:
             self.close()
             raise
-        # Of the bounded pass that is under way: where its partitions end, and whose turn it is.
+        # Of the present bounded pass: the ends of its partitions, and the partition whose turn it is.
         self._ends = self._newest if stop_at_end else None
         self._turn = description.partitions[0]
         self._last = (self._turn, -1)  # partition and offset of the row that was given last
-
-    @property
-    def name(self) -> str:
-        """The URL of the topic."""
-        return f"kafka://{self._bootstrap}/{self._topic}"
 
     @property
     def place(self) -> str:
@@ -163,10 +156,10 @@ class KafkaSource:
         }
 
     def seek(self, position: Position) -> None:
-        """Continue after ``position``; before iteration only.
+        """Continue at ``position``; only before the first row was read.
 
-        Partitions that the topic got since are read from their beginning. With ``stop_at_end``, a pass that was interrupted
-        goes on to the ends that it had; if nothing is left of it, a new one begins.
+        Partitions that are newer than the position are read from their beginning. With ``stop_at_end``, an interrupted pass goes
+        on to the ends that it had; if nothing is left of it, a new one begins.
 
         Raises
         ------
@@ -198,19 +191,19 @@ class KafkaSource:
         for row in self._bounded(self._ends):
             began = True
             yield row
-        # A checkpoint may have been the last of its pass without knowing it: then this run is for what came since.
+        # The checkpoint may have been written after the last row of its pass: then this pass is for the messages since.
         if not began and not self._stopping.is_set():
             yield from self._bounded(self._newest)
 
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.
 
-        May be called from a signal handler or another thread. `position` stays good for going on later.
+        May be called from a signal handler or another thread. `position` stays valid.
         """
         self._stopping.set()
 
     def close(self) -> None:
-        """Close the connection. The topic keeps no trace of this source."""
+        """Close the connection. Nothing of this source is left on the broker."""
         self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
 
     def _endless(self) -> Iterator[Row]:
@@ -249,8 +242,8 @@ class KafkaSource:
                 waiting.popleft()
                 continue
             waiting.rotate(-1)
-            # The offset never runs ahead of the rows (over tombstones, markers of transactions): when these arrive depends on
-            # the moment, and equal rows must leave equal positions.
+            # The offset never runs ahead of the rows (over tombstones, markers of transactions), which arrive at any moment:
+            # equal rows must leave equal positions.
             self._offsets[partition], self._turn = offset + 1, waiting[0]
             self._last = partition, offset
             yield row
@@ -259,7 +252,7 @@ class KafkaSource:
         self._turn = order[0]
 
     def _fill(self, partition: int, buffers: dict[int, deque[Any]], ends: dict[int, int]) -> bool:
-        """Wait until the partition has a message in its buffer. False: it is exhausted, or the source was stopped."""
+        """Wait until the partition has a message in its buffer; False if it is exhausted, or the source was stopped."""
         progress, deadline = None, time.monotonic() + STALL_SECONDS
         while not buffers[partition]:
             reached = {p: self._consumer.position(TopicPartition(self._topic, p), timeout_ms=POLL_MS) for p in buffers}
@@ -300,7 +293,7 @@ class KafkaSource:
             place = f"{self.name}: message at partition {record.partition}, offset {record.offset}: {error}"
             if not self._skip_bad:
                 raise StreamError(
-                    f"{place}. Correct what writes it, or the codec; to pass over such messages, choose bad_messages=skip."
+                    f"{place}. Correct the writer or the codec; to skip such messages, choose bad_messages=skip."
                 ) from error
             logger.warning("%s; skipped", place)
             return None
@@ -318,7 +311,7 @@ class KafkaSource:
             beginnings = self._consumer.beginning_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
             ends = self._consumer.end_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
         except KafkaError as error:
-            raise StreamError(f"{self.name}: its offsets cannot be had: {error}. Check the broker and its log.") from error
+            raise StreamError(f"{self.name}: its offsets cannot be read: {error}. Check the broker and its log.") from error
         return {key.partition: beginnings[key] for key in keys}, {key.partition: ends[key] for key in keys}
 
     def _refresh(self) -> None:
@@ -335,20 +328,18 @@ class KafkaSource:
 
     def _check_topic(self, position: Position) -> None:
         if not {"topic", "topic_id", "label", "partitions", "ends", "turn"} <= position.keys():
-            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give the stream that it is of.")
+            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
         if position["topic"] != self._topic:
-            raise StreamError(
-                f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, or another checkpoint folder."
-            )
+            raise StreamError(f"{self.name}: the checkpoint is of topic {position['topic']!r}. Give that topic, {START_AFRESH}")
         if position["label"] != (label := getattr(self._codec, "label", None)):
             raise StreamError(
                 f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {label!r}. "
-                "Ask for the same, or give another checkpoint folder."
+                f"Ask for the same, {START_AFRESH}"
             )
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
             raise self._lost("it was deleted and created again since the checkpoint")
 
     def _lost(self, reason: str) -> StreamError:
         return StreamError(
-            f"{self.name}: {reason}. To learn what the topic holds now, start with another checkpoint folder or remove this one."
+            f"{self.name}: {reason}. To learn the messages that are left, give another checkpoint folder or remove this one."
         )

@@ -31,12 +31,12 @@ def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSourc
     Parameters
     ----------
     url
-        Several brokers have commas between them. Parameters after ``?``, joined by ``&``:
+        Several brokers are separated by commas. Parameters after ``?``, joined by ``&``:
         ``codec``: ``json`` (the default; one object a message) or ``float32`` (packed, see `Float32Codec`);
         ``features``: number of features of a packed row; ``bad_messages``: ``raise`` (the default) or ``skip``;
-        ``api_version``: of a broker that cannot be asked for it, such as ``2.3``.
+        ``api_version``: of a broker that does not tell it, such as ``2.3``.
     label
-        Name of the JSON field that holds the label. A packed row has its label in its last place, whatever its name.
+        Name of the label's JSON field. A packed row has its label in the last place and needs no name.
     stop_at_end
         End where the topic ended when it was opened.
 
@@ -88,7 +88,7 @@ def _codec(url: str, parameters: dict[str, str], label: str | None) -> Codec:
     if kind == "json" and features is None:
         return JSONCodec(label)
     if kind == "json":
-        raise _mistake(url, "features belongs to codec=float32; JSON rows name theirs", _SOURCE_FORM)
+        raise _mistake(url, "features belongs to codec=float32; JSON rows name their features", _SOURCE_FORM)
     if kind != "float32":
         raise _mistake(url, f"codec={kind} is neither json nor float32", _SOURCE_FORM)
     if features is None or not features.isdecimal():
@@ -105,7 +105,7 @@ def _parse(url: str, known: tuple[str, ...], form: str) -> _Address:
     if parts.scheme != "kafka" or not parts.netloc or not topic or "/" in topic:
         raise _mistake(url, "not the address of a topic", form)
     if "@" in parts.netloc:
-        # Not quoted back: it holds a password.
+        # The URL is not quoted: it holds a password.
         raise StreamError(f"a Kafka URL takes no user or password. Expected {form}")
     for address in parts.netloc.split(","):
         if not _ADDRESS.fullmatch(address):

@@ -1,4 +1,4 @@
-"""From an exact kernel machine to a budgeted learner that goes on learning."""
+"""Distillation: from an exact kernel machine to a budgeted learner that decides alike and goes on learning."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.checks import check_number, check_one_of
-from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, kernel_matrix
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.compiled import epochs, iterates, step
 
 __all__ = ["to_budget"]
 
 _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
-_ROWS_A_VECTOR = 20  # for least squares: as many for each support vector
-_RIDGE = 1e-7  # over the mean of the diagonal
-_C_AFTERWARDS = 0.2  # most, for labels: what is there already should not be undone by a few rows that are noise
-_BLOCK, _BLOCK_VALUES = 2000, 1_000_000  # rows that are dense, and whose kernel values are held, at a time
-_PATIENCE = 3  # passes without gain before the best so far is taken
+_ROWS_A_VECTOR = 20  # rows of least squares for each support vector
+_RIDGE = 1e-7  # relative to the mean of the diagonal
+_LARGEST_C = 0.2  # of a classifier that goes on learning: a few noisy rows must not undo what is there
+_CHUNK, _CHUNK_VALUES = 2000, 1_000_000  # rows, and their values, that are dense at a time
+_PATIENCE = 3  # passes without gain before the best state is taken
 
 
 def to_budget(
@@ -39,36 +37,34 @@ def to_budget(
     seed: int | None = 0,
     **parameters: Any,
 ) -> BudgetedEstimator:
-    """A budgeted learner that decides as a fitted kernel machine does, with at most ``budget`` support vectors, and that then
-    goes on learning.
+    """Return a learner of at most ``budget`` support vectors that decides as a fitted kernel machine, and goes on learning.
 
-    The support vectors are merged until they are few enough, and their coefficients fitted to the machine's decision values on
-    the rows of X by least squares. Then those rows are learned in passes, with the machine's own predictions as labels or
-    targets; those near its boundary count least. The state is kept that agrees best with the machine.
+    The machine's support vectors are merged until they are few enough, and their coefficients fitted by least squares to the
+    machine's decision values on the rows of X. Then those rows are learned in passes, with the machine's predictions as labels or
+    targets; rows near its boundary count least. Of all states the one that agrees best with the machine is taken.
 
     Parameters
     ----------
     model
-        A fitted `CSMOClassifier` or `CSMORegressor`.
+        A fitted `CSMOClassifier`, `CSMORegressor`, `HSSADMMClassifier` or `HSSADMMRegressor`.
     budget
         Support vectors of the learner, at least 1.
     X
-        Rows on which the learner is to decide alike, [n, features], labels are not needed: those the machine was fitted to, or
-        others like them. None: its support vectors, which lie where decisions are hard and say little of the rest.
+        Rows on which the learner is to decide alike, [n, features], without labels: those the machine was fitted to, or others
+        like them. None: the machine's support vectors, which lie where decisions are hard and say little of the rest.
     feature_names
-        Of the machine's columns, where it was fitted to an array. None: those that it was fitted with (``feature_names_in_``), or
-        0, 1, ...
+        Of the machine's columns, if it was fitted to an array. None: ``feature_names_in_`` of the machine, or 0, 1, ...
     learner
-        ``"bsca"`` or ``"bsgd"``. The latter's intercept is regularised where it is fitted, as that of numbers is by default: of
-        targets that are far from 0 it would lose the offset as it learns on. With ``fit_intercept=False`` it stays as it is.
+        ``"bsca"`` or ``"bsgd"``. The intercept of the latter is regularised where it is fitted, as a regressor's is by default:
+        with targets far from 0 it would lose the offset as it goes on learning. With ``fit_intercept=False`` it stays as it is.
     passes
-        At most so many; 0: none.
+        Passes over X, at most.
     seed
         Of the order of merges and rows, and of the learner.
     parameters
-        Of the learner, see `BSCAClassifier` and so on. By default its C is the machine's, but 0.2 at most for labels (``l2`` is
-        1 / (n C)), so that a few noisy rows do not undo what is there, and there is room for just the machine's features and
-        classes.
+        Of the learner, see `BSCAClassifier` and so on. By default its C is the machine's, but at most 0.2 for a classifier
+        (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there, and ``max_features`` and ``max_classes`` are
+        just what the machine needs.
 
     Returns
     -------
@@ -79,7 +75,7 @@ def to_budget(
     ValueError
         A parameter is out of its range, or X does not fit the machine.
     sklearn.exceptions.NotFittedError
-        The machine was not fitted.
+        The machine is not fitted.
 
     Notes
     -----
@@ -88,8 +84,8 @@ def to_budget(
 
     References
     ----------
-    Merging: Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the curse of kernelization. JMLR 13. Fitting to the machine's
-    own decisions: Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD.
+    Merging: Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the curse of kernelization. JMLR 13. Learning from the machine's
+    decisions: Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD.
 
     Examples
     --------
@@ -112,25 +108,26 @@ def to_budget(
     n = X.shape[0]
     if n == 0:
         raise ValueError("there are no rows to decide alike on: give the machine's rows as X")
-    if taken := [name for name in ("kernel", "gamma", "degree", "coef0") if name in parameters]:
-        raise ValueError(f"{taken[0]} is that of the machine, and cannot be another")
+    if fixed := [name for name in ("kernel", "gamma", "degree", "coef0") if name in parameters]:
+        raise ValueError(f"{fixed[0]} is that of the machine, and cannot be another")
     names = list(getattr(model, "feature_names_in_", range(model.n_features_in_)) if feature_names is None else feature_names)
     if len(set(names)) != model.n_features_in_:
         raise ValueError(f"feature_names must be {model.n_features_in_} different names, not {feature_names!r}")
-    kind = _LEARNERS[learner][0 if is_classifier(model) else 1]
-    result = _make(kind, model, names, budget, seed, {**_defaults(model, learner, n), **parameters})
-    pupil = _Distillation(model, names, budget, X, seed).run(passes)
-    return _take(pupil, result, n)
+    labels = model.classes_.tolist() if is_classifier(model) else None
+    C = model.C if labels is None else min(model.C, _LARGEST_C)
+    parameters = {**({"C": C} if learner == "bsca" else {"l2": 1.0 / (n * C)}), **parameters}
+    result = _new_learner(learner, model, budget, seed, parameters)
+    for name, needed in {"max_features": len(names), "max_classes": len(labels or ())}.items():
+        if getattr(result, name, needed) < needed:
+            raise ValueError(f"{name} must be at least {needed}, as many as the machine has, not {getattr(result, name)}")
+    pupil = _Distillation(model, budget, X, seed).run(passes)
+    result.start_from(pupil.support_vectors, pupil.coefficients, pupil.intercept, feature_names=names, labels=labels, n_learned=n)
+    return result
 
 
-def _defaults(model: Any, learner: str, n: int) -> dict[str, Any]:
-    C = min(model.C, _C_AFTERWARDS) if is_classifier(model) else model.C
-    return {"C": C} if learner == "bsca" else {"l2": 1.0 / (n * C)}
-
-
-def _make(kind: Any, model: Any, names: list[Hashable], budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
-    # A learner of the kernel, the labels and the features of a machine.
-    kernel = model._kernel
+def _new_learner(learner: str, model: Any, budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
+    """Return a learner with a machine's kernel and loss, and room for its features and classes."""
+    kernel, classification = model._kernel, is_classifier(model)
     same = {
         "kernel": next(name for name, code in KERNELS.items() if code == kernel.kind),
         "gamma": kernel.gamma,
@@ -139,140 +136,103 @@ def _make(kind: Any, model: Any, names: list[Hashable], budget: int, seed: int |
         "max_features": model.n_features_in_,
         "seed": seed,
     }
-    same |= {"max_classes": len(model.classes_)} if is_classifier(model) else {"epsilon": model.epsilon}
-    made = kind(budget=budget, **{**same, **parameters})
-    if made.max_features < len(names):
-        raise ValueError(f"max_features must be at least {len(names)}, the features of the machine, not {made.max_features}")
-    made._features.restore(names)  # in their order: hashed names find the columns that they had
-    made._store.used = len(made._features)
-    if is_classifier(model):
-        for label in model.classes_.tolist():
-            made._labels.target(label)
-        if len(model.classes_) > 2:
-            made._resize(len(model.classes_))
-    return made
-
-
-def _take(pupil: Any, result: Any, n: int) -> Any:
-    # What the pupil's predictions follow becomes both iterates of the result.
-    vectors, coefficients = pupil.support_vectors, np.ascontiguousarray(pupil.coefficients.T)
-    every = np.arange(vectors.shape[1])
-    epochs.expand(result._block, result._ready(), vectors, every, np.ones(len(vectors)), coefficients)
-    _set_iterates(result, coefficients, pupil.intercept)
-    result._common["t"] = n  # descent steps by 1 / t
-    return result
-
-
-def _set_iterates(model: Any, coefficients: np.ndarray, bias: np.ndarray) -> None:
-    views = model._store.views
-    views.coefficients[: 2 * len(bias), : len(coefficients)] = np.repeat(coefficients.T, 2, axis=0)
-    views.biases[: 2 * len(bias)] = np.repeat(bias, 2)
-    views.cache[:] = 0
+    same |= {"max_classes": len(model.classes_)} if classification else {"epsilon": model.epsilon}
+    kind: Any = _LEARNERS[learner][0 if classification else 1]
+    return kind(budget=budget, **{**same, **parameters})
 
 
 class _Distillation:
-    """A machine, the learner that is to be like it, and rows, an array or CSR [n, features], to be like it on."""
+    """The distillation of a machine, on rows of an array or CSR matrix X [n, features].
 
-    def __init__(self, machine: Any, names: list[Hashable], budget: int, X: Any, seed: int | None) -> None:
-        kind: Any = BSCAClassifier if is_classifier(machine) else BSCARegressor
-        how = {"C": 1.0, "tol": 0.1} if is_classifier(machine) else {"C": machine.C}
-        pupil = _make(kind, machine, names, budget, seed, how)
-        self.machine, self.pupil, self.rng = machine, pupil, np.random.default_rng(seed)
-        self.X = X
-        values = machine._values(X)
+    Features and labels of the pupil are 0, 1, ..., so that its decision values have the sign of the machine's.
+    """
+
+    def __init__(self, machine: Any, budget: int, X: Any, seed: int | None) -> None:
+        self.machine, self.X, self.rng = machine, X, np.random.default_rng(seed)
+        self.classification = is_classifier(machine)
+        self.pupil = _new_learner(
+            "bsca", machine, budget, seed, {"C": 1.0, "tol": 0.1} if self.classification else {"C": machine.C}
+        )
+        values = machine._decide(X)
         self.decisions = self._of_outputs(values)
-        self.labels = machine._predictions(values)
-        self.weights = np.ones(len(values))
-        if is_classifier(machine):
+        self.targets, self.weights = machine._predictions(values), np.ones(len(values))
+        if self.classification:
+            self.targets = np.searchsorted(machine.classes_, self.targets)
             self.weights = np.clip(self._margins(self.decisions), 1e-3, 1.0)
 
-    def _parts(self, n: int) -> Iterator[slice]:
-        size = max(min(_BLOCK, _BLOCK_VALUES // self.X.shape[1]), 1)
+    def run(self, passes: int) -> Any:
+        """Return the pupil in the state that agrees best with the machine."""
+        pupil, machine = self.pupil, self.machine
+        order = self.rng.permutation(len(machine.support_))
+        coefficients = self._of_outputs(machine.dual_coef_.T)[order].T
+        intercept = self._of_outputs(machine.intercept_[np.newaxis])[0]
+        labels = range(len(machine.classes_)) if self.classification else None
+        pupil.start_from(machine.support_vectors_[order].astype(np.float32), coefficients, intercept, labels=labels)
+        best, agreement, since = pupil.clone(include_attributes=True), self._agreement(), 0
+        self._fit_coefficients(intercept)
+        for done in range(passes + 1):
+            new = self._agreement()
+            since += 1
+            if new > agreement:
+                best, agreement, since = pupil.clone(include_attributes=True), new, 0
+            if done == passes or since > _PATIENCE or agreement == 1.0:
+                break
+            order = self.rng.permutation(len(self.targets))
+            for chunk in self._chunks(len(order)):
+                which = order[chunk]
+                pupil.learn_many(self._dense(which), self.targets[which], self.weights[which])
+        return best
+
+    def _chunks(self, n: int) -> Iterator[slice]:
+        size = max(min(_CHUNK, _CHUNK_VALUES // self.X.shape[1]), 1)
         return (slice(begin, begin + size) for begin in range(0, n, size))
 
-    def _dense(self, X: Any, which: np.ndarray) -> np.ndarray:
-        # Rows of X as the learner has them, float32 [m, features].
-        part = X[which]
-        return np.ascontiguousarray(part.toarray() if sparse.issparse(part) else part, np.float32)
-
-    def run(self, passes: int) -> Any:
-        pupil, machine, store = self.pupil, self.machine, self.pupil._store
-        order = self.rng.permutation(len(machine.support_))
-        coefficients = np.ascontiguousarray(self._of_outputs(machine.dual_coef_.T)[order])
-        columns = np.arange(store.used)
-        for part in self._parts(len(order)):
-            vectors = self._dense(machine.support_vectors_, order[part])
-            epochs.expand(pupil._block, pupil._ready(), vectors, columns, np.ones(len(vectors)), coefficients[part])
-        bias = self._of_outputs(machine.intercept_[np.newaxis])[0]
-        _set_iterates(pupil, (pupil._coefficients_of("last")).T, bias)
-        best, kept, since = self._agreement(), store.snapshot(), 0
-        self._fit_coefficients(bias)
-        for done in range(passes + 1):
-            agreement = self._agreement()
-            since += 1
-            if agreement > best:
-                best, kept, since = agreement, store.snapshot(), 0
-            if done == passes or since > _PATIENCE or best == 1.0:
-                break
-            order = self.rng.permutation(len(self.labels))
-            for part in self._parts(len(order)):
-                pupil._learn_batch(self._batch(order[part]))
-        store.restore(kept, own=True)
-        return pupil
-
-    def _batch(self, which: np.ndarray) -> Batch:
-        X = self._dense(self.X, which)
-        return Batch(X, self.pupil.feature_names, self.labels[which].tolist(), self.weights[which], which, len(self.labels))
+    def _dense(self, which: Any) -> np.ndarray:
+        """Return rows of X as the learner has them, float32 [m, features]."""
+        rows = self.X[which]
+        return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, np.float32)
 
     def _of_outputs(self, f: np.ndarray) -> np.ndarray:
-        # From values of the machine, float64 [n, machines], to those of the learner, float64 [n, outputs].
-        if not is_classifier(self.machine):
-            return f
-        classes = self.machine.classes_.tolist()
-        if len(classes) == 2:
-            return f * self.pupil._labels.targets[classes[1]]
-        values: np.ndarray = self.machine._class_values(f)
-        return values
+        """Return the values of the pupil's outputs, float64 [n, outputs], from those of the machines, float64 [n, machines]."""
+        several = self.classification and len(self.machine.classes_) > 2
+        return self.machine._class_values(f) if several else f
 
     @staticmethod
     def _margins(f: np.ndarray) -> np.ndarray:
-        # How far the best output is above the next, float64 [n].
+        """Return how far the best output is above the next one, float64 [n]."""
         if f.shape[1] == 1:
             return np.abs(f[:, 0])
         ordered = np.sort(f, axis=1)
         return ordered[:, -1] - ordered[:, -2]
 
-    def _fit_coefficients(self, bias: np.ndarray) -> None:
-        # Least squares, in which rows near the boundary count most.
-        pupil, n = self.pupil, self.pupil.n_support
+    def _fit_coefficients(self, intercept: np.ndarray) -> None:
+        """Fit the pupil's coefficients by least squares, in which rows near the boundary count most."""
+        n = self.pupil.n_support
         if n == 0:
             return
         chosen = self.rng.permutation(len(self.decisions))[: _ROWS_A_VECTOR * n]
         f = self.decisions[chosen]
         weights = np.ones(len(f))
-        if is_classifier(self.machine):
+        if self.classification:
             weights /= 1.0 + np.square(self._margins(f))
-        h = pupil._store.views.header[0]
-        S = pupil.support_vectors.astype(np.float64)
+        kind, gamma, coef0, degree = self.machine._kernel
+        S = self.pupil.support_vectors.astype(np.float64)
         G, target = np.zeros((n, n)), np.zeros((n, f.shape[1]))
-        for part in self._parts(len(chosen)):
-            X = self._dense(self.X, chosen[part]).astype(np.float64)
-            K = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X, S)
-            weighted = K.T * weights[part]
+        for chunk in self._chunks(len(chosen)):
+            K = kernel_matrix(kind, gamma, coef0, degree, self._dense(chosen[chunk]).astype(np.float64), S)
+            weighted = K.T * weights[chunk]
             G += weighted @ K
-            target += weighted @ (f[part] - bias)
+            target += weighted @ (f[chunk] - intercept)
         G[np.diag_indices(n)] += max(_RIDGE * np.trace(G) / n, np.finfo(np.float64).tiny)
-        _set_iterates(pupil, np.linalg.solve(G, target), bias)
+        self.pupil.set_coefficients(np.linalg.solve(G, target).T, intercept)
 
     def _agreement(self) -> float:
-        # The share of rows with the same label, or minus the mean distance of the numbers.
-        pupil, n, total = self.pupil, len(self.labels), 0.0
-        for part in self._parts(n):
-            X = self._dense(self.X, np.arange(n)[part])
-            found = np.empty((len(X), 1 if pupil._outputs == 1 else pupil._outputs + 1))
-            step.decide_many(pupil._block, X, np.arange(X.shape[1]), iterates.CHOSEN, found)
-            if is_classifier(self.machine):
-                total += float((pupil._labels.array(found[:, 0]) == self.labels[part]).sum())
+        """Return the relative number of rows with the machine's label, or minus the mean distance of the values."""
+        n, total = len(self.targets), 0.0
+        for chunk in self._chunks(n):
+            found = self.pupil.predict_many(self._dense(chunk))
+            if self.classification:
+                total += float((found == self.targets[chunk]).sum())
             else:
-                total -= float(np.abs(found[:, 0] - self.labels[part]).sum())
+                total -= float(np.abs(found - self.targets[chunk]).sum())
         return total / n

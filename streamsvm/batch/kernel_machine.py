@@ -1,175 +1,308 @@
-"""What the exact kernel machines share: prediction, and the way to a budgeted learner."""
+"""Kernel machines that are fitted to all rows at once: their parameters, predictions and saved state."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier, is_regressor
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from streamsvm._warnings import warn
-from streamsvm.batch.csmo.column_cache import ColumnCache
-from streamsvm.batch.csmo.columns import Rows, cost
-from streamsvm.batch.csmo.solver import Options, Problem, Solution, add_expansions, solve
+from streamsvm.batch.csmo.columns import store
+from streamsvm.batch.csmo.solver import add_expansions
 from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.problem import Bounds, Groups, check_kernel, feasible, gamma_of, problem_of, store
-from streamsvm.checks import check_number
-from streamsvm.kernels import KERNELS, Kernel
+from streamsvm.checks import check_number, check_one_of
+from streamsvm.kernels import KERNELS, Kernel, checked_kernel
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.sklearn_base import Kept
+from streamsvm.sklearn_base import SklearnEstimator, check_targets, class_weights, labels_of
 
-__all__ = ["CSMO", "KernelMachine", "column_buffer", "solve_exactly"]
+__all__ = ["KernelClassifier", "KernelMachine", "KernelRegressor", "Training"]
 
-_MEGABYTE = 2**20
-_WORTH = 4.0  # megabytes for each operation of a kernel value: what is soon computed again is not worth fresh memory
-_ROWS_AT_ONCE = 4096  # of a prediction
+_CHUNK = 4096  # rows of a prediction
 
 
-class KernelMachine(Kept):
-    """A fitted one has ``support_vectors_``, ``dual_coef_`` [machines, n_support], ``intercept_`` and ``_kernel``; and ``_rows``,
-    the support vectors as compiled code takes them, which is set with them and not kept.
+class Training(NamedTuple):
+    """The n rows of a fit, checked."""
+
+    X: Any
+    """Array or CSR matrix, float64 [n, features]."""
+    y: np.ndarray
+    weights: np.ndarray
+    """float64 [n]: of the rows, times those of their classes."""
+    counted: np.ndarray
+    """int64: numbers of the rows whose weight is above 0."""
+    labels: np.ndarray | None = None
+    """Classification: index of each row's class, int64 [n]."""
+    targets: np.ndarray | None = None
+    """Regression: float64 [n]."""
+
+
+@dataclass(eq=False, repr=False)
+class KernelMachine(SklearnEstimator):
+    """An expansion over support vectors for each of one or more machines: classifiers of several classes have several.
+
+    Fits set ``_kernel``, ``support_``, ``support_vectors_``, ``dual_coef_`` [machines, n_support], ``intercept_`` [machines], and
+    ``_rows``: the support vectors as compiled code takes them, which is not saved.
     """
 
-    support_vectors_: Any
-    _rows: Rows
+    C: float = 1.0
+    _: KW_ONLY
+    kernel: str = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 0.0
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict rows.
 
-    def _decisions(self, X: Any) -> np.ndarray:
-        # float64 [n, machines]
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
-        return self._values(X)
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_rows")
+        Returns
+        -------
+        ndarray [n]
+            Labels, or of a regressor values, float64.
 
-    def _store_rows(self) -> None:
-        dense = not sparse.issparse(self.support_vectors_)
-        self._rows = store(self.support_vectors_, np.float64, dense=dense)
-        if dense:
-            self.support_vectors_ = self._rows.dense.T  # of the same memory
+        Raises
+        ------
+        ValueError
+            X does not fit the model, or holds a value that is not finite.
+        sklearn.exceptions.NotFittedError
+            The model is not fitted.
+        """
+        return self._predictions(self._decide(self._checked(X)))
 
-    def _values(self, X: Any) -> np.ndarray:
-        """float64 [n, machines], of rows float64 [n, features] that are checked: finite, an array or CSR."""
-        out = np.tile(self.intercept_, (X.shape[0], 1))
-        dense = not sparse.issparse(self.support_vectors_)
-        if not dense and not sparse.issparse(X):
-            X = sparse.csr_array(X)
-        for begin in range(0, X.shape[0], _ROWS_AT_ONCE):
-            part = store(X[begin : begin + _ROWS_AT_ONCE], np.float64, dense=dense)
-            end = min(begin + _ROWS_AT_ONCE, X.shape[0])
-            add_expansions(self._rows, self.dual_coef_, part, np.arange(end - begin), self._kernel, out[begin:end])
-        return out
+    def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
+        """Return a budgeted learner that decides alike and goes on learning; the parameters are those of `to_budget`."""
+        return to_budget(self, budget, X, **parameters)
 
-    def _begin(self, X: Any, weights: np.ndarray) -> np.ndarray:
-        # The kernel, and which rows count.
+    # Fits -------------------------------------------------------------------------------------------------------------------
+
+    def _check_parameters(self, Cs: Iterable[float]) -> None:
+        """Raise a ValueError that names a parameter which is out of its range."""
+        for C in Cs:
+            check_number("C", C, 0.0)
+        gamma = self.gamma
+        if isinstance(gamma, str):
+            check_one_of("gamma", gamma, ("scale", "auto"))
+            gamma = 1.0
+        checked_kernel(self.kernel, gamma, self.degree, self.coef0)
+
+    def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
+        """Check rows, labels or targets, and weights; set the kernel."""
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=is_regressor(self)
+        )
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = np.flatnonzero(weights > 0.0)
         if not len(counted):
             raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
-        self._kernel = Kernel(KERNELS[self.kernel], gamma_of(self.gamma, X, weights), float(self.coef0), int(self.degree))
-        return counted
+        self._kernel = Kernel(KERNELS[self.kernel], _gamma_of(self.gamma, X, weights), float(self.coef0), int(self.degree))
+        return Training(X, y, weights, counted)
 
-    def _keep(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
-        # From the coefficients of all rows, float64 [machines, n], and the numbers of those that have one.
+    @property
+    def _epsilon(self) -> float | None:
+        """The error that costs nothing; None for a classifier."""
+        return None
+
+    def _set_solution(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
+        """Take coefficients of all rows, float64 [machines, n], and the numbers of the support vectors among them."""
         self.support_ = support.astype(np.int32)
         self.support_vectors_ = X[self.support_]
         self._store_rows()
         self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
         self.intercept_ = np.asarray(intercepts, np.float64)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Labels [n], or of a regressor values, float64 [n], of the rows of X, an array or sparse matrix [n, features]."""
-        return self._predictions(self._decisions(X))
+    def _store_rows(self) -> None:
+        dense = not sparse.issparse(self.support_vectors_)
+        self._rows = store(self.support_vectors_, dense=dense)
+        if dense:
+            self.support_vectors_ = self._rows.dense.T  # shares the memory
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_rows")
+
+    # Predictions ------------------------------------------------------------------------------------------------------------
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
+
+    def _decide(self, X: Any) -> np.ndarray:
+        """Return the machines' decision values, float64 [n, machines], at rows that `_checked` returned."""
+        out = np.tile(self.intercept_, (X.shape[0], 1))
+        dense = not sparse.issparse(self.support_vectors_)
+        if not dense and not sparse.issparse(X):
+            X = sparse.csr_array(X)
+        for begin in range(0, X.shape[0], _CHUNK):
+            end = min(begin + _CHUNK, X.shape[0])
+            chunk = store(X[begin:end], dense=dense)
+            add_expansions(self._rows, self.dual_coef_, chunk, np.arange(end - begin), self._kernel, out[begin:end])
+        return out
 
     def _predictions(self, f: np.ndarray) -> np.ndarray:
-        """Labels or values [n], from those of the machines, float64 [n, machines]."""
-        return f[:, 0]
-
-    def _scores(self, f: np.ndarray) -> np.ndarray:
-        """Of a classifier: what ``decision_function`` says."""
+        """Return labels or values [n] from the machines' decision values, float64 [n, machines]."""
         raise NotImplementedError
 
-    def _class_values(self, f: np.ndarray) -> np.ndarray:
-        """Of a classifier with more than two classes: a value for each, float64 [n, classes], linear in the machines' values."""
+    # Saved models -----------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Any:
+        state = dict(super().__getstate__())
+        state.pop("_rows", None)
+        if "_kernel" in state:
+            state["_kernel"] = tuple(state["_kernel"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_rows" in state:
+            raise ValueError("the saved model is corrupt: it has the attribute '_rows', which is never saved")
+        state = dict(state)
+        if "_kernel" in state:
+            state["_kernel"] = _checked_saved_kernel(*state["_kernel"])
+        fitted = "support_vectors_" in state
+        if fitted:
+            machines = self._n_machines(_n_classes(state.get("classes_"))) if is_classifier(self) else 1
+            _check_solution(state, machines)
+        super().__setstate__(state)
+        if fitted:
+            self._store_rows()
+
+    def _n_machines(self, classes: int) -> int:
+        """Return the number of machines that a classifier of so many classes has."""
         raise NotImplementedError
 
-    def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
-        """A budgeted learner that decides alike and goes on learning: `streamsvm.batch.to_budget`."""
-        return to_budget(self, budget, X, **parameters)
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelClassifier(ClassifierMixin):  # type: ignore[misc]
+    """The conventions of a classifier, with one machine for two classes, else one for each class against all others."""
 
-class CSMO(KernelMachine):
-    """What the classifier and the regressor by conjugate SMO share."""
+    class_weight: dict[Any, float] | str | None = None
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Learn from all rows. What is refused with a ValueError leaves the model as it was.
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return decision values, in units of the margin.
 
         Parameters
         ----------
         X
             Array or sparse matrix [n, features].
-        y
-            Labels or targets [n].
-        sample_weight
-            Numbers of at least 0, [n]; None: all 1.
-        dual_coef_init
-            Where to start from, y_i alpha_i or b_i, float64 [n]; of classes, two. Clipped to the bounds, and the larger side
-            scaled to make the sum zero.
+
+        Returns
+        -------
+        float64 [n] or [n, classes]
+            Of two classes one value a row, positive for ``classes_[1]``. Of more classes one for each: with `CSMOClassifier` the
+            votes of the pairs, plus less than half a vote for their decision values, with `HSSADMMClassifier` the decision value
+            of each class against all others.
+
+        Raises
+        ------
+        ValueError, sklearn.exceptions.NotFittedError
+            As `predict`.
         """
-        with self._all_or_nothing():
-            solutions = self._fit(X, y, sample_weight, dual_coef_init)
-            self.objective_ = sum(solution.objective for solution in solutions)
-            self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
-            self.gap_ = max(solution.gap for solution in solutions)
-        if any(solution.interrupted for solution in solutions):
-            raise KeyboardInterrupt
-        if self.gap_ > self.tol:
-            warn(
-                f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
-                f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
-                ConvergenceWarning,
-            )
-        return self
+        return self._scores(self._decide(self._checked(X)))
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
-        raise NotImplementedError
+    def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
+        training: Training = super()._training(X, y, sample_weight)
+        self.classes_, labels = labels_of(training.y, training.counted)
+        weights = training.weights
+        weights = weights * class_weights(self.class_weight, self.classes_, labels, weights)[labels]
+        return training._replace(labels=labels, weights=weights)
 
-    def _check(self) -> None:
-        check_number("C", self.C, 0.0)
-        check_kernel(self)
-        check_number("tol", self.tol, 0.0)
-        check_number("cache_size", self.cache_size, 0.0)
-        check_number("max_iter", self.max_iter, -1, inclusive=True, integer=True)
+    def _n_machines(self, classes: int) -> int:
+        return 1 if classes == 2 else classes
 
-    def _solve(
-        self, groups: Groups, bounds: Bounds, epsilon: float | None, start: np.ndarray | None, buffer: np.ndarray
-    ) -> Solution:
-        options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
-        problem = problem_of(groups, bounds, self._kernel, epsilon)
-        return solve_exactly(problem, None if start is None else groups.sums(start), options, buffer)
+    def _scores(self, f: np.ndarray) -> np.ndarray:
+        """Return the values of `decision_function` from the machines' decision values, float64 [n, machines]."""
+        return f[:, 0] if len(self.classes_) == 2 else f
 
-    def _start(self, start: Any, n: int, counted: np.ndarray) -> np.ndarray | None:
-        if start is None:
-            return None
-        start = np.asarray(start, np.float64)
-        if start.shape != (n,) or not np.isfinite(start).all():
-            raise ValueError(f"dual_coef_init must be {n} finite numbers, one a row of X")
-        return start[counted]
+    def _class_values(self, f: np.ndarray) -> np.ndarray:
+        """Return a value for each of three or more classes, float64 [n, classes], linear in the machines' decision values."""
+        return f
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        scores = self._scores(f)
+        return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-def solve_exactly(p: Problem, start: np.ndarray | None, options: Options, buffer: np.ndarray) -> Solution:
-    """Conjugate SMO from coefficients ``start``, float64 [n], with room for columns from `column_buffer`."""
-    b = np.zeros(len(p.lower)) if start is None else feasible(p, start)
-    worth = int(_WORTH * cost(p.rows) * _MEGABYTE)
-    return solve(p, b, options, buffer[: ColumnCache.values(worth, len(b))])
+@dataclass(eq=False, repr=False, kw_only=True)
+class KernelRegressor(RegressorMixin):  # type: ignore[misc]
+    """The conventions of a regressor with the epsilon-insensitive loss; it has one machine."""
+
+    epsilon: float = 0.1
+
+    def _check_parameters(self, Cs: Iterable[float]) -> None:
+        super()._check_parameters(Cs)
+        check_number("epsilon", self.epsilon, 0.0, inclusive=True)
+
+    def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
+        training: Training = super()._training(X, y, sample_weight)
+        targets = training.y.astype(np.float64)
+        check_targets(targets)
+        return training._replace(targets=targets)
+
+    @property
+    def _epsilon(self) -> float:
+        return float(self.epsilon)
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        return f[:, 0]
 
 
-def column_buffer(megabytes: float, n: int) -> np.ndarray:
-    """Room for columns of up to n rows. The operating system gives memory only as columns are written."""
-    return np.empty(ColumnCache.values(int(megabytes * _MEGABYTE), n), np.float32)
+def _gamma_of(gamma: float | str, X: Any, weights: np.ndarray) -> float:
+    """Return the number that ``gamma`` stands for, as in scikit-learn's SVC; rows count by their weights."""
+    if gamma == "auto":
+        return 1.0 / X.shape[1]
+    if gamma != "scale":
+        return float(gamma)
+    relative = weights / weights.sum() / X.shape[1]
+    mean = float((X.T @ relative).sum())
+    if sparse.issparse(X):
+        variance = float((X.multiply(X).T @ relative).sum()) - mean * mean
+    else:
+        variance = float(np.square(X - mean).sum(axis=1) @ relative)
+    return 1.0 / (X.shape[1] * variance) if variance > 1e-15 * mean * mean else 1.0
+
+
+def _checked_saved_kernel(kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
+    try:
+        check_one_of("kernel", kind, KERNELS.values())
+        return checked_kernel(next(name for name, code in KERNELS.items() if code == kind), gamma, degree, coef0)
+    except ValueError as error:
+        raise ValueError(f"the saved model is corrupt: {error}") from None
+
+
+def _n_classes(classes: Any) -> int:
+    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not len(set(classes.tolist())) == len(classes) >= 2:
+        raise ValueError("the saved model is corrupt: its classes are not two or more different labels")
+    return len(classes)
+
+
+def _check_solution(state: dict[str, Any], machines: int) -> None:
+    """Raise a ValueError where saved arrays do not fit together: compiled code relies on it."""
+    vectors, *others = (state[name] for name in ("support_vectors_", "dual_coef_", "intercept_"))
+    values = _checked_values(vectors) if sparse.issparse(vectors) and vectors.format == "csr" else vectors
+    finite = all(
+        isinstance(array, np.ndarray) and array.dtype == np.float64 and np.isfinite(array).all() for array in (values, *others)
+    )
+    n = len(state["support_"])
+    shapes = [array.shape for array in (vectors, *others)] if finite else []
+    if shapes != [(n, state["n_features_in_"]), (machines, n), (machines,)] or "_kernel" not in state:
+        raise ValueError("the saved model is corrupt: its support vectors and coefficients do not fit together")
+
+
+def _checked_values(X: Any) -> Any:
+    """Return the values of a CSR matrix; raise a ValueError where its indices lead out of its arrays."""
+    (n, d), values, indices, starts = X.shape, X.data, X.indices, X.indptr
+    if (
+        not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (values, indices, starts))
+        or not indices.dtype.kind == starts.dtype.kind == "i"
+        or not (len(starts) == n + 1 and starts[0] == 0 and starts[-1] == len(indices) == len(values))
+        or (starts[1:] < starts[:-1]).any()
+        or ((indices < 0) | (indices >= d)).any()
+    ):
+        raise ValueError("the saved model is corrupt: its sparse support vectors are no CSR matrix")
+    return values

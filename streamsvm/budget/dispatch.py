@@ -1,7 +1,7 @@
 """Budget maintenance by address: each model calls the one event that it needs, and no other is compiled.
 
-What a compiled function calls by name is compiled with it, and optimised again with each of its callers. Merging for one output,
-for several, removal and projection would be half of what a new user waits for, who hardly ever needs more than the first.
+Numba compiles a function together with all that it calls by name, and optimises that again in each of its callers. The events of
+all strategies would be half of the time that a new user waits for, who hardly ever needs more than one of them.
 """
 
 from __future__ import annotations
@@ -11,94 +11,80 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, cfunc, config, njit, types
+from numba import config, types
 from numba.extending import intrinsic, overload
 
-from streamsvm.budget import maintenance
-from streamsvm.budget.merge_table import GRID, merge_tables
-from streamsvm.memory.block import STATE_END, pointer
+from streamsvm.budget.strategy import Event, Strategy
 
 __all__ = ["maintain", "upkeep_for"]
 
-_SIGNATURE = "int64(uint64, uint64, int64, uint64)"
+_ARGUMENTS = (types.Array(types.uint8, 1, "C"), types.Array(types.uint64, 1, "C"), types.uint64)
+_EVENTS: dict[int, Event] = {}  # by address; compiled code lives as long as its event
 
 
-@cache
-def upkeep_for(strategy: int, shared: bool) -> np.ndarray:
-    """What `maintain` takes for a strategy, uint64 [3]: the event's address, that of the tables, and the strategy's code.
+def upkeep_for(strategy: Strategy, shared: bool) -> np.ndarray:
+    """Return what `maintain` takes for a strategy: the address of its event and its two options, uint64 [3].
 
-    Compiles the event when it is asked for the first time.
+    The event is compiled when it is asked for the first time. The address is 0 where the strategy has no event.
 
     Parameters
     ----------
     strategy
-        A search of `budget.merging`, or one of the codes of `budget.maintenance`. `REFUSAL` has no event.
+        The strategy.
     shared
         Whether there are several outputs.
     """
-    if strategy == maintenance.REFUSAL:
-        return np.zeros(3, np.uint64)
-    if strategy <= maintenance.MERGE_LAST:
-        event = 1 if shared else 0
+    event = strategy.event(shared)
+    return np.array([0 if event is None else _address(event), *strategy.options()], np.uint64)
+
+
+@cache
+def _address(event: Event) -> int:
+    if config.DISABLE_JIT:
+        address = id(event)
     else:
-        event = 2 if strategy == maintenance.PROJECTION else 3
-    address = event if config.DISABLE_JIT else _compiled(event).address
-    return np.array([address, merge_tables().ctypes.data, strategy], np.uint64)
-
-
-@cache  # kept, as its code is gone with it
-def _compiled(event: int) -> Any:
-    return cfunc(_SIGNATURE, cache=True)(_CALLED[event])
+        compiler: Any = event
+        compiler.compile(_ARGUMENTS)  # or loads it from the disk cache
+        compiled = compiler.overloads[_ARGUMENTS]
+        returned = types.unliteral(compiled.signature.return_type)
+        if returned != types.int64:
+            raise TypeError(f"an event must return an int64; {compiler.__name__} returns {returned}")
+        address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+    _EVENTS[address] = event
+    return address
 
 
 def maintain(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:
-    """Bring a store with one support vector too many back to its budget: 1 where two support vectors were merged, else 0."""
-    return int(_EVENTS[int(upkeep[0])](block, merge_tables(), int(upkeep[2]), random))
+    """Bring a store with one support vector too many back to its budget; nothing happens where the strategy has no event.
+
+    Parameters
+    ----------
+    block
+        The store, uint8 [nbytes].
+    upkeep
+        The strategy as `upkeep_for` gives it, uint64 [3].
+    random
+        A random number, for strategies that draw.
+
+    Returns
+    -------
+    1 where two support vectors were merged, else 0.
+    """
+    return int(_EVENTS[int(upkeep[0])](block, upkeep, random)) if upkeep[0] else 0
 
 
 @intrinsic
-def _call(typingctx: Any, address: Any, block: Any, tables: Any, strategy: Any, random: Any) -> Any:
+def _call(typingctx: Any, address: Any, block: Any, upkeep: Any, random: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        number = ir.IntType(64)
-        function = ir.FunctionType(number, [number] * 4)
+        function = ir.FunctionType(ir.IntType(64), [context.get_value_type(argument) for argument in _ARGUMENTS])
         return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
 
-    return types.int64(types.uint64, types.uint64, types.uint64, types.int64, types.uint64), codegen
+    return types.int64(types.uint64, *_ARGUMENTS), codegen
 
 
 @overload(maintain)
 def _compiled_maintain(block: Any, upkeep: Any, random: Any) -> Any:
     def maintain(block: Any, upkeep: Any, random: Any) -> Any:
-        return _call(upkeep[0], np.uint64(block.ctypes.data), upkeep[1], np.int64(upkeep[2]), random)
+        return _call(upkeep[0], block, upkeep, random) if upkeep[0] != 0 else 0
 
     return maintain
-
-
-@njit(cache=True, forceinline=True)
-def _block(address: int) -> np.ndarray:
-    return carray(pointer(np.uintp(address)), (STATE_END,), np.uint8)  # `views` finds the rest
-
-
-@njit(cache=True, forceinline=True)
-def _tables(address: int) -> np.ndarray:
-    return carray(pointer(np.uintp(address)), (2, GRID, GRID), np.float32)
-
-
-def _merge(block: int, tables: int, strategy: int, random: np.uint64) -> int:
-    return maintenance.merge(_block(block), _tables(tables), strategy, random)
-
-
-def _merge_shared(block: int, tables: int, strategy: int, random: np.uint64) -> int:
-    return maintenance.merge_shared(_block(block), _tables(tables), strategy, random)
-
-
-def _project(block: int, tables: int, strategy: int, random: np.uint64) -> int:
-    return maintenance.project(_block(block), _tables(tables), strategy, random)
-
-
-def _drop(block: int, tables: int, strategy: int, random: np.uint64) -> int:
-    return maintenance.drop(_block(block), _tables(tables), strategy, random)
-
-
-_CALLED = (_merge, _merge_shared, _project, _drop)
-_EVENTS = (maintenance.merge, maintenance.merge_shared, maintenance.project, maintenance.drop)

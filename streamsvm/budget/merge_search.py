@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.budget.merge_table import GRID
+from streamsvm.budget.smallest import oldest_argmin
 from streamsvm.kernels import FAST
 
 __all__ = [
@@ -15,13 +16,15 @@ __all__ = [
     "GSS_PRECISE",
     "LOOKUP_H",
     "LOOKUP_WD",
+    "SEARCHES",
     "best_position",
     "degradation",
     "find_partner",
-    "oldest_least",
 ]
 
 GSS, GSS_PRECISE, LOOKUP_H, LOOKUP_WD = 0, 1, 2, 3
+#: The searches by their names.
+SEARCHES = {"gss": GSS, "gss-precise": GSS_PRECISE, "lookup-h": LOOKUP_H, "lookup-wd": LOOKUP_WD}
 
 _INVERSE_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _LAST_CELL = GRID - 2
@@ -31,27 +34,11 @@ _TABLE_ERROR = np.float32(2e-5)  # relative, of the difference of two interpolat
 
 
 @njit(cache=True, error_model="numpy")
-def oldest_least(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
-    """The place of the least of ``values`` float32 [n], all of them at least 0; of equals that with the smallest stamp."""
-    bits = values.view(np.int32)  # numbers of at least 0 are ordered as their bits are, and integers compare in SIMD
-    least = bits[0]
-    for k in range(1, n):
-        least = min(least, bits[k])
-    oldest = np.int64(2**62)
-    for k in range(n):
-        oldest = min(oldest, stamps[k] if bits[k] == least else np.int64(2**62))
-    place = n - 1
-    for k in range(n):
-        place = min(place, k if stamps[k] == oldest else n - 1)
-    return place
-
-
-@njit(cache=True, error_model="numpy")
 def degradation(m: float, rest: float, q: float, h: float) -> float:
     """Squared weight degradation of a merge at ``h``, over the square of the smaller coefficient.
 
     ``rest`` is 1 - m, which m itself does not tell where the coefficients differ by more than 2^53. See
-    `budget.table.weight_degradation`.
+    `budget.merge_table.weight_degradation`.
     """
     k_j, k_i = math.exp(-((1.0 - h) ** 2) * q), math.exp(-(h**2) * q)
     odds = m / rest
@@ -125,7 +112,7 @@ def _squared_positions(
         q = gamma * distances[k]
         u = q / (one + q) if q < np.float32(1e9) else one
         out[k] = u * u if sign * coefficients[k] > 0.0 and k != first else np.float32(np.inf)
-    bits = out.view(np.int32)  # as in oldest_least
+    bits = out.view(np.int32)  # as in oldest_argmin
     least = bits[0]
     for k in range(1, n):
         least = min(least, bits[k])
@@ -187,7 +174,7 @@ def _look_up(
             larger = max(abs(coefficients[k]), smallest)  # float32 decides who is smallest: rounding may leave one below it
             out[k] *= np.float32(_interpolate(ratios, larger / (larger + smallest), gamma * distances[k]))
     # What the interpolation cannot tell apart is computed: on data with few distances, many candidates are that close.
-    best = oldest_least(out, stamps, n)
+    best = oldest_argmin(out, stamps, n)
     if _drop_beyond(out, out[best] * (np.float32(1.0) + _TABLE_ERROR), n) == 1:
         return best
     for k in range(n):
@@ -195,7 +182,7 @@ def _look_up(
             m, rest = _shares(coefficients[k], smallest)
             q = gamma * distances[k]
             out[k] = np.float32(degradation(m, rest, q, _interpolate(places, m, q)))
-    return oldest_least(out, stamps, n)
+    return oldest_argmin(out, stamps, n)
 
 
 @njit(cache=True, error_model="numpy")
@@ -217,7 +204,7 @@ def find_partner(
     search
         `GSS`, `GSS_PRECISE`, `LOOKUP_H` or `LOOKUP_WD`.
     tables
-        `budget.table.merge_tables`, float32 [2, GRID, GRID].
+        `budget.merge_table.merge_tables`, float32 [2, GRID, GRID].
     coefficients, stamps, distances
         float64, int64, float32 [n]: of all support vectors; the squared distances to the first.
     gamma
@@ -241,5 +228,5 @@ def find_partner(
             q = gamma * distances[k]
             cost = degradation(m, rest, q, best_position(search, tables, m, q))
             out[k] = np.float32(min(cost, _WORST))
-    partner = oldest_least(out, stamps, n)
+    partner = oldest_argmin(out, stamps, n)
     return partner if out[partner] < np.float32(np.inf) else -1

@@ -6,7 +6,7 @@ z = h x_b + (1 - h) x_a loses, summed over the outputs,
     |a|^2 (1 - k_a^2) + |b|^2 (1 - k_b^2) + 2 a.b (kappa - k_a k_b)
 
 with k_a = exp(-h^2 q), k_b = exp(-(1 - h)^2 q) and kappa = exp(-q). It depends on |a|, |b|, a.b and q alone. For one output
-(a.b = |a| |b|) it is the degradation of `budget.merging`.
+(a.b = |a| |b|) it is the degradation of `budget.merge_search`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,15 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.merge_search import oldest_least
+from streamsvm.budget.smallest import oldest_argmin
 from streamsvm.kernels import FAST
 
-__all__ = ["find_shared_partner", "shared_degradation", "shared_position", "squared_lengths"]
+__all__ = ["find_shared_partner", "shared_degradation", "shared_position"]
 
 _ITERATIONS = 30
 _PRECISION = 1e-6  # of the place
 _LONGEST = 10.0  # step of the secant method, over that of the mean shift
 _CANDIDATES = 8  # looked at closely, of those that an estimate puts first
-
-
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def squared_lengths(coefficients: np.ndarray, live: int, n: int, out: np.ndarray) -> None:
-    """Squared length of each support vector's coefficients of the last iterate (every other of ``live`` rows), float32 [n]."""
-    for i in range(n):
-        out[i] = np.float32(0.0)
-    for k in range(0, live, 2):
-        for i in range(n):
-            out[i] += np.float32(coefficients[k, i] * coefficients[k, i])
 
 
 @njit(cache=True, error_model="numpy")
@@ -129,7 +119,7 @@ def find_shared_partner(
     first, n
         The slot that is to be merged, and how many slots are taken.
     lengths, products
-        float32 [n]: `squared_lengths`; receives the products of the coefficients with the first's.
+        float32 [n]: `squared_coefficients`; receives the products of the coefficients with the first's.
     out
         float32 [n]: scratch.
 
@@ -143,7 +133,7 @@ def find_shared_partner(
     best, partner = np.inf, -1
     a = np.float64(lengths[first])
     for _ in range(min(_CANDIDATES, n)):
-        at = oldest_least(out, stamps, n)
+        at = oldest_argmin(out, stamps, n)
         if out[at] == np.float32(np.inf):
             break
         out[at] = np.float32(np.inf)

@@ -1,4 +1,4 @@
-"""From what a command line says to a model and a metric."""
+"""Models, metrics and labels from the words of a command line."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ import ast
 import inspect
 from typing import Any
 
-from river import metrics, preprocessing
+from river import compose, metrics, preprocessing
 
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
+from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC
 from streamsvm.runtime.score import Score
 from streamsvm.runtime.sources import parse_label, parse_libsvm_label
 
-__all__ = ["UsageError", "make_metric", "make_model", "parse_positive"]
+__all__ = ["LEARNERS", "learner_of", "make_metric", "make_model", "parse_positive"]
 
-_LEARNERS: dict[str, Any] = {"bsgd": BSGDClassifier, "bsca": BSCAClassifier, "linear": OnlineLinearSVC}
-_BUDGET = 500
+LEARNERS: dict[str, Any] = {"bsgd": BSGDClassifier, "bsca": BSCAClassifier, "linear": OnlineLinearSVC}
+_DEFAULT_BUDGET = 500
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
 
-class UsageError(Exception):
-    """The command line asks for what there is not."""
-
-
 def make_model(learner: str, budget: int | None, settings: list[str], scale: bool) -> Any:
-    """The learner with its settings (``KEY=VALUE``), behind a scaler where asked for; UsageError where there is no such thing."""
-    kind = _LEARNERS[learner]
+    """Make the learner of that name with its settings (``KEY=VALUE``), behind a standard scaler if ``scale``.
+
+    Raises
+    ------
+    UsageError
+        The learner has no such parameter, or refuses its value.
+    """
+    kind = LEARNERS[learner]
     valid = list(inspect.signature(kind).parameters)
-    # A run must be repeatable to the byte, so the seed is not left to chance.
+    # With a fixed seed a run can be repeated to the byte.
     parameters: dict[str, Any] = {"seed": 0} if "seed" in valid else {}
     if "budget" in valid:
-        parameters["budget"] = _BUDGET if budget is None else budget
+        parameters["budget"] = _DEFAULT_BUDGET if budget is None else budget
     elif budget is not None:
         raise UsageError(f"--budget: {learner} has no support vectors")
     for setting in settings:
@@ -44,6 +47,11 @@ def make_model(learner: str, budget: int | None, settings: list[str], scale: boo
     except ValueError as error:
         raise UsageError(str(error)) from None
     return preprocessing.StandardScaler() | model if scale else model
+
+
+def learner_of(model: Any) -> Any:
+    """The last step of a pipeline, or the model itself."""
+    return model[-1] if isinstance(model, compose.Pipeline) else model
 
 
 def _parse_value(setting: str, text: str) -> Any:
@@ -61,7 +69,7 @@ def _parse_value(setting: str, text: str) -> Any:
 
 
 def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
-    """``NAME`` or ``NAME(1, key="value")``, with literals only: nothing of it is run. None where it is neither."""
+    """Split ``NAME`` or ``NAME(1, key="value")``, with literals only (nothing is run); None if the text is neither."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
         if isinstance(node, ast.Name):
@@ -75,7 +83,13 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
 
 
 def make_metric(text: str, window: int, positive: Any) -> Any:
-    """The metric of ``NAME`` or ``NAME(parameter=value)``; UsageError where there is none, or none for these labels."""
+    """Make the metric of ``NAME`` or ``NAME(parameter=value)``.
+
+    Raises
+    ------
+    UsageError
+        River has no such metric for classifiers, or `Score` refuses it.
+    """
     call = _parse_call(text)
     kind = None if call is None else getattr(metrics, call[0], None)
     if call is None or not (inspect.isclass(kind) and issubclass(kind, metrics.base.ClassificationMetric)):
@@ -90,8 +104,8 @@ def make_metric(text: str, window: int, positive: Any) -> Any:
     return metric
 
 
-def parse_positive(text: str | None, format: str | None) -> Any:  # noqa: A002
-    """The label of ``--positive``, as the stream's own labels are read; in quotes it is text whatever it looks like."""
+def parse_positive(text: str | None, text_format: str | None) -> Any:
+    """The label of ``--positive``, parsed as the labels of the stream are; in quotes it is text whatever it looks like."""
     if text is None:
         return None
     if text[:1] in ("'", '"'):
@@ -99,4 +113,4 @@ def parse_positive(text: str | None, format: str | None) -> Any:  # noqa: A002
             return ast.literal_eval(text)
         except (ValueError, SyntaxError):
             return text
-    return parse_libsvm_label(text) if format == "libsvm" else parse_label(text)
+    return parse_libsvm_label(text) if text_format == "libsvm" else parse_label(text)

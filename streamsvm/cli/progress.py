@@ -1,4 +1,4 @@
-"""Progress as a command line shows it."""
+"""Progress as the command line shows it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.text import Text
-from river import compose
 
+from streamsvm.cli.parsing import learner_of
 from streamsvm.runtime import Progress
 
-__all__ = ["Display", "learner_of"]
+__all__ = ["Display"]
 
-_PLAIN_EVERY = 5.0
-_QUIET_EVERY = 1.0
+_SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 
 
 class Display:
-    """Progress: a live line on a terminal, a line now and then elsewhere, JSON lines where quiet."""
+    """Shows progress: a live line on a terminal, a line every 5 s elsewhere, a line of JSON every second if ``quiet``."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
-        self._told = 0.0
+        self._last_line = 0.0
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Any = None
 
@@ -37,40 +36,40 @@ class Display:
     def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
+            self._status = None
 
     def say(self, text: str) -> None:
-        """Show what is going on."""
+        """Show a line of text, unless quiet."""
         if self._status is not None:
             self._status.update(Text(text))
         elif not self._quiet:
             self._console.print(Text(text))
 
     def show(self, progress: Progress) -> None:
-        """Show how far it is."""
-        now = time.perf_counter()
-        if self._quiet:
-            if progress.ended or now - self._told >= _QUIET_EVERY:
-                self._told = now
-                print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
-            return
-        facts = _facts(progress)
-        line = (
-            f"{progress.rows:,} rows  {progress.rows_per_second:,.0f} rows/s  {progress.metric_name} {progress.metric:.4f}  "
-            f"last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
-        )
-        if "n_support" in facts:
-            line += f"  {facts['n_support']:,} support vectors  {facts['n_merges']:,} merges"
+        """Show progress if it is the end or time for another line."""
         if progress.ended:
-            if self._status is not None:
-                self._status.stop()
-                self._status = None
-            line += f"  {'interrupted' if progress.interrupted else 'done'} after {progress.seconds:.1f} s"
-            self._console.print(Text(line))
-        elif self._status is not None:
-            self._status.update(Text(line))
-        elif now - self._told >= _PLAIN_EVERY:
-            self._told = now
-            self._console.print(Text(line))
+            self.__exit__()
+        now = time.perf_counter()
+        if self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._quiet]:
+            return
+        self._last_line = now
+        if self._quiet:
+            print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
+        else:
+            self.say(_line(progress))
+
+
+def _line(progress: Progress) -> str:
+    line = (
+        f"{progress.rows:,} rows  {progress.rows_per_second:,.0f} rows/s  {progress.metric_name} {progress.metric:.4f}  "
+        f"last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
+    )
+    learner = learner_of(progress.model)
+    if hasattr(learner, "n_support"):
+        line += f"  {learner.n_support:,} support vectors  {learner.n_merges:,} merges"
+    if progress.ended:
+        line += f"  {'interrupted' if progress.interrupted else 'done'} after {progress.seconds:.1f} s"
+    return line
 
 
 def _facts(progress: Progress) -> dict[str, Any]:
@@ -81,24 +80,17 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "learned": progress.learned,
         "rows_per_second": round(progress.rows_per_second, 1),
         "metric_name": progress.metric_name,
-        "metric": _or_none(progress.metric),
-        "windowed": _or_none(progress.windowed),
+        "metric": _finite(progress.metric),
+        "windowed": _finite(progress.windowed),
         "window": progress.window,
         "seconds": round(progress.seconds, 3),
     }
-    for name in ("n_support", "n_merges", "nbytes"):
-        if hasattr(learner, name):
-            facts[name] = getattr(learner, name)
+    facts |= {name: getattr(learner, name) for name in ("n_support", "n_merges", "nbytes") if hasattr(learner, name)}
     if progress.ended:
         facts["interrupted"] = progress.interrupted
     return facts
 
 
-def _or_none(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     # JSON has no NaN.
     return value if math.isfinite(value) else None
-
-
-def learner_of(model: Any) -> Any:
-    """The last step of a pipeline, or the model itself."""
-    return model[-1] if isinstance(model, compose.Pipeline) else model

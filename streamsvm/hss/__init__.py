@@ -1,5 +1,9 @@
 """Kernel matrices of many rows in hierarchically semi-separable (HSS) form: products, solves and determinants in linear time.
 
+Read in this order: `tree` puts near rows together, `neighbors` finds the nearest rows of each, `blocks` computes kernel values,
+`skeletons` picks the rows from which the others of a node are interpolated, `compression` repeats that until the error of
+`error_estimate` is small enough, `product` and `factorization` compute with the result, and `matrix` is the public class.
+
 Needs the extra ``batch``.
 
 >>> import numpy as np
@@ -20,6 +24,7 @@ try:
 except ImportError as error:
     raise ImportError("streamsvm.hss needs scipy: pip install 'streamsvm[batch]'") from error
 
-from streamsvm.hss.matrix import HSSFactorization, HSSMatrix
+from streamsvm.hss.factorization import HSSFactorization
+from streamsvm.hss.matrix import HSSMatrix
 
 __all__ = ["HSSFactorization", "HSSMatrix"]

@@ -1,4 +1,4 @@
-"""Blocks of a kernel matrix."""
+"""Blocks of the exact kernel matrix, computed when they are needed."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from numba import njit
 
 from streamsvm.kernels import LINEAR, RBF, Kernel, exponentials
 
-__all__ = ["Blocks"]
+__all__ = ["CHUNK_VALUES", "KernelBlocks"]
 
-_AT_ONCE = 4_000_000  # kernel values
+#: Kernel values or distances that are in memory at once.
+CHUNK_VALUES = 4_000_000
 _EPS = float(np.finfo(np.float64).eps)
-_LOST = 1e-6  # of a kernel value, to rounding: with more, distances come from differences, not from products
+_MAX_ROUNDING = 1e-6  # of a kernel value; above, distances are computed from differences and not from products
 
 
-class Blocks:
-    """The kernel matrix of rows X [n, d], block by block, in float64 or, from `single`, in float32."""
+class KernelBlocks:
+    """The kernel matrix of rows X [n, d], block by block, in float64 or, after `single`, in float32."""
 
     def __init__(self, X: np.ndarray, kernel: Kernel) -> None:
-        self._centre = X.mean(axis=0) if kernel.kind == RBF else np.zeros(X.shape[1])  # distances stay
+        self._centre = X.mean(axis=0) if kernel.kind == RBF else np.zeros(X.shape[1])  # distances do not depend on it
         self.X = X - self._centre
         self.kernel = kernel
 
-    def single(self) -> Blocks:
-        """The same in float32: half the time, for what need not be exact."""
-        rough = copy(self)
-        rough.X = self.X.astype(np.float32)
-        return rough
+    def single(self) -> KernelBlocks:
+        """The same matrix in float32: half the time, for uses that need not be exact."""
+        single = copy(self)
+        single.X = self.X.astype(np.float32)
+        return single
 
     def __call__(self, rows: np.ndarray | slice, columns: np.ndarray | slice) -> np.ndarray:
         """Kernel values between rows and rows, [rows, columns]."""
         A, B = self.X[rows], self.X[columns]
-        if self.kernel.kind == RBF and len(A):  # from the rows' own centre: those that are far from it have values of zero
+        if self.kernel.kind == RBF and len(A):  # relative to the centre of A: values at rows far from it are zero anyway
             centre = A.mean(axis=0)
             A, B = A - centre, B - centre
         return _values(A, B, np.einsum("ij,ij->i", B, B), self.kernel)
 
     def rounding(self, rows: np.ndarray) -> float:
-        """What values between these rows may be wrong by, about, relative to the largest."""
+        """The approximate rounding error of kernel values between these rows, relative to the largest value."""
         if self.kernel.kind != RBF:
             return 8.0 * _EPS
         A = self.X[rows]
@@ -59,24 +60,28 @@ class Blocks:
         X, coefficients = self.X[support], coefficients[support]
         squares = np.einsum("ij,ij->i", X, X)
         out = np.empty((len(Z), *coefficients.shape[1:]))
-        size = max(_AT_ONCE // max(len(X), 1), 1)
+        size = max(CHUNK_VALUES // max(len(X), 1), 1)
         for begin in range(0, len(Z), size):
             out[begin : begin + size] = _values(Z[begin : begin + size], X, squares, self.kernel) @ coefficients
         return out
 
 
 def _values(A: np.ndarray, B: np.ndarray, B_squares: np.ndarray, kernel: Kernel) -> np.ndarray:
-    # Kernel values between rows. Where a row of A is far from 0, what is near it is as far, and products lose the difference.
+    """Kernel values [a, b] between rows A [a, d] and B [b, d].
+
+    If a row of A is far from 0, rows near it are as far, and |a|^2 - 2 a.b + |b|^2 cancels: then differences are squared.
+    """
     squares = np.einsum("ij,ij->i", A, A)
-    if kernel.kind == RBF and A.dtype == np.float64 and 8.0 * _EPS * kernel.gamma * squares.max(initial=0.0) > _LOST:
-        return _by_differences(A, B, kernel)
+    if kernel.kind == RBF and A.dtype == np.float64 and 8.0 * _EPS * kernel.gamma * squares.max(initial=0.0) > _MAX_ROUNDING:
+        return _values_from_differences(A, B, kernel)
     out = A @ B.T
-    _finish(out, squares, B_squares, kernel)
+    _from_products(out, squares, B_squares, kernel)
     return out
 
 
 @njit(cache=True, error_model="numpy")
-def _by_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
+def _values_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
+    """RBF kernel values [a, b] from the differences of rows A [a, d] and B [b, d]."""
     out, distances = np.empty((len(A), len(B))), np.empty(len(B))
     for i in range(len(A)):
         for j in range(len(B)):
@@ -89,8 +94,8 @@ def _by_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
 
 
 @njit(cache=True, error_model="numpy")
-def _finish(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
-    """From products to kernel values, in place."""
+def _from_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
+    """Turn the products [n, m] of rows into kernel values, in place."""
     n, m = products.shape
     if kernel.kind == RBF:
         distances = np.empty(m, products.dtype)

@@ -9,17 +9,17 @@ from scipy import sparse
 
 from streamsvm._progress import shown
 from streamsvm.checks import check_number, check_one_of
-from streamsvm.hss.factor import Factor, factorize, solve
+from streamsvm.hss.compression import Compression, Compressor
+from streamsvm.hss.factorization import HSSFactorization, factorize
 from streamsvm.hss.product import product
 from streamsvm.hss.tree import SPLITS, ClusterTree
-from streamsvm.hss.trials import Trial, Trials
 from streamsvm.kernels import LARGEST_FEATURE, checked_kernel
 
-__all__ = ["HSSFactorization", "HSSMatrix"]
+__all__ = ["HSSMatrix"]
 
 
 class HSSMatrix:
-    """The kernel matrix of n rows, compressed: K~ is close to K, positive semi-definite, and takes O(n) memory.
+    """The compressed kernel matrix of n rows: K~ is close to K, positive semi-definite, and takes O(n) memory.
 
     Made by `HSSMatrix.compress`. Rows are in the order in which they were given.
 
@@ -27,21 +27,23 @@ class HSSMatrix:
     ----------
     error : float
         |(K - K~) V| / |K V| in the Frobenius norm, with random vectors V, over 256 random rows: an estimate of |K - K~| / |K|.
-    shape : tuple of int
     reached : bool
-        Whether that is at most half above the tolerance.
+        Whether the error is at most half above the tolerance.
+    shape : tuple of int
     nbytes : int
-        Of K~. What `closer` goes on from comes on top: about ``4 * d + 4 * n_neighbors + 160`` bytes a row.
+        Memory of K~. The tree and the neighbours that `closer` uses add about ``4 * d + 4 * n_neighbors + 160`` bytes a row.
     order : int64 [n]
-        Numbers of the rows in the order in which the leaves have them.
+        Numbers of the rows in the order of the leaves.
     ranks : int64 [levels, 2]
-        The least and the largest rank among the nodes of each level, from the root's children down.
+        The smallest and the largest rank among the nodes of each level, from the root's children down.
+    largest_diagonal : float
+        The largest self-kernel.
 
     Notes
     -----
-    Rows are ordered in a binary tree. Leaves keep their block of the matrix as it is; towards all other rows, those of a leaf are
-    interpolated from a few of them, the leaf's skeleton; the skeletons of two leaves together from a skeleton of theirs, and so
-    on. The interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (see `streamsvm.hss.compress`):
+    Rows are ordered in a binary tree. The block of a leaf is exact; towards all other rows, the rows of a leaf are interpolated
+    from a few of them, the leaf's skeleton; the skeletons of two leaves together from a skeleton of theirs, and so on. The
+    interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (see `streamsvm.hss.skeletons`):
     K~ + shift I can be factorised for any shift above 0, and methods that rely on that cannot diverge.
 
     References
@@ -63,10 +65,10 @@ class HSSMatrix:
     True
     """
 
-    def __init__(self, trials: Trials, trial: Trial) -> None:
-        self._trials, self._trial = trials, trial
-        self._tree, self._blocks, self._nodes = trials.tree, trials.blocks, trial.nodes
-        self.error, self.reached = trial.error, trial.reached
+    def __init__(self, compressor: Compressor, compression: Compression) -> None:
+        self._compressor, self._compression = compressor, compression
+        self._tree, self._blocks, self._nodes = compressor.tree, compressor.blocks, compression.nodes
+        self.error, self.reached = compression.error, compression.reached
         self.order = self._tree.order
 
     @staticmethod
@@ -88,7 +90,7 @@ class HSSMatrix:
         seed: int | None = 0,
         verbose: bool = False,
     ) -> HSSMatrix:
-        """The kernel matrix of the rows of X, compressed.
+        """Compress the kernel matrix of the rows of X.
 
         Parameters
         ----------
@@ -97,32 +99,36 @@ class HSSMatrix:
         kernel, gamma, degree, coef0
             ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
         rel_tol
-            What |K - K~| / |K| in the Frobenius norm should be, about. Where the estimate comes out more than half above, it is
-            compressed again, more exactly.
+            Tolerance of |K - K~| / |K| in the Frobenius norm. While the estimated error is more than half above it, the matrix
+            is compressed again, more exactly.
         abs_tol
-            The same of |K - K~| / sqrt(n); the looser of the two counts.
+            Tolerance of |K - K~| / sqrt(n); the looser of the two counts.
         max_rank
             Rows of a skeleton, at most.
         n_neighbors
-            Near rows of each row by which skeletons are chosen, about.
+            Approximate number of nearest rows of each row by which skeletons are chosen.
         leaf_size
             Rows of a leaf, at most.
         split
-            How rows are cut in two: ``"principal-axis"`` or ``"two-means"``.
+            Rule by which rows are cut in two: ``"principal-axis"`` or ``"two-means"``.
         zero_sum
-            Whether K~ is for vectors whose sum is zero: tolerances and the error are then of what K does to those, which is
-            little where all rows are near each other.
+            Whether K~ will only multiply vectors whose sum is zero: tolerances and the error are then relative to K on those,
+            which is small if all rows are near each other.
         memory_limit
             Bytes that the matrix and a factorisation of it may take if all ranks are ``max_rank``; None: no limit.
         seed
-            Of what is chosen at random; None: another choice each time.
+            For random choices; None: other choices each time.
         verbose
             Whether progress is shown on standard error.
+
+        Returns
+        -------
+        HSSMatrix
 
         Raises
         ------
         ValueError
-            A parameter is out of its range, X is not finite, or memory_limit is too small; the message says what would fit.
+            A parameter is out of its range, X is not finite, or memory_limit is too small (the message names a rank that fits).
 
         Warns
         -----
@@ -131,7 +137,8 @@ class HSSMatrix:
 
         Notes
         -----
-        O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and c columns looked at, where ranks do not grow with n.
+        Takes O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and skeletons chosen by c columns, if ranks do not
+        grow with n.
         """
         _check_tolerances(rel_tol, abs_tol)
         for name, value, low in (("max_rank", max_rank, 1), ("n_neighbors", n_neighbors, 4), ("leaf_size", leaf_size, 2)):
@@ -143,7 +150,7 @@ class HSSMatrix:
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         if memory_limit is not None:
             _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors, split)
-        trials = Trials(
+        compressor = Compressor(
             X,
             parameters,
             ClusterTree.build(X, leaf_size, split, seed),
@@ -153,17 +160,34 @@ class HSSMatrix:
             seed=seed,
             verbose=verbose,
         )
-        return HSSMatrix(trials, trials.compressed(rel_tol, abs_tol))
+        return HSSMatrix(compressor, compressor.compress(rel_tol, abs_tol))
 
     def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
-        """The same matrix with an error of no more than a smaller tolerance, or as close as it comes: the tree and what is known
-        of the rows' neighbours stay. Itself where it is exact enough, or nothing better was found.
+        """Compress the same kernel matrix to a smaller tolerance, with the same tree and neighbours.
 
-        Raises and warns as `compress`.
+        Parameters
+        ----------
+        rel_tol, abs_tol
+            As in `compress`.
+
+        Returns
+        -------
+        HSSMatrix
+            This one, if it is exact enough or no better one was found.
+
+        Raises
+        ------
+        ValueError
+            A tolerance is out of its range.
+
+        Warns
+        -----
+        RuntimeWarning
+            As `compress`.
         """
         _check_tolerances(rel_tol, abs_tol)
-        trial = self._trials.compressed(rel_tol, abs_tol, self._trial)
-        return self if trial.nodes is self._trial.nodes else HSSMatrix(self._trials, trial)
+        compression = self._compressor.compress(rel_tol, abs_tol, self._compression)
+        return self if compression.nodes is self._compression.nodes else HSSMatrix(self._compressor, compression)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -176,31 +200,52 @@ class HSSMatrix:
 
     @property
     def largest_diagonal(self) -> float:
-        """The largest k(x, x)."""
-        return float(
-            max(
-                node.block.diagonal().max() for node, left in zip(self._nodes, self._tree.children[:, 0], strict=True) if left < 0
-            )
-        )
+        return float(max(self._nodes[leaf].block.diagonal().max() for leaf in self._tree.leaves))
 
     @property
     def ranks(self) -> np.ndarray:
         levels = self._tree.level[:-1]
         ranks = np.array([len(node.skeleton) for node in self._nodes[:-1]], np.int64)
-        found = [[of.min(), of.max()] for of in (ranks[levels == level] for level in np.unique(levels))]
-        return np.array(found, np.int64).reshape(-1, 2)
+        extremes = [[r.min(), r.max()] for r in (ranks[levels == level] for level in np.unique(levels))]
+        return np.array(extremes, np.int64).reshape(-1, 2)
 
     def __matmul__(self, V: np.ndarray) -> np.ndarray:
         return self.product(V)
 
     def product(self, V: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """K~ V, float64, for V [n] or [n, k]: the same as ``K @ V``. ``ordered``: whether rows of both are in ``order``, which is
-        quicker. O(n (m + r) k).
+        """Multiply K~ by V, as ``K @ V`` does. O(n (m + r) k).
+
+        Parameters
+        ----------
+        V
+            float64 [n] or [n, k].
+        ordered
+            Whether the rows of V and of the product are in ``order``, which is quicker.
+
+        Returns
+        -------
+        float64 array of V's shape
+
+        Raises
+        ------
+        ValueError
+            V has not n rows.
         """
-        return self._in_order(lambda rows: product(self._tree, self._nodes, rows), V, ordered)
+        return self._tree.in_order(lambda rows: product(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
-        """K~ + shift I, factorised; for another shift, call again: the compression stays. O(n (m + r)^2).
+        """Factorise K~ + shift I. The compression does not change: call again for another shift. O(n (m + r)^2).
+
+        Parameters
+        ----------
+        shift
+            Above 0.
+        verbose
+            Whether progress is shown on standard error.
+
+        Returns
+        -------
+        HSSFactorization
 
         Raises
         ------
@@ -209,74 +254,61 @@ class HSSMatrix:
         """
         check_number("shift", shift, 0.0)
         order = shown(range(len(self._nodes)), "factorisation", verbose)
-        return HSSFactorization(self, shift, *factorize(self._tree, order, self._nodes, shift))
+        return HSSFactorization(self._tree, shift, *factorize(self._tree, order, self._nodes, shift))
 
     def expand(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
-        """The exact kernel expansion at other rows: K(Z, X) times the coefficients [n] or [n, k], float64 [m] or [m, k].
+        """Compute the exact kernel expansion K(Z, X) coefficients at other rows. O(m n d).
 
-        O(m n d).
+        Parameters
+        ----------
+        Z
+            float64 [m, d].
+        coefficients
+            float64 [n] or [n, k].
+
+        Returns
+        -------
+        float64 [m] or [m, k]
+
+        Raises
+        ------
+        ValueError
+            Z is not finite or has another number of features, or there are not n coefficients.
         """
-        Z, coefficients = _rows(Z), self._column(coefficients)
+        Z, coefficients = _rows(Z), self._tree.columns(coefficients)
         if Z.shape[1] != self._blocks.X.shape[1]:
-            raise ValueError(f"rows of {self._blocks.X.shape[1]} features are wanted, not of {Z.shape[1]}")
+            raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
         return self._blocks.expand(Z, coefficients[self.order])
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """Some rows, int64 [m], of the exact K times V [n] or [n, k]: float64 [m] or [m, k], to see what the compression costs.
-        O(m (d + k)) for each row of V that is not zero.
+        """Multiply rows of the exact K by V, to measure the error of `product`. O(m (d + k)) for each row of V that is not zero.
+
+        Parameters
+        ----------
+        rows
+            int64 [m]: numbers of rows.
+        V
+            float64 [n] or [n, k].
+
+        Returns
+        -------
+        float64 [m] or [m, k]
+
+        Raises
+        ------
+        ValueError
+            A number is no row's, or V has not n rows.
         """
-        V, rows = self._column(V), np.asarray(rows)
+        V, rows = self._tree.columns(V), np.asarray(rows)
         if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or ((rows < 0) | (rows >= len(self.order))).any():
             raise ValueError(f"rows must be whole numbers from 0 to {len(self.order) - 1}")
-        own = np.empty_like(self.order)
-        own[self.order] = np.arange(len(own))
-        return self._blocks.product(own[rows], V[self.order])
+        places = np.empty_like(self.order)
+        places[self.order] = np.arange(len(places))
+        return self._blocks.product(places[rows], V[self.order])
 
     def to_array(self) -> np.ndarray:
-        """K~ as it would be without the form, float64 [n, n]: to look at small ones."""
+        """K~ as a dense array, float64 [n, n]: to inspect small ones. O(n^2 (m + r))."""
         return self @ np.eye(len(self.order))
-
-    def _column(self, V: Any) -> np.ndarray:
-        # A value for each row, or several.
-        V = np.asarray(V, np.float64)
-        if V.ndim not in (1, 2) or len(V) != len(self.order):
-            raise ValueError(f"an array of {len(self.order)} rows is wanted, not one of shape {V.shape}")
-        return V
-
-    def _in_order(self, compute: Any, V: Any, ordered: bool) -> np.ndarray:
-        V = self._column(V)
-        columns = V.reshape(len(V), -1)
-        if ordered:
-            return compute(columns).reshape(V.shape)
-        out = np.empty_like(columns)
-        out[self.order] = compute(columns[self.order])
-        return out.reshape(V.shape)
-
-
-class HSSFactorization:
-    """K~ + shift I, factorised, from `HSSMatrix.factorize`.
-
-    Attributes
-    ----------
-    shift : float
-    logdet : float
-        The logarithm of the determinant.
-    nbytes : int
-    """
-
-    def __init__(self, matrix: HSSMatrix, shift: float, factors: list[Factor], logdet: float) -> None:
-        self._matrix, self._factors = matrix, factors
-        self.shift, self.logdet = shift, logdet
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for factor in self._factors for array in factor)
-
-    def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:
-        """X with (K~ + shift I) X = B, float64, for B [n] or [n, k]. ``ordered``: whether rows of both are in the matrix's
-        ``order``, which is quicker. O(n (m + r) k).
-        """
-        return self._matrix._in_order(lambda rows: solve(self._matrix._tree, self._factors, rows), B, ordered)
 
 
 def _check_tolerances(rel_tol: float, abs_tol: float) -> None:
@@ -288,7 +320,7 @@ def _check_tolerances(rel_tol: float, abs_tol: float) -> None:
 
 def _rows(X: Any) -> np.ndarray:
     if sparse.issparse(X):
-        raise ValueError("X must be an array: of a sparse matrix take X.toarray(), if there is room for it")
+        raise ValueError("X must be a dense array: of a sparse matrix take X.toarray(), if it fits in memory")
     if np.iscomplexobj(X) or (np.ma.isMaskedArray(X) and np.ma.is_masked(X)):
         raise ValueError("X must be rows of real numbers, none of them missing")
     X = np.ascontiguousarray(X, np.float64)
@@ -302,22 +334,22 @@ def _rows(X: Any) -> np.ndarray:
 
 
 def _check_memory(limit: float, X: np.ndarray, leaf_size: int, max_rank: int, n_neighbors: int, split: str) -> None:
-    # Before the work starts: what it takes where all ranks are the largest.
+    """Refuse a limit that a matrix and its factors might exceed, with all ranks at their maximum, before the work starts."""
     check_number("memory_limit", limit, 0.0)
     n, d = X.shape
-    most = min(leaf_size, n)
-    more = 8.0 if split == "two-means" else 2.0  # times as many nodes as there are if all have as many rows as they may
+    leaf_size = min(leaf_size, n)
+    more_nodes = 8.0 if split == "two-means" else 2.0  # at most, relative to a tree whose leaves are full
 
     def needed(rank: int) -> float:
-        leaf = 8.0 * n * (2 * most + 2 * min(rank, most))
-        inner, size = 0.0, float(most)
-        while size < n:  # nodes of twice as many rows, and half as many of them
+        leaves = 8.0 * n * (2 * leaf_size + 2 * min(rank, leaf_size))
+        inner, size = 0.0, float(leaf_size)
+        while size < n:  # each level has half as many nodes of twice as many rows
             size *= 2.0
-            own = min(rank, size / 2.0)
-            inner += 8.0 * (more * n / size) * 9.0 * own * own
-        return 24.0 * n * d + 4.0 * n * n_neighbors + leaf + inner
+            child_rank = min(rank, size / 2.0)
+            inner += 8.0 * (more_nodes * n / size) * 9.0 * child_rank * child_rank
+        return 24.0 * n * d + 4.0 * n * n_neighbors + leaves + inner
 
     if needed(max_rank) > limit:
         fitting = [rank for rank in (2**k for k in range(20)) if rank < max_rank and needed(rank) <= limit]
         hint = f"max_rank={fitting[-1]} would fit" if fitting else f"{needed(1):,.0f} is the least, with max_rank=1"
-        raise ValueError(f"memory_limit={limit:,.0f} bytes, and up to {needed(max_rank):,.0f} would be needed: {hint}")
+        raise ValueError(f"memory_limit={limit:,.0f} bytes, but up to {needed(max_rank):,.0f} would be needed: {hint}")

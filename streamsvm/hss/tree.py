@@ -1,33 +1,35 @@
-"""The cluster tree: rows in an order in which near ones are together, cut in two again and again."""
+"""The cluster tree: rows are cut in two again and again, so that near ones come together."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 __all__ = ["SPLITS", "ClusterTree"]
 
-_SAMPLE = 4096  # rows that choose where to cut; the others follow
-_AXIS_STEPS = 10  # of the power method
-_CENTRE_STEPS = 10  # of two-means
-_LEAST_SHARE = 0.125  # of a node's rows in either half: deep trees cost
+_SAMPLE_ROWS = 4096  # by which a cut is chosen
+_POWER_STEPS = 10
+_TWO_MEANS_STEPS = 10
+_MIN_HALF = 0.125  # of a node's rows: deep trees cost
 
 
 @dataclass(frozen=True)
 class ClusterTree:
-    """A binary tree over n rows; parents come after their children, the root is last.
+    """A binary tree over n rows. Nodes are numbered so that parents come after their children; the root is last.
 
     Attributes
     ----------
     order
-        int64 [n]: the rows as they follow each other in the leaves.
+        int64 [n]: the rows in the order of the leaves.
     begin, end
         int64 [nodes]: the places in ``order`` of each node's rows.
     children
-        int64 [nodes, 2]: numbers of the halves; -1 of a leaf.
+        int64 [nodes, 2]: numbers of the two halves; -1 for a leaf.
     level
-        int64 [nodes]: 0 of the root.
+        int64 [nodes]: 0 for the root.
 
     Examples
     --------
@@ -44,9 +46,9 @@ class ClusterTree:
 
     @staticmethod
     def build(X: np.ndarray, leaf_size: int, split: str = "principal-axis", seed: int | None = 0) -> ClusterTree:
-        """The tree of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
+        """Build the tree of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
 
-        ``split``: ``"principal-axis"`` cuts at the median along the direction in which rows vary most, ``"two-means"`` between
+        The split ``"principal-axis"`` cuts at the median along the direction in which rows vary most, ``"two-means"`` between
         the centres of two clusters.
         """
         rng = np.random.default_rng(seed)
@@ -55,9 +57,9 @@ class ClusterTree:
         def grow(begin: int, end: int, level: int) -> int:
             children = (-1, -1)
             if end - begin > leaf_size:
-                part = order[begin:end]
-                values, cut = SPLITS[split](X[part], rng)
-                order[begin:end] = part[np.argpartition(values, cut)]
+                rows = order[begin:end]
+                values, cut = SPLITS[split](X[rows], rng)
+                order[begin:end] = rows[np.argpartition(values, cut)]
                 children = (grow(begin, begin + cut, level + 1), grow(begin + cut, end, level + 1))
             nodes.append((begin, end, *children, level))
             return len(nodes) - 1
@@ -71,8 +73,32 @@ class ClusterTree:
         """Numbers of the leaves, from left to right."""
         return np.flatnonzero(self.children[:, 0] < 0)
 
-    def others(self) -> list[np.ndarray]:
-        """Of each node int64 [level, 2]: begin and end of its sibling, its parent's sibling, and so on: all that is outside."""
+    def rows_of(self, number: int, V: np.ndarray, of_skeletons: list[np.ndarray]) -> np.ndarray:
+        """The rows [m, k] of a node: of a leaf those of V [n, k], else those of its children's skeletons."""
+        left, right = self.children[number]
+        if left < 0:
+            return V[self.begin[number] : self.end[number]]
+        return np.concatenate([of_skeletons[left], of_skeletons[right]])
+
+    def columns(self, V: Any) -> np.ndarray:
+        """V as float64 [n] or [n, k]; ValueError if it has another shape."""
+        V = np.asarray(V, np.float64)
+        if V.ndim not in (1, 2) or len(V) != len(self.order):
+            raise ValueError(f"an array of {len(self.order)} rows is needed, not one of shape {V.shape}")
+        return V
+
+    def in_order(self, compute: Callable[[np.ndarray], np.ndarray], V: Any, ordered: bool) -> np.ndarray:
+        """Apply ``compute``, from rows to rows in the tree's order, to V [n] or [n, k], whose rows are ``ordered`` so or not."""
+        V = self.columns(V)
+        columns = V.reshape(len(V), -1)
+        if ordered:
+            return compute(columns).reshape(V.shape)
+        out = np.empty_like(columns)
+        out[self.order] = compute(columns[self.order])
+        return out.reshape(V.shape)
+
+    def outside(self) -> list[np.ndarray]:
+        """All rows outside each node, int64 [level, 2]: begin and end of its sibling, its parent's sibling, and so on."""
         found = [np.empty((0, 2), np.int64)] * len(self.begin)
         for number in range(len(self.begin) - 1, -1, -1):
             left, right = self.children[number]
@@ -83,16 +109,16 @@ class ClusterTree:
 
 
 def _sample(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return X if len(X) <= _SAMPLE else X[rng.integers(0, len(X), _SAMPLE)]
+    return X if len(X) <= _SAMPLE_ROWS else X[rng.integers(0, len(X), _SAMPLE_ROWS)]
 
 
 def _principal_axis(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    # Values to sort the rows by, and how many come before the cut.
-    some = _sample(X, rng)
-    some = some - some.mean(axis=0)
-    axis = some[np.square(some).sum(axis=1).argmax()]  # the power method from the row that is farthest out
-    for _ in range(_AXIS_STEPS):
-        step = some.T @ (some @ axis)
+    """Values [n] to sort the rows by, and how many come before the cut, by the power method."""
+    sample = _sample(X, rng)
+    sample = sample - sample.mean(axis=0)
+    axis = sample[np.square(sample).sum(axis=1).argmax()]  # the row that is farthest out
+    for _ in range(_POWER_STEPS):
+        step = sample.T @ (sample @ axis)
         length = np.linalg.norm(step)
         if not length > 0.0:  # all rows are equal
             break
@@ -101,22 +127,22 @@ def _principal_axis(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray
 
 
 def _two_means(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    some = _sample(X, rng)
-    first = some[rng.integers(len(some))]
-    far = np.square(some - first).sum(axis=1)
-    second = some[far.argmax()]
-    for _ in range(_CENTRE_STEPS):
-        nearer = some @ (second - first) > 0.5 * (second @ second - first @ first)
+    """Values [n] to sort the rows by, and how many come before the cut, by Lloyd's algorithm."""
+    sample = _sample(X, rng)
+    first = sample[rng.integers(len(sample))]
+    second = sample[np.square(sample - first).sum(axis=1).argmax()]
+    for _ in range(_TWO_MEANS_STEPS):
+        nearer = sample @ (second - first) > 0.5 * (second @ second - first @ first)
         if nearer.all() or not nearer.any():
             break
-        centres = some[~nearer].mean(axis=0), some[nearer].mean(axis=0)
+        centres = sample[~nearer].mean(axis=0), sample[nearer].mean(axis=0)
         if np.array_equal(centres, (first, second)):
             break
         first, second = centres
     values = X @ (second - first)
     cut = int((values <= 0.5 * (second @ second - first @ first)).sum())
-    least = max(int(_LEAST_SHARE * len(X)), 1)
-    return values, min(max(cut, least), len(X) - least)
+    min_half = max(int(_MIN_HALF * len(X)), 1)
+    return values, min(max(cut, min_half), len(X) - min_half)
 
 
 SPLITS = {"principal-axis": _principal_axis, "two-means": _two_means}

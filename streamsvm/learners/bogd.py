@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import ClassVar
-
 import numpy as np
-from numba import njit
 
-from streamsvm.checks import check_number
+from streamsvm.checks import check_decay, parameter
 from streamsvm.learners.baseline import LARGEST, Baseline
-from streamsvm.learners.compiled.iterates import OWN_BEGIN, common
-from streamsvm.learners.compiled.step import LEARNED, REFUSED, add_support_vector, draw, end, fill, observe
-from streamsvm.memory.block import record
+from streamsvm.learners.compiled.iterates import common
+from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.step import Row, add_support_vector, random_slot
+from streamsvm.learners.estimator import learner
 from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import views
 
@@ -22,39 +18,23 @@ __all__ = ["BOGD"]
 STATE = np.dtype([("l2", "f8"), ("eta0", "f8")])
 
 
-@njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:
+@rule(STATE)
+def step(block: np.ndarray, row: Row) -> None:
     """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
-    norm, own = observe(block, y)
-    if norm < 0.0:
-        return REFUSED
-    v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
+    v, c, s = views(block), common(block), state_of(block, STATE)
     h = v.header[0]
-    f = v.scores[0]
+    f, n = v.scores[0], h["budget"]
     c["scale"] *= 1.0 - s["eta0"] * s["l2"]
-    if own > 0.0 and y * f < 1.0:
-        n = h["budget"]
+    if row.self_kernel > 0.0 and row.target * f < 1.0:
         if h["n_support"] == n:
-            remove(block, np.int64(draw(block) % np.uint64(n)))
-            limit = LARGEST / c["scale"]  # a support vector may, though it hardly will, be kept for ever, and grows each time
+            remove(block, random_slot(block))
+            limit = LARGEST / c["scale"]  # a support vector that survives for long grows each time
             for i in range(n - 1):
                 v.coefficients[0, i] = min(max(v.coefficients[0, i] * n / (n - 1.0), -limit), limit)
-        add_support_vector(block, upkeep, norm, weight, 0, -1, s["eta0"] * weight * y)
-    end(block)
-    return LEARNED
+        add_support_vector(block, row, s["eta0"] * row.weight * row.target)
 
 
-@njit(cache=True, error_model="numpy")
-def learn_many(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    """Learn the rows of X float32 [n, features], one after the other."""
-    for i in range(X.shape[0]):
-        fill(block, X, columns, i)
-        learn_one(block, upkeep, targets[i], weights[i])
-    return X.shape[0]
-
-
+@learner
 class BOGD(Baseline):
     """Bounded online gradient descent: a random support vector goes, and the others grow so that the model stays the same on
     average.
@@ -62,7 +42,7 @@ class BOGD(Baseline):
     Parameters
     ----------
     budget
-        Support vectors that are kept.
+        The most support vectors.
     eta0
         The step.
     l2
@@ -87,27 +67,12 @@ class BOGD(Baseline):
     Accuracy: 62.25%
     """
 
-    _rule: ClassVar[ModuleType] = sys.modules[__name__]
+    eta0: float = parameter(0.1, above=0.0, high=1e15)
+    l2: float = parameter(0.01, least=0.0, high=1e9)
+    seed: int | None = None
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        eta0: float = 0.1,
-        l2: float = 0.01,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-        seed: int | None = None,
-    ) -> None:
-        self.eta0 = eta0
-        self.l2 = l2
-        check_number("eta0", eta0, 0.0, high=1e15)
-        check_number("l2", l2, 0.0, inclusive=True, high=1e9)
-        if eta0 * l2 >= 1.0:
-            raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
-        self.seed = seed
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, seed=seed)
-        self._own["eta0"], self._own["l2"] = eta0, l2
+    _rule = step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_decay(self.eta0, self.l2)

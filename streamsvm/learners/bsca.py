@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streamsvm.budget import Maintenance, Removal, strategy_for
-from streamsvm.checks import check_number
+from streamsvm.budget import Removal, Strategy
+from streamsvm.checks import parameter
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
+from streamsvm.learners.estimator import learner
 from streamsvm.learners.regressor import BudgetedRegressor
 
 __all__ = ["BSCAClassifier", "BSCARegressor"]
 
 
-class BSCAClassifier(DualAscent, BudgetedClassifier):
+@learner
+class BSCAClassifier(BudgetedClassifier, DualAscent):
     """A kernel support vector machine that learns row by row in the dual, within a budget of support vectors.
 
     Each row inside the margin becomes a support vector, with the coefficient that puts it onto the margin, C at most: there is no
@@ -23,7 +25,7 @@ class BSCAClassifier(DualAscent, BudgetedClassifier):
     Parameters
     ----------
     budget
-        Support vectors that are kept, B.
+        The most support vectors, B.
     kernel
         ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
     gamma
@@ -47,7 +49,7 @@ class BSCAClassifier(DualAscent, BudgetedClassifier):
         By how much a row may miss the margin without being stepped: fewer rows become support vectors, and fewer are merged. The
         paper's algorithm has nothing of the kind: it is ``relaxation=1.0, reprocess=0, tol=0.0, averaging=0``.
     replay
-        The last rows that are kept, to be learned again: more accurate where there is time, not on a stream that drifts. Each
+        Rows of the window, to be learned again: more accurate where there is time, not on a stream that drifts. Each
         costs 4 bytes a feature that there is room for, and 24.
     replay_steps
         Rows of those, at random, that are learned again after each new one, as if they were new (to step from the coefficients
@@ -97,59 +99,16 @@ class BSCAClassifier(DualAscent, BudgetedClassifier):
     Accuracy: 88.85%
     """
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        C: float = 1.0,
-        maintenance: Maintenance | None = None,
-        averaging: int = 3000,
-        relaxation: float = 1.5,
-        reprocess: int = 1,
-        tol: float = 0.3,
-        replay: int = 0,
-        replay_steps: int = 1,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_classes: int = 10,
-        max_features: int = 256,
-        overflow: str = "raise",
-        seed: int | None = None,
-    ) -> None:
-        self.C = C
-        self.maintenance = maintenance
-        self.averaging = averaging
-        self.relaxation = relaxation
-        self.reprocess = reprocess
-        self.tol = tol
-        self.replay = replay
-        self.replay_steps = replay_steps
-        self.max_classes = max_classes
-        self.seed = seed
-        check_number("C", C, 0.0, high=1e15)
-        check_number("relaxation", relaxation, 0.0, high=2.0)
-        check_number("reprocess", reprocess, 0, inclusive=True, high=1000, integer=True)
-        check_number("tol", tol, 0.0, inclusive=True, high=1e15)
-        check_number("replay", replay, 0, inclusive=True, high=2**31 - 1, integer=True)
-        check_number("replay_steps", replay_steps, 1, inclusive=True, high=1000, integer=True)
-        super().__init__(
-            budget,
-            kernel,
-            gamma,
-            degree,
-            coef0,
-            max_features,
-            overflow,
-            strategy=strategy_for(kernel, maintenance),
-            averaging=averaging,
-            seed=seed,
-            max_classes=max_classes,
-            window=replay,
-        )
-        own = self._own
-        own["C"], own["relaxation"], own["reprocess"], own["tol"] = C, relaxation, reprocess, tol
-        own["replay_steps"] = replay_steps
+    C: float = parameter(1.0, above=0.0, high=1e15)
+    maintenance: Strategy | None = None
+    averaging: int = 3000
+    relaxation: float = parameter(1.5, above=0.0, high=2.0)
+    reprocess: int = parameter(1, least=0, high=1000, integer=True)
+    tol: float = parameter(0.3, least=0.0, high=1e15)
+    replay: int = parameter(0, least=0, high=2**31 - 1, integer=True)
+    replay_steps: int = parameter(1, least=1, high=1000, integer=True)
+    max_classes: int = 10
+    seed: int | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -159,7 +118,8 @@ class BSCAClassifier(DualAscent, BudgetedClassifier):
         yield {"budget": 20, "replay": 50, "replay_steps": 2}
 
 
-class BSCARegressor(DualAscent, BudgetedRegressor):
+@learner
+class BSCARegressor(BudgetedRegressor, DualAscent):
     """A kernel support vector regression that learns row by row in the dual, within a budget of support vectors.
 
     Each row whose prediction is off by more than epsilon becomes a support vector, with the coefficient that brings it back, C at
@@ -200,43 +160,11 @@ class BSCARegressor(DualAscent, BudgetedRegressor):
     MAE: 0.399178
     """
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        maintenance: Maintenance | None = None,
-        averaging: int = 3000,
-        relaxation: float = 0.5,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-        seed: int | None = None,
-    ) -> None:
-        self.C = C
-        self.maintenance = maintenance
-        self.averaging = averaging
-        self.relaxation = relaxation
-        self.seed = seed
-        check_number("C", C, 0.0, high=1e15)
-        check_number("relaxation", relaxation, 0.0, high=2.0)
-        super().__init__(
-            budget,
-            kernel,
-            gamma,
-            degree,
-            coef0,
-            max_features,
-            overflow,
-            strategy=strategy_for(kernel, maintenance),
-            averaging=averaging,
-            seed=seed,
-            epsilon=epsilon,
-        )
-        self._own["C"], self._own["relaxation"] = C, relaxation
+    C: float = parameter(1.0, above=0.0, high=1e15)
+    maintenance: Strategy | None = None
+    averaging: int = 3000
+    relaxation: float = parameter(0.5, above=0.0, high=2.0)
+    seed: int | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -3,48 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from streamsvm.budget import Maintenance, Removal, strategy_for
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.budget import Removal, Strategy
+from streamsvm.checks import check_decay, parameter
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
-from streamsvm.learners.compiled import bsgd
+from streamsvm.learners.compiled.iterates import ONE_CLASS, common
+from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.step import Row, add_support_vector, violation
+from streamsvm.learners.estimator import learner
 from streamsvm.learners.regressor import BudgetedRegressor
+from streamsvm.memory.support_vectors import views
 
-__all__ = ["BSGDClassifier", "BSGDRegressor", "Descent"]
+__all__ = ["SCHEDULES", "BSGDClassifier", "BSGDRegressor", "Descent"]
 
-_SCHEDULES = {"pegasos": bsgd.PEGASOS, "constant": bsgd.CONSTANT, "floor": bsgd.FLOOR, "capped": bsgd.CAPPED}
+PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
+#: Learning rates by name.
+SCHEDULES = {"pegasos": PEGASOS, "constant": CONSTANT, "floor": FLOOR, "capped": CAPPED}
+
+STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8")])
+
+
+@rule(STATE)
+def step(block: np.ndarray, row: Row) -> None:
+    """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
+    v, c, s = views(block), common(block), state_of(block, STATE)
+    live = v.header[0]["live"]
+    rising, falling, missing = violation(block, row.target)
+    eta = 1.0 / (s["l2"] * c["t"])
+    if s["schedule"] == CONSTANT:
+        eta = s["eta0"]
+    elif s["schedule"] == FLOOR:
+        eta = max(eta, s["eta0"])
+    elif s["schedule"] == CAPPED:
+        eta = min(eta, s["eta0"])
+    shrink = 1.0 - s["l2"] * eta
+    if shrink > 0.0:  # it is 0 in Pegasos' first step, when there is nothing to shrink
+        c["scale"] *= shrink
+    if c["loss"] == ONE_CLASS:  # the intercept is minus the threshold: driven up, not regularised
+        v.biases[0] -= eta * s["l2"]
+    elif shrink > 0.0 and s["fit_intercept"]:  # an intercept that is not fitted, as after distillation, stays
+        for k in range(0, live, 2):
+            v.biases[k] *= shrink
+    if missing != 0.0:
+        size = eta * row.weight if missing > 0.0 else -eta * row.weight
+        if falling >= 0:  # two outputs move, so that for two classes each moves by half
+            size *= 0.5
+        if row.self_kernel > 0.0:
+            add_support_vector(block, row, size, rising, falling)
+        if s["fit_intercept"]:
+            v.biases[2 * rising] += size
+            if falling >= 0:
+                v.biases[2 * falling] -= size
 
 
 class Descent(BudgetedEstimator):
-    """The parameters of the rule."""
+    """A model that learns by steps down the gradient."""
 
-    _rule: ClassVar[ModuleType] = bsgd
+    _rule = step
 
-    def _check_descent(self, l2: float, learning_rate: str, eta0: float, fit_intercept: bool) -> None:
-        self.l2 = l2
-        self.learning_rate = learning_rate
-        self.eta0 = eta0
-        self.fit_intercept = fit_intercept
-        check_number("l2", l2, 1e-15, inclusive=True, high=1e9)
-        check_one_of("learning_rate", learning_rate, _SCHEDULES)
-        check_number("eta0", eta0, 0.0, high=1e15)
-        if learning_rate in ("constant", "floor") and l2 * eta0 >= 1.0:
-            raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
-        if not isinstance(fit_intercept, bool | np.bool_):
-            raise ValueError(f"fit_intercept must be True or False, not {fit_intercept!r}")
+    l2: float
+    learning_rate = "pegasos"
+    eta0 = 1.0
+    fit_intercept = False
 
-    def _set_descent(self) -> None:
-        own = self._own
-        own["schedule"], own["intercept"] = _SCHEDULES[self.learning_rate], self.fit_intercept
-        own["l2"], own["eta0"] = self.l2, self.eta0
+    def __post_init__(self) -> None:
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, not {self.fit_intercept!r}")
+        super().__post_init__()
+        if self.learning_rate in ("constant", "floor"):
+            check_decay(self.eta0, self.l2)
+
+    def _rule_state(self) -> dict[str, Any]:
+        return {
+            "schedule": SCHEDULES[self.learning_rate],
+            "fit_intercept": self.fit_intercept,
+            "l2": self.l2,
+            "eta0": self.eta0,
+        }
 
 
-class BSGDClassifier(Descent, BudgetedClassifier):
+@learner
+class BSGDClassifier(BudgetedClassifier, Descent):
     """A kernel support vector machine that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the primal of the SVM with hinge loss. A row inside the margin becomes a support vector; when
@@ -53,7 +96,7 @@ class BSGDClassifier(Descent, BudgetedClassifier):
     Parameters
     ----------
     budget
-        Support vectors that are kept, B.
+        The most support vectors, B.
     kernel
         ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
     gamma
@@ -127,43 +170,14 @@ class BSGDClassifier(Descent, BudgetedClassifier):
     Accuracy: 88.06%
     """
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        l2: float = 1e-4,
-        maintenance: Maintenance | None = None,
-        learning_rate: str = "pegasos",
-        eta0: float = 1.0,
-        averaging: int = 2000,
-        fit_intercept: bool = False,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_classes: int = 10,
-        max_features: int = 256,
-        overflow: str = "raise",
-        seed: int | None = None,
-    ) -> None:
-        self.maintenance = maintenance
-        self.averaging = averaging
-        self.max_classes = max_classes
-        self.seed = seed
-        self._check_descent(l2, learning_rate, eta0, fit_intercept)
-        super().__init__(
-            budget,
-            kernel,
-            gamma,
-            degree,
-            coef0,
-            max_features,
-            overflow,
-            strategy=strategy_for(kernel, maintenance),
-            averaging=averaging,
-            seed=seed,
-            max_classes=max_classes,
-        )
-        self._set_descent()
+    l2: float = parameter(1e-4, least=1e-15, high=1e9)
+    maintenance: Strategy | None = None
+    learning_rate: str = parameter("pegasos", choices=SCHEDULES)
+    eta0: float = parameter(1.0, above=0.0, high=1e15)
+    averaging: int = 2000
+    fit_intercept: bool = False
+    max_classes: int = 10
+    seed: int | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -172,7 +186,8 @@ class BSGDClassifier(Descent, BudgetedClassifier):
         yield {"budget": 20, "maintenance": Removal("random"), "learning_rate": "floor"}
 
 
-class BSGDRegressor(Descent, BudgetedRegressor):
+@learner
+class BSGDRegressor(BudgetedRegressor, Descent):
     """A kernel support vector regression that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the epsilon-insensitive loss, otherwise as `BSGDClassifier`. Targets should be about 0 and
@@ -209,42 +224,13 @@ class BSGDRegressor(Descent, BudgetedRegressor):
     MAE: 0.296166
     """
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        l2: float = 1e-4,
-        epsilon: float = 0.1,
-        maintenance: Maintenance | None = None,
-        learning_rate: str = "capped",
-        eta0: float = 0.1,
-        averaging: int = 2000,
-        fit_intercept: bool = True,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-        seed: int | None = None,
-    ) -> None:
-        self.maintenance = maintenance
-        self.averaging = averaging
-        self.seed = seed
-        self._check_descent(l2, learning_rate, eta0, fit_intercept)
-        super().__init__(
-            budget,
-            kernel,
-            gamma,
-            degree,
-            coef0,
-            max_features,
-            overflow,
-            strategy=strategy_for(kernel, maintenance),
-            averaging=averaging,
-            seed=seed,
-            epsilon=epsilon,
-        )
-        self._set_descent()
+    l2: float = parameter(1e-4, least=1e-15, high=1e9)
+    maintenance: Strategy | None = None
+    learning_rate: str = parameter("capped", choices=SCHEDULES)
+    eta0: float = parameter(0.1, above=0.0, high=1e15)
+    averaging: int = 2000
+    fit_intercept: bool = True
+    seed: int | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

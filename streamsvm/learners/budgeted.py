@@ -1,141 +1,122 @@
-"""What all budgeted learners share: a compiled rule over a store of support vectors."""
+"""The base of the budgeted learners: a compiled rule over a store of support vectors."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping
-from types import ModuleType
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.budget import Maintenance, Projection, Refusal
+from streamsvm.budget import Refusal, Strategy, strategy_for
 from streamsvm.budget.dispatch import upkeep_for
-from streamsvm.budget.maintenance import REFUSAL
-from streamsvm.checks import check_number, check_one_of, random_state
+from streamsvm.checks import check_number, parameter, random_state
 from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA
-from streamsvm.learners.compiled import iterates, step
-from streamsvm.learners.estimator import OnlineEstimator
-from streamsvm.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.learners.compiled import decisions
+from streamsvm.learners.compiled.expansion import expand
+from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
+from streamsvm.learners.compiled.rule import LEARNED, REFUSED
+from streamsvm.learners.compiled.step import GAMMA_ROWS
+from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.memory.support_vectors import SupportVectorStore
 
 __all__ = ["BudgetedEstimator"]
 
+_CHUNK_VALUES = 4_000_000  # of the vectors that a model starts from: those that are dense at a time
 
+
+@learner
 class BudgetedEstimator(OnlineEstimator):
     """A model that is a store of support vectors, and a compiled rule that learns it row by row.
 
-    A learner's file gives the parameters and names the rule; this class hands rows to it. What a target is, the classes below
-    this one say.
-
-    Parameters
-    ----------
-    strategy
-        What keeps the model within its budget; None where the rule does so itself.
-    outputs
-        Decision values that a row has, at most; a model begins with one.
-    gram
-        Whether the rule needs room for a Gram matrix.
-    window
-        Rows that the rule keeps to learn them again.
-
-    The others are those of the learners.
+    A learner's file has its rule and parameters. This class hands rows to the rule; the classes below it say what a target is.
     """
 
-    #: The compiled rule, as `compiled.step` describes it.
-    _rule: ClassVar[ModuleType]
+    budget: int = field(default=100, kw_only=False)
+    kernel: str = parameter("rbf", choices=KERNELS)
+    gamma: float | str = "scale"
+    degree: int = parameter(3, least=1, high=100, integer=True)
+    coef0: float = 0.0
+    max_features: int = 256
 
-    def __init__(
-        self,
-        budget: int,
-        kernel: str,
-        gamma: float | str,
-        degree: int,
-        coef0: float,
-        max_features: int,
-        overflow: str,
-        *,
-        strategy: Maintenance | None,
-        averaging: int = 0,
-        seed: int | None = None,
-        outputs: int = 1,
-        gram: bool = False,
-        window: int = 0,
-    ) -> None:
-        self.budget = budget
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.max_features = max_features
-        self.overflow = overflow
-        check_one_of("kernel", kernel, KERNELS)
-        if gamma != "scale":
-            if isinstance(gamma, str):
-                raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
-            check_number("gamma", gamma, 0.0, high=LARGEST_GAMMA)
-        check_number("averaging", averaging, 0, inclusive=True, high=2**53, integer=True)
-        check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
-        # Below 0 the polynomial is no kernel: there is no space whose products it gives.
-        check_number("coef0", coef0, 0.0 if kernel == "poly" else -1e6, inclusive=True, high=1e6)
-        check_one_of("overflow", overflow, OVERFLOW)
-        self._store = SupportVectorStore(
-            budget, max_features, outputs=2 * outputs, gram=gram or isinstance(strategy, Projection), window=window
-        )
-        self._outputs = 1
-        self._capped = isinstance(strategy, Refusal)
-        self._store.live = 2  # rows of coefficients: of the last iterate and of the average
-        self._features = FeatureSpace(max_features, overflow)
-        # What is read for every row is looked up once.
-        self._block = self._store.block
-        self._row = self._store.views.rows[0]
-        self._scores = self._store.views.scores
-        self._upkeep: np.ndarray | None = None
-        self._open_state(self._rule.STATE, averaging)
+    _strategy: Strategy = field(init=False)
+    #: What `budget.dispatch.maintain` takes, once there is something to learn.
+    _upkeep: np.ndarray | None = field(init=False)
+    #: The row at hand in the store, float32 [max_features], and its decision values: looked up once, as each row needs them.
+    _row: np.ndarray = field(init=False)
+    _scores: np.ndarray = field(init=False)
+
+    _needs_gram = False
+    _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
+
+    def __post_init__(self) -> None:
+        if isinstance(self.gamma, str):
+            if self.gamma != "scale":
+                raise ValueError(f"gamma must be 'scale' or a number above 0, not {self.gamma!r}")
+        else:
+            check_number("gamma", self.gamma, 0.0, high=LARGEST_GAMMA)
+        super().__post_init__()
+        # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
+        check_number("coef0", self.coef0, 0.0 if self.kernel == "poly" else -1e6, inclusive=True, high=1e6)
+        self._row, self._scores, self._upkeep = self._store.views.rows[0], self._store.views.scores, None
         header, common = self._store.views.header, self._common
-        header["kernel"], header["degree"], header["coef0"] = KERNELS[kernel], degree, coef0
-        header["gamma"] = 1.0 if gamma == "scale" else gamma
-        common["gamma_rows"] = 0 if gamma == "scale" else -1
-        common["maintenance"] = REFUSAL if strategy is None else strategy.code
-        common["random"] = random_state(seed)
+        header["kernel"], header["degree"], header["coef0"] = KERNELS[self.kernel], self.degree, self.coef0
+        header["gamma"] = 1.0 if self.gamma == "scale" else self.gamma
+        common["gamma_rows"] = 0 if self.gamma == "scale" else -1
+        common["random"] = random_state(getattr(self, "seed", 0))
+        self._set_rule_state()
+
+    def _make_store(self) -> SupportVectorStore:
+        # A learner without the parameter has a rule that maintains the budget, or none.
+        self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
+        gram = self._needs_gram or self._strategy.needs_gram
+        window = getattr(self, "replay", 0)
+        store = SupportVectorStore(self.budget, self.max_features, 2 * self._most_outputs, gram, window)
+        store.live = 2  # rows of coefficients: of the last iterate and of the average
+        return store
+
+    @property
+    def _most_outputs(self) -> int:
+        return 1
 
     # One row --------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
-        store, before, known = self._store, self._outputs, -1
+        store, outputs_before, n_features = self._store, self._outputs, -1
         try:
             if self._features.fill(self._row, x, True):
-                known = store.used
+                n_features = store.used
                 store.used = len(self._features)
-            if outputs != before:
+            if outputs != outputs_before:
                 self._resize(outputs)
-            kept = store.snapshot() if self._capped and self.n_support == self.budget else None
+            before = store.snapshot() if self._capped and self.n_support == self.budget else None
             upkeep = self._upkeep
             if upkeep is None:
                 upkeep = self._ready()
         except BaseException:  # an interrupt as well
-            self._forget(store.used if known < 0 else known, before)
+            self._forget(store.used if n_features < 0 else n_features, outputs_before)
             raise
         status = self._rule.learn_one(self._block, upkeep, target, weight)
-        if status != step.LEARNED:
-            if kept is not None:
-                store.restore(kept, own=True)
-            self._forget(store.used if known < 0 else known, before)
-            if status == step.REFUSED:
+        if status != LEARNED:
+            if before is not None:
+                store.restore(before, own=True)
+            self._forget(store.used if n_features < 0 else n_features, outputs_before)
+            if status == REFUSED:
                 self._features.complain_not_finite(x)
             self._refuse()
 
     def _ready(self) -> np.ndarray:
-        # What keeps the budget is compiled when there is something to learn.
+        # The strategy is compiled when there is something to learn.
         if self._upkeep is None:
-            self._upkeep = upkeep_for(int(self._common["maintenance"][0]), self._outputs > 1)
+            self._upkeep = upkeep_for(self._strategy, self._outputs > 1)
         return self._upkeep
 
     def _refuse(self) -> NoReturn:
         raise RuntimeError(
-            f"{type(self).__name__} knows no budget maintenance and has {self.budget} support vectors, the most that it was made "
-            "for. Give it a larger budget, or take a learner that keeps one"
+            f"{type(self).__name__} has no budget maintenance, and no room for more than {self.budget} support vectors: give it "
+            "a larger budget, or take a learner with maintenance"
         )
 
     def _forget(self, n_features: int, outputs: int) -> None:
@@ -144,13 +125,13 @@ class BudgetedEstimator(OnlineEstimator):
             self._resize(outputs)
 
     def _resize(self, outputs: int) -> None:
-        # Go on with so many outputs. A class whose models have more than one makes the decisions stay the same.
+        # Go on with so many outputs. A class whose models have more than one overrides it so that decisions stay the same.
         self._outputs, self._upkeep = outputs, None
         self._store.live = 2 * outputs
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
-        f: float = step.decide(self._block, what)
+        f: float = decisions.decide(self._block, what)
         if f != f:
             self._features.complain_not_finite(x)
         return f
@@ -177,27 +158,115 @@ class BudgetedEstimator(OnlineEstimator):
                 self._resize(int(outputs[-1]))
 
     def _learn_all_or_none(self, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
-        # Without budget maintenance; such models have one output.
-        kept = self._store.snapshot()
+        # Models without budget maintenance have one output.
+        before = self._store.snapshot()
         try:
             if self._rule.learn_many(self._block, self._ready(), batch.matrix, columns, targets, batch.weights) < len(targets):
                 self._refuse()
         except BaseException:
-            self._store.restore(kept, own=True)
+            self._store.restore(before, own=True)
             raise
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        apart = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
-        return int(step.first_refused(self._block, matrix, columns, bool(apart)))
+        distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()
+        return int(decisions.first_refused(self._block, matrix, columns, bool(distinct)))
 
-    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        step.decide_many(self._block, matrix, columns, what, decisions)
+    def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
+        decisions.decide_many(self._block, matrix, columns, what, out)
+
+    # A model that is given ----------------------------------------------------------------------------------------------------
+
+    def start_from(
+        self,
+        vectors: Any,
+        coefficients: Any,
+        intercept: Any = 0.0,
+        *,
+        feature_names: Sequence[Hashable] | None = None,
+        labels: Sequence[Any] | None = None,
+        n_learned: int = 0,
+    ) -> None:
+        """Start from a given model: both iterates become it. Support vectors beyond the budget are merged or removed.
+
+        Parameters
+        ----------
+        vectors
+            Support vectors, float [m, d], an array or a sparse matrix.
+        coefficients
+            Float [outputs, m], or [m] for one output.
+        intercept
+            Float [outputs], or one number.
+        feature_names
+            Of the d columns. None: 0, 1, ..., d - 1.
+        labels
+            Of a classifier. Of two labels, the second is that of decision values above 0; of more, each has an output, in this
+            order.
+        n_learned
+            Rows that count as learned: learning rates fall with them.
+
+        Raises
+        ------
+        ValueError
+            The model has learned something, its ``gamma`` is ``"scale"``, or shapes, names or numbers do not fit.
+
+        Notes
+        -----
+        O(m d), and O(B d) more for each of the m - B support vectors beyond the budget B.
+        """
+        if self.feature_names or self.n_learned or self.n_support:
+            raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
+        if self.gamma == "scale":
+            raise ValueError('start_from needs a gamma that is a number: "scale" would be computed from rows to come')
+        m, d = vectors.shape
+        names = self._start_names(d, feature_names)
+        coefficients = np.atleast_2d(np.asarray(coefficients, np.float64))
+        n_outputs, intercept = len(coefficients), np.asarray(intercept, np.float64)
+        if coefficients.shape != (n_outputs, m):
+            raise ValueError(f"coefficients must be [outputs, {m}], one for each support vector, not {list(coefficients.shape)}")
+        if not (np.isfinite(coefficients).all() and np.isfinite(intercept).all() and intercept.shape in ((), (n_outputs,))):
+            raise ValueError(f"coefficients and intercept must be finite numbers, one intercept for each of {n_outputs} outputs")
+        columns, size = np.arange(d), max(_CHUNK_VALUES // max(d, 1), 1)
+        chunks = [vectors[begin : begin + size] for begin in range(0, m, size)]
+        with self._undoing():
+            sign = self._start_labels(labels, n_outputs)
+            self._features.restore(names)
+            self._store.used = d
+            for number, chunk in enumerate(map(_dense, chunks)):
+                row = self._first_refused(chunk, columns)
+                if row >= 0:
+                    self._complain_of(chunk[row], names, number * size + row)
+        for number, chunk in enumerate(map(_dense, chunks)):
+            part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
+            expand(self._block, self._ready(), chunk, columns, np.ones(len(chunk)), part)
+        self.set_coefficients(self._coefficients_of("last"), sign * intercept)
+        self._common["t"] = n_learned
+
+    def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
+        """Make both iterates a model with other coefficients of the same support vectors.
+
+        Parameters
+        ----------
+        coefficients, intercept
+            Float [outputs, n_support] and [outputs], in the order and with the signs of the attributes of the same names.
+
+        Raises
+        ------
+        ValueError
+            A shape does not fit, or a number is not finite.
+        """
+        live, n, views = self._store.live, self.n_support, self._store.views
+        a = np.broadcast_to(np.asarray(coefficients, np.float64), (self._outputs, n))
+        b = np.broadcast_to(np.asarray(intercept, np.float64), (self._outputs,))
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            raise ValueError("coefficients and intercept must be finite numbers")
+        views.coefficients[:live, :n], views.biases[:live] = np.repeat(a, 2, axis=0), np.repeat(b, 2)
+        self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
     @property
     def n_support(self) -> int:
-        """Support vectors that the model holds now, at most ``budget``."""
+        """Support vectors that the model has now, at most ``budget``."""
         return self._store.n_support
 
     @property
@@ -207,24 +276,24 @@ class BudgetedEstimator(OnlineEstimator):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """float64 [outputs, n_support]: of what predictions follow. Three and more classes have an output each, others one."""
+        """float64 [outputs, n_support], of the iterate that predictions follow. Three and more classes have an output each."""
         return self._coefficients_of("auto")
 
     def _coefficients_of(self, output: str) -> np.ndarray:
         c, rows, what = self._common[0], self._store.coefficients, self._output(output)
         u, v = rows[::2], rows[1::2]
-        if what == iterates.AVERAGE or (what == iterates.CHOSEN and self.averaged):
+        if what == AVERAGE or (what == CHOSEN and self.averaged):
             return c["average_v"] * v + c["average_u"] * u
         return c["scale"] * u
 
     @property
     def intercept(self) -> np.ndarray:
-        """float64 [outputs]: the constants of what predictions follow; 0 where none is fitted."""
+        """float64 [outputs], of the iterate that predictions follow; 0 where no intercept is fitted."""
         return self._store.views.biases[int(self.averaged) : self._store.live : 2].copy()
 
     @property
     def effective_gamma(self) -> float:
-        """The gamma in use: the one given, or what ``"scale"`` has found."""
+        """The gamma in use: the one given, or the one that ``"scale"`` has found so far."""
         return float(self._store.views.header[0]["gamma"])
 
     @property
@@ -236,20 +305,24 @@ class BudgetedEstimator(OnlineEstimator):
         super().__setstate__(state)
         self._outputs, self._upkeep = self._store.live // 2, None
         if self._outputs < 1 or self._store.live % 2:
-            raise ValueError(f"the model was kept with {self._store.live} rows of coefficients, two an output are needed")
+            raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
 
     def _fixed(self) -> dict[str, Any]:
         header = self._store.views.header[0]
         given = {} if self.gamma == "scale" else {"gamma": self.effective_gamma}
         return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
 
-    @property
-    def _more_ranges(self) -> dict[str, tuple[float, float]]:
-        return {"gamma_rows": (0, step.GAMMA_ROWS) if self.gamma == "scale" else (-1, -1)}
+    def _learned(self) -> dict[str, tuple[float, float]]:
+        return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}
+
+
+def _dense(rows: Any) -> np.ndarray:
+    # float32 [n, features], of an array or a sparse matrix
+    return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
 
 
 def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
-    # Runs of rows that ask for the same number of outputs.
+    # Runs of rows that need the same number of outputs.
     if not len(outputs):
         return []
     cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(outputs)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,29 @@ from river.utils import dataframe
 from streamsvm.checks import check_number, checked_weight
 from streamsvm.frames import Batch, as_batch
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.compiled import iterates
-from streamsvm.learners.estimator import OnlineEstimator
+from streamsvm.learners.compiled.iterates import CHOSEN, PROBABILITY
+from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.labels import Labels
 
 __all__ = ["BudgetedClassifier", "OnlineClassifier"]
 
 
+@learner
 class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
-    """A classifier with river's protocol; a class below this one makes ``_labels``."""
+    """A classifier with river's protocol."""
 
-    _labels: Labels
+    _labels: Labels = field(init=False)
+
+    max_classes = 2
+
+    def __post_init__(self) -> None:
+        check_number("max_classes", self.max_classes, 2, inclusive=True, high=2**20, integer=True)
+        self._labels = Labels(self.max_classes)
+        super().__post_init__()
 
     @property
     def _multiclass(self) -> bool:
-        return self._labels.max_classes > 2
+        return self.max_classes > 2
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
         """Learn one row.
@@ -39,13 +48,13 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         y
             The label: a bool, an int, a str, or anything else that is hashable.
         w
-            The row's weight, at least 0. A row of weight 0 is not looked at.
+            The row's weight, at least 0. A row of weight 0 is ignored.
 
         Raises
         ------
         ValueError
             A feature or the weight is not a finite number, there are more features than ``max_features`` with
-            ``overflow="raise"``, or the label is missing, too long a text or one too many. The model is as it was then.
+            ``overflow="raise"``, or the label is missing, too long a text or one too many. The model stays as it was.
         """
         w = 1.0 if w == 1.0 else checked_weight(w)
         if w == 0.0:
@@ -89,16 +98,46 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
-        """The label of one row; False before any learning."""
-        return self._labels.of(self._decide_row(x, iterates.CHOSEN))
+        """Predict the label of one row.
+
+        Parameters
+        ----------
+        x
+            Feature name to number. Features that were never learned are ignored.
+
+        Returns
+        -------
+        The label; None before any row was learned.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number.
+        """
+        return self._labels.of(self._decide_row(x, CHOSEN))
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
-        """The probability of each label of one row; never at odds with `predict_one`.
+        """Predict the probability of each label of one row; the most probable one is that of `predict_one`.
 
-        Decision values are turned into log odds by one factor, which is fitted to the stream as it goes by (temperature scaling:
-        Guo et al. 2017, On calibration of modern neural networks).
+        Decision values are turned into log odds by one factor, which is fitted row by row (temperature scaling: Guo et al. 2017,
+        On calibration of modern neural networks).
+
+        Parameters
+        ----------
+        x
+            Feature name to number. Features that were never learned are ignored.
+
+        Returns
+        -------
+        Label to probability. Before any row was learned it is empty, or for a model of two classes at most False and True at 0.5,
+        which river asks of binary classifiers.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number.
         """
-        positive = self._decide_row(x, iterates.PROBABILITY)
+        positive = self._decide_row(x, PROBABILITY)
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
@@ -117,7 +156,7 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         Raises
         ------
         ValueError
-            As `learn_one`, naming the row; or the lengths differ. The model is as it was then.
+            As `learn_one`, naming the row; or the lengths differ. The model stays as it was.
         """
         self._learn_batch(as_batch(X, y, w))
 
@@ -143,8 +182,23 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         return targets, outputs
 
     def decision_function_many(self, X: Any, output: str = "auto") -> Any:
-        """`decision_function_one` for each row: float64 [n], a series where X is a frame; from the third label on float64
-        [n, labels], a frame with a column for each label where X is one.
+        """Decision values of the rows of X.
+
+        Parameters
+        ----------
+        X
+            As in `learn_many`.
+        output
+            As in `decision_function_one`.
+
+        Returns
+        -------
+        float64 [n], a series where X is a frame; from the third label on float64 [n, labels], a frame where X is one.
+
+        Raises
+        ------
+        ValueError
+            X is no frame or array of finite numbers.
         """
         decisions, like = self._decide_rows(X, self._output(output))
         if self._labels.many:
@@ -159,28 +213,71 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         )
 
     def predict_many(self, X: Any) -> Any:
-        """`predict_one` for each row: an array [n] of labels, a series where X is a frame."""
-        decisions, like = self._decide_rows(X, iterates.CHOSEN)
+        """Predict the labels of the rows of X.
+
+        Parameters
+        ----------
+        X
+            As in `learn_many`.
+
+        Returns
+        -------
+        An array [n] of labels, a series where X is a frame; all None before any row was learned.
+
+        Raises
+        ------
+        ValueError
+            X is no frame or array of finite numbers.
+        """
+        decisions, like = self._decide_rows(X, CHOSEN)
         labels = self._labels.array(decisions[:, 0])
         return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
 
     def predict_proba_many(self, X: Any) -> Any:
-        """`predict_proba_one` for each row: a frame with a column for each label, or where X is an array, float64 [n, labels] in
-        the order of `labels`. While there are two, the negative label comes first ([n, 1] while there is but one label, and that
-        is not a number).
+        """Predict the probability of each label for the rows of X.
+
+        Parameters
+        ----------
+        X
+            As in `learn_many`.
+
+        Returns
+        -------
+        float64 [n, labels], a frame with a column for each label where X is one. Columns are in the order of `labels`; while
+        there are two, the negative label comes first. There are as many as `predict_proba_one` gives: one while a text is the
+        only label, and before any row was learned none, or two for a model of two classes at most.
+
+        Raises
+        ------
+        ValueError
+            X is no frame or array of finite numbers.
         """
-        decisions, like = self._decide_rows(X, iterates.PROBABILITY)
+        decisions, like = self._decide_rows(X, PROBABILITY)
         if self._labels.many:
             return self._columns(decisions, like)
         probabilities = self._labels.probabilities(decisions[:, 0])
-        return (
-            np.column_stack(list(probabilities.values())) if like is None else dataframe.to_native_frame(probabilities, like=like)
-        )
+        if like is not None:
+            return dataframe.to_native_frame(probabilities, like=like)
+        return np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(decisions), 0))
 
     @property
     def labels(self) -> list[Any]:
         """The labels seen, in the order in which they came."""
         return self._labels.seen
+
+    @property
+    def positive_label(self) -> Any:
+        """The label of decision values above 0 while there are two; None before it is known."""
+        return self._labels.positive
+
+    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
+            raise ValueError(f"labels must be two for one output, or as many as outputs, and there are {outputs}; not {labels!r}")
+        for label in labels:
+            self._labels.target(label)
+        if len(self._labels.targets) != len(labels):
+            raise ValueError(f"labels must be different: {labels!r}")
+        return 1.0 if len(labels) > 2 or self._labels.targets[labels[1]] > 0.0 else -1.0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "labels": self.labels}
@@ -190,13 +287,19 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         self._labels.restore(state["labels"])
 
 
+@learner
 class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
 
-    def __init__(self, *args: Any, max_classes: int = 2, **kwargs: Any) -> None:
-        check_number("max_classes", max_classes, 2, inclusive=True, high=2**20, integer=True)
-        self._labels = Labels(max_classes)
-        super().__init__(*args, outputs=max_classes if max_classes > 2 else 1, **kwargs)
+    @property
+    def _most_outputs(self) -> int:
+        return self.max_classes if self.max_classes > 2 else 1
+
+    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        sign = super()._start_labels(labels, outputs)
+        if outputs > 1:
+            self._resize(outputs)
+        return sign
 
     def _resize(self, outputs: int) -> None:
         # One output f is two outputs f / 2 and -f / 2, of the positive label and of the negative one. Halves are exact, and so is
@@ -220,8 +323,8 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if self._labels.outputs != self._outputs:
-            raise ValueError(f"the model has {len(self.labels)} labels for {self._outputs} outputs")
+            raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels for {self._outputs} outputs")
         targets = self._store.views.window_targets
         possible = range(self._outputs) if self._outputs > 1 else (-1.0, 0.0, 1.0)
         if not np.isin(targets, list(possible)).all():
-            raise ValueError("the model was kept with rows of labels that it does not know")
+            raise ValueError("the saved model is corrupt: its window has rows of labels that it does not know")

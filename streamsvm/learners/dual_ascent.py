@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,19 +12,23 @@ from streamsvm.checks import check_number
 from streamsvm.frames import Batch, as_batch
 from streamsvm.kernels import kernel_matrix
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.compiled import bsca, iterates, step
-from streamsvm.learners.compiled.epochs import expand, learn_epoch
+from streamsvm.learners.compiled.coordinate_ascent import step
+from streamsvm.learners.compiled.expansion import expand
+from streamsvm.learners.compiled.iterates import HINGE
+from streamsvm.learners.compiled.passes import learn_epoch
+from streamsvm.learners.compiled.step import random_bits
 
 __all__ = ["DualAscent", "DualSolution"]
 
-_PART = 20_000  # rows between two looks for Ctrl-C
-_BLOCK = 1000  # rows whose kernel values are held at a time
+_CALL = 20_000  # rows that one compiled call steps: Ctrl-C is seen between two calls
+_CHUNK = 1000  # rows whose kernel values are held at once
 
 
 class DualAscent(BudgetedEstimator):
     """A model that learns by steps along the coordinates of the dual: row by row, or in passes over a batch."""
 
-    _rule: ClassVar[ModuleType] = bsca
+    _rule = step
+
     C: float
 
     def learn_epochs(
@@ -139,10 +142,10 @@ class DualSolution:
         """More passes, as in ``learn_epochs``."""
         _check_passes(epochs, on_epoch)
         model = self._model
-        rng = np.random.default_rng(int(step.draw(model._block)))
+        rng = np.random.default_rng(int(random_bits(model._block)))
         for _ in range(epochs):
             order, stepped = rng.permutation(len(self._X)), 0
-            for start in range(0, len(order), _PART):
+            for start in range(0, len(order), _CALL):
                 self._check_outputs()
                 stepped += learn_epoch(
                     model._block,
@@ -151,9 +154,10 @@ class DualSolution:
                     self._columns,
                     self._targets,
                     self._weights,
-                    order[start : start + _PART],
+                    order[start : start + _CALL],
                     self._coefficients,
                     self._stamps,
+                    model._strategy.merges,
                 )
             self.n_stepped.append(stepped)
             if on_epoch is not None and on_epoch(self):
@@ -197,7 +201,7 @@ class DualSolution:
             rivals = f.copy()
             rivals[rows, own] = -np.inf
             losses = 0.5 * np.maximum(1.0 - f[rows, own] + rivals.max(axis=1), 0.0)
-        elif model._common["loss"][0] == iterates.HINGE:
+        elif model._common["loss"][0] == HINGE:
             losses = np.maximum(1.0 - targets * f[:, 0], 0.0)
         else:
             losses = np.maximum(np.abs(targets - f[:, 0]) - model._common["epsilon"][0], 0.0)
@@ -211,7 +215,7 @@ class DualSolution:
         model, a = self._model, self._coefficients
         if model._outputs > 1:
             gain = a[np.arange(len(a)), self._targets.astype(np.intp)].sum()
-        elif model._common["loss"][0] == iterates.HINGE:
+        elif model._common["loss"][0] == HINGE:
             gain = self._targets @ a[:, 0]
         else:
             gain = self._targets @ a[:, 0] - model._common["epsilon"][0] * np.abs(a).sum()
@@ -239,7 +243,7 @@ class DualSolution:
         # Of rows float64 [n, d] for support vectors float64 [m, d] with coefficients float64 [m, outputs].
         h = self._model._store.views.header[0]
         decisions = np.empty((len(X), a.shape[1]))
-        for start in range(0, len(X), _BLOCK):
-            stop = start + _BLOCK
+        for start in range(0, len(X), _CHUNK):
+            stop = start + _CHUNK
             decisions[start:stop] = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], X[start:stop], S) @ a
         return decisions

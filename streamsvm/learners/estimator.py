@@ -1,93 +1,129 @@
-"""What all online learners share: rows, frames and kept models, between river's protocol and compiled code."""
+"""The base of all online learners: rows, frames and saved models, between river's protocol and compiled code."""
 
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from river import base
 
-from streamsvm.checks import check_one_of
+from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.compiled import iterates
-from streamsvm.learners.compiled.state_checks import COMMON_RANGES, check_fields
+from streamsvm.learners.compiled.rule import Rule
 from streamsvm.memory.block import STATE_BEGIN, STATE_END
-from streamsvm.memory.features import FeatureSpace
+from streamsvm.memory.features import OVERFLOW, FeatureSpace
 
-__all__ = ["OnlineEstimator"]
+__all__ = ["OnlineEstimator", "learner"]
 
-_OUTPUTS = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
+_ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
+_Kind = TypeVar("_Kind")
 
 
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, field))
+def learner(kind: type[_Kind]) -> type[_Kind]:
+    """Make a class a learner: its annotated attributes are the parameters of its constructor, by name alone."""
+    return dataclass(eq=False, repr=False, kw_only=True)(kind)
+
+
+@learner
 class OnlineEstimator(base.Estimator):
-    """A model in memory of a fixed size, which learns row by row and averages what it learns.
+    """A model in memory of a fixed size, which learns row by row and averages its iterates.
 
-    A class below this one makes the store and has the four methods that hand rows to compiled code. Input that is refused leaves
-    the model as it was. A model is for one thread at a time, even to predict: the row at hand is laid out inside its store.
+    A class below this one makes the memory, and has the methods that hand rows to compiled code. Input that is refused leaves the
+    model as it was. A model is for one thread at a time, even to predict: the row at hand is laid out inside its memory.
     """
 
-    #: What there is room for; it has ``used``, ``nbytes``, ``snapshot`` and ``restore``.
-    _store: Any
-    #: Feature names and their columns in the store.
-    _features: FeatureSpace
-    #: The `iterates.COMMON` record, [1], and the rule's own; parameters are fixed once they are there.
-    _common: np.ndarray
-    _own: np.ndarray
-    #: Decision values of a row, and where there are several the array that holds them.
-    _outputs = 1
-    _scores: np.ndarray
+    overflow: str = parameter("raise", choices=OVERFLOW)
+
+    # The other fields are made from the parameters, and not saved as they are.
+    #: The model's memory. It has ``used`` (columns with a feature), ``nbytes``, ``snapshot`` and ``restore``.
+    _store: Any = field(init=False)
+    _block: np.ndarray = field(init=False)
+    #: Feature names and their columns in the memory.
+    _features: FeatureSpace = field(init=False)
+    #: Two records inside the block, [1] each: the state that all learners have, and the rule's.
+    _common: np.ndarray = field(init=False)
+    _own: np.ndarray = field(init=False)
+    #: Decision values that a row has now, and where they are in the block if there are several.
+    _outputs: int = field(init=False)
+    _scores: np.ndarray = field(init=False)
+
+    _rule: ClassVar[Rule]
+    _loss = iterates.HINGE
+    max_features = 256
+    averaging = 0
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
+        self._store = self._make_store()
+        self._block = self._store.block
+        self._features = FeatureSpace(self.max_features, self.overflow)
+        self._outputs = 1
+        state, begin = self._block[STATE_BEGIN:STATE_END], iterates.RULE_STATE - STATE_BEGIN
+        dtype = self._rule.state
+        self._common = state[:begin].view(iterates.COMMON)
+        self._own = state[begin : begin + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
+        self._common["scale"] = self._common["average_v"] = 1.0
+        self._common["horizon"], self._common["loss"] = self.averaging, self._loss
+        self._common["epsilon"] = getattr(self, "epsilon", 0.0)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_own" in self.__dict__ and name in _parameters(type(self)):
             raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
         super().__setattr__(name, value)
 
-    def _open_state(self, own: np.dtype, averaging: int) -> None:
-        # The two records inside the store's block; ``own``: what the rule keeps beside `iterates.COMMON`.
-        state, at = self._store.block[STATE_BEGIN:STATE_END], iterates.OWN_BEGIN - STATE_BEGIN
-        self._common = state[:at].view(iterates.COMMON)
-        self._common["scale"] = self._common["average_v"] = 1.0
-        self._common["horizon"] = averaging
-        self._own = state[at : at + own.itemsize].view(own) if own.names else np.zeros(1, own)
+    def _make_store(self) -> Any:
+        raise NotImplementedError
+
+    def _set_rule_state(self) -> None:
+        for name, value in self._rule_state().items():
+            self._own[name] = value
+
+    def _rule_state(self) -> dict[str, Any]:
+        """What the fields of the rule's state begin with, those left out with 0: parameters of the same name."""
+        parameters = _parameters(type(self))
+        return {name: getattr(self, name) for name in self._rule.state.names or () if name in parameters}
 
     # Rows -------------------------------------------------------------------------------------------------------------------
 
     def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
-        # What is refused leaves nothing behind, no name of a feature either.
+        """Learn a row. A row that is refused leaves nothing behind, not even the name of a feature."""
         raise NotImplementedError
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
-        # One of `compiled.iterates`' codes for what is asked; ValueError where a feature is not finite.
+        """Answer ``what`` is asked (a code of `iterates`) of a row; ValueError where a feature is not finite."""
         raise NotImplementedError
 
     def _learn_batch(self, batch: Batch) -> None:
         raise NotImplementedError
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        # Of rows float32 [n, features] into float64 [n, 1 or more], NaN where a row is refused.
+        """`_decide_row` for rows float32 [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
         raise NotImplementedError
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        # The number of the first row that is not finite or too large, or -1.
+        """The number of the first row that is not finite or too large, or -1."""
         raise NotImplementedError
 
     def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """What compiled code takes for the labels or targets, float64 [n], and the outputs that each row needs, int64 [n]."""
+        """Labels or targets as compiled code takes them, float64 [n], and the outputs that each row needs, int64 [n]."""
         raise NotImplementedError
 
     def _forget(self, n_features: int, outputs: int) -> None:  # noqa: ARG002
-        # What a row that was refused had brought.
+        # Undo what a row that was refused has brought.
         self._features.forget(n_features)
         self._store.used = n_features
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
-        """Forget what a batch had brought, new names first of all, where it is refused or its admission interrupted."""
+        """Undo the names of features and labels that a batch has brought, where it is refused or its admission interrupted."""
         n_features, n_outputs = self._store.used, self._outputs
         try:
             yield
@@ -96,7 +132,7 @@ class OnlineEstimator(base.Estimator):
             raise
 
     def _admit(self, batch: Batch) -> np.ndarray:
-        """The columns of a batch's features, int64 [features], once all of its rows can be learned."""
+        """Admit the features of a batch of which all rows can be learned; their columns, int64 [features]."""
         features, matrix, names = self._features, batch.matrix, batch.names
         columns = features.columns_of(names, True) if len(matrix) else np.empty(0, np.int64)
         self._store.used = len(features)
@@ -106,7 +142,7 @@ class OnlineEstimator(base.Estimator):
         return columns
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
-        """What `_decide_matrix` gives, and the frame that answers are made like (None for an array)."""
+        """What `_decide_matrix` gives, float64 [n, 1 or more], and the frame that answers are made like (None for an array)."""
         matrix, names, like = as_matrix(X)
         decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
         self._decide_matrix(matrix, self._features.columns_of(names, False), what, decisions)
@@ -121,16 +157,29 @@ class OnlineEstimator(base.Estimator):
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
 
+    def _start_names(self, n: int, names: Sequence[Hashable] | None) -> list[Hashable]:
+        # The feature names of a model that is given.
+        names = list(range(n) if names is None else names)
+        if len(names) != n or len(set(names)) != n or n > self.max_features:
+            raise ValueError(f"feature_names must be {n} different names, and at most max_features={self.max_features}")
+        return names
+
+    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        # Know the labels of a model that is given; the sign of decision values for what it calls positive.
+        if labels is not None or outputs != 1:
+            raise ValueError(f"{type(self).__name__} has one output and no labels")
+        return 1.0
+
     # What the model is ------------------------------------------------------------------------------------------------------
 
     def _output(self, name: str) -> int:
-        # What is asked for by name. Without averaging, the average is the last iterate.
-        check_one_of("output", name, _OUTPUTS)
-        return iterates.LAST if self._common["horizon"][0] == 0.0 else _OUTPUTS[name]
+        # Without averaging, the average is the last iterate.
+        check_one_of("output", name, _ITERATES)
+        return iterates.LAST if self.averaging == 0 else _ITERATES[name]
 
     @property
     def averaged(self) -> bool:
-        """Whether predictions follow the average of the iterates now, or the last one."""
+        """Whether predictions follow the average iterate now, or the last one."""
         return bool(iterates.prefers_average(self._common[0]))
 
     @property
@@ -153,68 +202,77 @@ class OnlineEstimator(base.Estimator):
         return set()
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """A fresh model with the same parameters; see `river.base.Base.clone`.
+        """Make a model that has learned nothing, with the same parameters.
+
+        Parameters
+        ----------
+        new_params
+            Parameters that are to be different.
+        include_attributes
+            Whether the model takes with it what was learned.
 
         Raises
         ------
         ValueError
-            Both other parameters and what was learned are asked for: a model of other sizes cannot hold it.
+            Both are given: a model of other sizes cannot hold what was learned.
         """
         if new_params and include_attributes:
             raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
         return copy.deepcopy(self) if include_attributes else super().clone(new_params)
 
-    # A model is kept as plain values, which its constructor and the checks below put together again: whatever a file says,
-    # nothing that compiled code relies on comes from it unseen.
-
-    #: Fields of the rule's own state that learning changes, with the least and the largest value they can have. All others are
-    #: what the parameters make them.
-    _own_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    # A model is saved as plain values. The constructor and the checks below put it together again, so that nothing that compiled
+    # code relies on comes from a file unseen.
 
     def __getstate__(self) -> dict[str, Any]:
-        parameters = self._get_params()
-        made = {*parameters, *_MADE_ANEW}
+        made = {declared.name for declared in fields(self)}
         return {
-            "parameters": parameters,
+            "parameters": self._get_params(),
             "store": self._store.snapshot(),
             "features": self.feature_names,
             "attributes": {name: value for name, value in self.__dict__.items() if name not in made},
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state["attributes"].items():  # those that a subclass or a user has added
+        for name, value in state["attributes"].items():  # of a subclass, or of a user
             if hasattr(type(self), name):
-                raise ValueError(f"the model was kept with an attribute {name!r}, which is not one that a model keeps")
+                raise ValueError(f"the saved model is corrupt: it has an attribute {name!r}, which no model saves")
             self.__dict__[name] = value
         self.__init__(**state["parameters"])  # type: ignore[misc]
         common, own, fixed = self._common[0].copy(), self._own[0].copy(), self._fixed()
         self._features.restore(state["features"])
         self._store.restore(state["store"])
         if len(self._features) != self._store.used:
-            raise ValueError(f"the model has {len(self._features)} feature names for {self._store.used} columns")
+            raise ValueError(
+                f"the saved model is corrupt: {len(self._features)} feature names for {self._store.used} columns with a feature"
+            )
         for name, value in self._fixed().items():
-            if value != fixed[name]:
-                raise ValueError(f"the model was kept with the {name} {value}, its parameters ask for {fixed[name]}")
-        check_fields(self._common[0], common, {**COMMON_RANGES, **self._more_ranges})
-        check_fields(self._own[0], own, self._own_ranges)
+            _check_parameter(name, value, fixed[name])
+        _check_record(self._common[0], common, {**iterates.LEARNED, **self._learned()})
+        _check_record(self._own[0], own, self._rule.learned)
 
     def _fixed(self) -> dict[str, Any]:
-        # What the parameters decide of the store, beside sizes and the states.
+        """Numbers in the memory that the parameters decide, beside sizes and the state."""
         return {}
 
-    @property
-    def _more_ranges(self) -> dict[str, tuple[float, float]]:
-        # As `COMMON_RANGES`, where the parameters decide.
+    def _learned(self) -> dict[str, tuple[float, float]]:
+        """Fields of the common state that learning changes, in addition to `iterates.LEARNED`."""
         return {}
 
 
-#: Attributes that the constructor makes, and that a kept model holds as the values from which to make them.
-_MADE_ANEW = (
-    *("_store", "_features", "_labels", "_block", "_row", "_scores", "_upkeep", "_common", "_own"),
-    *("_outputs", "_capped"),
-)
+def _check_record(record: np.void, fresh: np.void, learned: Mapping[str, tuple[float, float]]) -> None:
+    # Fields that learning does not change are those of a new model.
+    for name in record.dtype.names or ():
+        if name not in learned:
+            _check_parameter(name, record[name], fresh[name])
+        elif not np.all((record[name] >= learned[name][0]) & (record[name] <= learned[name][1])):
+            raise ValueError(f"the saved model is corrupt: its {name} is {record[name]}")
+
+
+def _check_parameter(name: str, value: Any, expected: Any) -> None:
+    if value != expected:
+        raise ValueError(f"the saved model is corrupt: its {name} is {value}, and {expected} by its parameters")
 
 
 @lru_cache
-def _parameters(kind: type) -> frozenset[str]:
-    return frozenset(inspect.signature(kind).parameters)
+def _parameters(kind: Any) -> frozenset[str]:
+    return frozenset(declared.name for declared in fields(kind) if declared.init)

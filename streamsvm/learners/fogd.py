@@ -3,80 +3,60 @@
 from __future__ import annotations
 
 import math
-import sys
-from types import ModuleType
-from typing import ClassVar
+from dataclasses import field
 
 import numpy as np
 from numba import njit
 
-from streamsvm.checks import check_number, random_state
+from streamsvm.checks import parameter
 from streamsvm.kernels import FOURIER
 from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.iterates import OWN_BEGIN
-from streamsvm.learners.compiled.step import LEARNED, REFUSED, begin, fill, margins, watch
-from streamsvm.memory.block import record
+from streamsvm.learners.compiled.iterates import common
+from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.step import Row
+from streamsvm.learners.estimator import learner
 from streamsvm.memory.slots import next_random
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["FOGD"]
 
-STATE = np.dtype([("drawn", "i8"), ("seed", "u8"), ("eta0", "f8")])
+STATE = np.dtype([("drawn", "i8"), ("eta0", "f8")])
 
 _TO_UNIT = 2.0**-53
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
-    """A gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
-    n_active, norm = begin(block)
-    if n_active < 0:
-        return REFUSED
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
+def _draw_frequencies(block: np.ndarray) -> None:
+    # Those of new features: standard normal numbers (Box and Muller) that depend on nothing but the seed and the place.
+    v, s, seed = views(block), state_of(block, STATE), common(block)["random"]
     h = v.header[0]
-    while s["drawn"] < h["used"]:
-        _draw(block, s["drawn"])
+    for column in range(s["drawn"], h["used"]):
+        for i in range(h["n_support"]):
+            place = np.uint64(2) * (np.uint64(column) * np.uint64(2**31) + np.uint64(i))
+            first = next_random(next_random(seed ^ place) + place)
+            second = next_random(next_random(seed ^ (place + np.uint64(1))) + place)
+            radius = math.sqrt(-2.0 * math.log((np.float64(first >> np.uint64(11)) + 1.0) * _TO_UNIT))
+            value = np.float32(radius * math.cos(2.0 * math.pi * np.float64(second >> np.uint64(11)) * _TO_UNIT))
+            v.vectors[column, i] = value
+            v.norms[i] = np.float32(np.float64(v.norms[i]) + np.float64(value) * np.float64(value))
+            h["largest_norm"] = max(h["largest_norm"], np.float64(v.norms[i]))
+        v.cache[0] = 0
         s["drawn"] += 1
-    margins(block, n_active, norm)
-    f = v.scores[0]
-    watch(block, y)
-    if y * f < 1.0:
-        m = h["n_support"]
-        step = s["eta0"] * weight * y / m
+
+
+@rule(STATE, learned={"drawn": (0, 2**31)}, prepare=_draw_frequencies)
+def step(block: np.ndarray, row: Row) -> None:
+    """A gradient step on the weights of z = [cos(w_i x), sin(w_i x)] / sqrt(m): a += eta y [cos, sin] / m."""
+    v, s = views(block), state_of(block, STATE)
+    if row.target * v.scores[0] < 1.0:
+        m = v.header[0]["n_support"]
+        size = s["eta0"] * row.weight * row.target / m
         for i in range(m):
-            v.coefficients[0, i] += step * np.float64(v.kernel_rows[0, i])
-            v.coefficients[1, i] += step * np.float64(v.kernel_rows[1, i])
-    return LEARNED
+            v.coefficients[0, i] += size * np.float64(v.kernel_rows[0, i])
+            v.coefficients[1, i] += size * np.float64(v.kernel_rows[1, i])
 
 
-@njit(cache=True, error_model="numpy")
-def _draw(block: np.ndarray, column: int) -> None:
-    # The frequencies of one feature: standard normal numbers that depend on nothing but the seed and the places (Box and Muller).
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
-    h = v.header[0]
-    for i in range(h["n_support"]):
-        place = np.uint64(2) * (np.uint64(column) * np.uint64(2**31) + np.uint64(i))
-        first = next_random(next_random(s["seed"] ^ place) + place)
-        second = next_random(next_random(s["seed"] ^ (place + np.uint64(1))) + place)
-        radius = math.sqrt(-2.0 * math.log((np.float64(first >> np.uint64(11)) + 1.0) * _TO_UNIT))
-        value = np.float32(radius * math.cos(2.0 * math.pi * np.float64(second >> np.uint64(11)) * _TO_UNIT))
-        v.vectors[column, i] = value
-        v.norms[i] = np.float32(np.float64(v.norms[i]) + np.float64(value) * np.float64(value))
-        h["largest_norm"] = max(h["largest_norm"], np.float64(v.norms[i]))
-    v.cache[0] = 0
-
-
-@njit(cache=True, error_model="numpy")
-def learn_many(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    """Learn the rows of X float32 [n, features], one after the other."""
-    for i in range(X.shape[0]):
-        fill(block, X, columns, i)
-        learn_one(block, upkeep, targets[i], weights[i])
-    return X.shape[0]
-
-
+@learner
 class FOGD(Baseline):
     """Online gradient descent on random Fourier features of the Gaussian kernel.
 
@@ -108,26 +88,19 @@ class FOGD(Baseline):
     Accuracy: 88.32%
     """
 
-    _rule: ClassVar[ModuleType] = sys.modules[__name__]
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"drawn": (0, 2**31), "seed": (0, 2**64 - 1)}
+    kernel: str = field(default="rbf", init=False)
+    degree: int = field(default=3, init=False)
+    coef0: float = field(default=0.0, init=False)
+    eta0: float = parameter(1.0, above=0.0, high=1e15)
+    seed: int | None = None
 
-    def __init__(
-        self,
-        budget: int = 100,
-        gamma: float | str = "scale",
-        eta0: float = 1.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-        seed: int | None = None,
-    ) -> None:
-        self.eta0 = eta0
-        self.seed = seed
-        check_number("eta0", eta0, 0.0, high=1e15)
-        super().__init__(budget, "rbf", gamma, 3, 0.0, max_features, overflow)
-        self._own["eta0"], self._own["seed"] = eta0, random_state(seed)
+    _rule = step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         header, views = self._store.views.header, self._store.views
-        header["kernel"], header["n_support"], header["next_stamp"] = FOURIER, budget, budget
-        views.stamps[:budget] = np.arange(budget)
+        header["kernel"], header["n_support"], header["next_stamp"] = FOURIER, self.budget, self.budget
+        views.stamps[: self.budget] = np.arange(self.budget)
 
     @property
     def coefficients(self) -> np.ndarray:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import ClassVar
-
 import numpy as np
 from numba import njit
 
 from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.iterates import OWN_BEGIN, common
-from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, observe, raise_coefficient
-from streamsvm.memory.block import record
+from streamsvm.learners.compiled.iterates import common
+from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.step import Row, add_to_coefficient
+from streamsvm.learners.estimator import learner
 from streamsvm.memory.slots import append, kernel_row_of, remove
 from streamsvm.memory.support_vectors import views
 
@@ -20,29 +17,12 @@ __all__ = ["Forgetron"]
 
 STATE = np.dtype([("mistakes", "i8"), ("damage", "f8")])
 
-_TOLERANCE = 15.0 / 32.0  # of the damage, a mistake
-
-
-@njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
-    """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
-    norm, own = observe(block, y)
-    if norm < 0.0:
-        return REFUSED
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
-    f = v.scores[0]
-    if own > 0.0 and y * f <= 0.0:
-        s["mistakes"] += 1
-        raise_coefficient(block, append(block, v.rows[0], norm, weight), 0, -1, y * weight)
-        if v.header[0]["n_support"] > v.header[0]["budget"]:
-            _forget_oldest(block)
-    end(block)
-    return LEARNED
+_TOLERANCE = 15.0 / 32.0  # the damage that a mistake allows
 
 
 @njit(cache=True, error_model="numpy")
 def _forget_oldest(block: np.ndarray) -> None:
-    v, c, s = views(block), common(block), record(block, OWN_BEGIN, STATE)
+    v, c, s = views(block), common(block), state_of(block, STATE)
     n = v.header[0]["n_support"]
     oldest = 0
     for i in range(1, n):
@@ -70,17 +50,19 @@ def _forget_oldest(block: np.ndarray) -> None:
     remove(block, oldest)
 
 
-@njit(cache=True, error_model="numpy")
-def learn_many(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    """Learn the rows of X float32 [n, features], one after the other."""
-    for i in range(X.shape[0]):
-        fill(block, X, columns, i)
-        learn_one(block, upkeep, targets[i], weights[i])
-    return X.shape[0]
+@rule(STATE, learned={"mistakes": (0, 2**62), "damage": (-1e100, 1e100)})
+def step(block: np.ndarray, row: Row) -> None:
+    """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
+    v, s = views(block), state_of(block, STATE)
+    h = v.header[0]
+    if row.self_kernel > 0.0 and row.target * v.scores[0] <= 0.0:
+        s["mistakes"] += 1
+        add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), row.target * row.weight)
+        if h["n_support"] > h["budget"]:
+            _forget_oldest(block)
 
 
+@learner
 class Forgetron(Baseline):
     """The self-tuned Forgetron: a kernel perceptron that shrinks all its coefficients, by as little as its mistake bound allows,
     before it removes its oldest support vector.
@@ -88,7 +70,7 @@ class Forgetron(Baseline):
     Parameters
     ----------
     budget
-        Support vectors that are kept.
+        The most support vectors.
     kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 
@@ -107,18 +89,4 @@ class Forgetron(Baseline):
     Accuracy: 77.13%
     """
 
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"mistakes": (0, 2**62), "damage": (-1e100, 1e100)}
-
-    _rule: ClassVar[ModuleType] = sys.modules[__name__]
-
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-    ) -> None:
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow)
+    _rule = step

@@ -17,8 +17,8 @@ class Labels:
     """Labels to targets and back.
 
     While there are two, a target is a sign: True and 1 are positive; False, 0 and -1 negative; any other label takes the side
-    that is free, the negative one first. Before a label was seen, its side is called False or True. From the third label on, a
-    target is the number of the label, in the order in which they came.
+    that is free, the negative one first. A side whose label was not seen yet is called by the number or bool opposite to the one
+    that was. From the third label on, a target is the number of the label, in the order in which they came.
 
     Parameters
     ----------
@@ -92,12 +92,19 @@ class Labels:
             self.target(y)
 
     def of(self, decision: float) -> Any:
-        """The label that a decision stands for: a decision value, or from the third label on a number. Before learning False."""
+        """The label of a decision value, or from the third label on of the number of an output; None before a label was seen."""
         if self.many:
             return self.many[int(decision)]
+        if not self.targets:
+            return None
         if len(self.targets) == 1 and not self._numeric:
             return next(iter(self.targets))
         return self._positive if decision > 0.0 else self._negative
+
+    @property
+    def positive(self) -> Any:
+        """The label of decision values above 0, while there are two; None before it was seen."""
+        return next((label for label, target in self.targets.items() if target > 0.0 and not self.many), None)
 
     def array(self, decisions: np.ndarray) -> np.ndarray:
         """`of`, for an array [n] of decisions."""
@@ -110,7 +117,12 @@ class Labels:
         return values[(decisions if self.many else decisions > 0.0).astype(np.intp)]
 
     def probabilities(self, positive: Any) -> dict[Any, Any]:
-        """Label to probability while there are two, where that of the positive label is given, a number or an array."""
+        """Label to probability while there are two, from that of the positive label, a number or an array.
+
+        It is empty before a label was seen; where two labels are the most, it has False and True, as river asks.
+        """
+        if not self.targets and self.max_classes > 2:
+            return {}
         if len(self.targets) == 1 and not self._numeric:
             return {next(iter(self.targets)): 0.0 * positive + 1.0}
         return {self._negative: 1.0 - positive, self._positive: positive}

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import parameter
 from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.compiled import iterates, linear
-from streamsvm.learners.estimator import OnlineEstimator
-from streamsvm.learners.labels import Labels
+from streamsvm.learners.compiled import linear_step
+from streamsvm.learners.compiled.rule import Rule
+from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.regressor import OnlineRegressor
-from streamsvm.memory.features import OVERFLOW, FeatureSpace
 from streamsvm.memory.weights import WeightStore
 
 __all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
 
 
+@learner
 class LinearEstimator(OnlineEstimator):
-    """A model that is a weight for each feature, and the rule of `_linear`."""
+    """A model that is a weight for each feature, and the rule of `linear_step`."""
 
-    C: float
-    fit_intercept: bool
+    C: float = parameter(1.0, above=0.0, high=1e15)
+    fit_intercept: bool = True
+    averaging: int = 3000
+    max_features: int = 2**16
 
-    def __init__(self, averaging: int, max_features: int, overflow: str) -> None:
-        self.averaging = averaging
-        self.max_features = max_features
-        self.overflow = overflow
-        check_number("C", self.C, 0.0, high=1e15)
-        check_number("averaging", averaging, 0, inclusive=True, high=2**53, integer=True)
-        check_one_of("overflow", overflow, OVERFLOW)
-        self._store = WeightStore(max_features)
-        self._features = FeatureSpace(max_features, overflow)
-        # What is read for every row is looked up once.
-        self._block = self._store.block
+    _row: np.ndarray = field(init=False)
+
+    _rule = Rule(linear_step.learn_one, linear_step.learn_many, linear_step.STATE, {})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._row = self._store.views.row
-        self._open_state(linear.STATE, averaging)
-        self._own["C"], self._own["intercept"] = self.C, float(bool(self.fit_intercept))
+        self._set_rule_state()
+
+    def _make_store(self) -> WeightStore:
+        return WeightStore(self.max_features)
 
     def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
         features = self._features
@@ -54,9 +54,9 @@ class LinearEstimator(OnlineEstimator):
             self._forget(known, 1)
             raise
         if packed:
-            learned = linear.learn_packed(self._block, target, weight)
+            learned = linear_step.learn_packed(self._block, target, weight)
         else:
-            learned = linear.learn_one(self._block, columns, values, target, weight)
+            learned = linear_step.learn_one(self._block, columns, values, target, weight)
         if not learned:
             self._forget(known, 1)
             features.complain_not_finite(x)
@@ -64,9 +64,9 @@ class LinearEstimator(OnlineEstimator):
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
         f: float
         if self._features.pack(self._row, x):
-            f = linear.decide_packed(self._block, what)
+            f = linear_step.decide_packed(self._block, what)
         else:
-            f = linear.decide(self._block, *self._features.sparse(x, False), what)
+            f = linear_step.decide(self._block, *self._features.sparse(x, False), what)
         if f != f:
             self._features.complain_not_finite(x)
         return f
@@ -75,13 +75,13 @@ class LinearEstimator(OnlineEstimator):
         with self._undoing():
             targets, _ = self._targets(batch)
             columns = self._admit(batch)
-        linear.learn_many(self._block, batch.matrix, columns, targets, batch.weights)
+        linear_step.learn_many(self._block, batch.matrix, columns, targets, batch.weights)
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
-        return int(linear.first_refused(self._block, matrix, columns))
+        return int(linear_step.first_refused(self._block, matrix, columns))
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
-        linear.decide_many(self._block, matrix, columns, what, decisions)
+        linear_step.decide_many(self._block, matrix, columns, what, decisions)
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -94,14 +94,51 @@ class LinearEstimator(OnlineEstimator):
         """The constant of what predictions follow; 0 where none is fitted."""
         return float(self._store.views.biases[int(self.averaged)])
 
-    def _start_from(self, w: np.ndarray, bias: float, n: int) -> None:
-        # Weights float64 [features known], as if n rows had led to them.
-        self._store.used = len(self._features)
-        self._store.views.weights[:, : len(w)] = w
-        self._store.views.biases[:] = bias
-        self._common["t"] = n
+    def start_from(
+        self,
+        weights: Any,
+        intercept: float = 0.0,
+        *,
+        feature_names: Sequence[Hashable] | None = None,
+        labels: Sequence[Any] | None = None,
+        n_learned: int = 0,
+    ) -> None:
+        """Start from a given model: both iterates become it.
+
+        Parameters
+        ----------
+        weights
+            Float [d].
+        intercept
+            A number.
+        feature_names
+            Of the d weights. None: 0, 1, ..., d - 1.
+        labels
+            Of a classifier: two, of which the second is that of decision values above 0.
+        n_learned
+            Rows that count as learned.
+
+        Raises
+        ------
+        ValueError
+            The model has learned something, or shapes, names or numbers do not fit.
+        """
+        if self.feature_names or self.n_learned:
+            raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
+        weights = np.asarray(weights, np.float64)
+        if weights.ndim != 1 or not (np.isfinite(weights).all() and np.isfinite(intercept)):
+            raise ValueError("weights must be an array [d] of finite numbers, and intercept a finite number")
+        names = self._start_names(len(weights), feature_names)
+        with self._undoing():
+            sign = self._start_labels(labels, 1)
+            self._features.restore(names)
+        self._store.used = len(names)
+        self._store.views.weights[:, : len(names)] = sign * weights
+        self._store.views.biases[:] = sign * intercept
+        self._common["t"] = n_learned
 
 
+@learner
 class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
     """A linear support vector machine of two classes that learns row by row, in time that grows with a row's features alone.
 
@@ -155,25 +192,13 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
     Accuracy: 88.00%
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        fit_intercept: bool = True,
-        averaging: int = 3000,
-        max_features: int = 2**16,
-        overflow: str = "raise",
-    ) -> None:
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self._labels = Labels(2)
-        super().__init__(averaging, max_features, overflow)
-
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"max_features": 500}
         yield {"max_features": 500, "fit_intercept": False, "averaging": 0}
 
 
+@learner
 class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
     """Linear support vector regression that learns row by row: see `OnlineLinearSVC`.
 
@@ -212,21 +237,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
     MAE: 0.297687
     """
 
-    def __init__(
-        self,
-        C: float = 0.1,
-        epsilon: float = 0.1,
-        fit_intercept: bool = True,
-        averaging: int = 3000,
-        max_features: int = 2**16,
-        overflow: str = "raise",
-    ) -> None:
-        self.C = C
-        self.epsilon = epsilon
-        self.fit_intercept = fit_intercept
-        check_number("epsilon", epsilon, 0.0, inclusive=True, high=1e15)
-        super().__init__(averaging, max_features, overflow)
-        self._common["loss"], self._common["epsilon"] = iterates.EPSILON_INSENSITIVE, epsilon
+    C: float = parameter(0.1, above=0.0, high=1e15)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

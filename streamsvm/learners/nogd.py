@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LEAST_OWN
-from streamsvm.checks import check_number
-from streamsvm.kernels import LARGEST_GAMMA, self_kernel
-from streamsvm.learners.baseline import Baseline, raise_within
-from streamsvm.learners.compiled.iterates import OWN_BEGIN
-from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, observe
-from streamsvm.memory.block import record
+from streamsvm.checks import check_number, parameter
+from streamsvm.kernels import LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.learners.baseline import Baseline, add_bounded
+from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.step import Row
+from streamsvm.learners.estimator import learner
 from streamsvm.memory.slots import append, kernel_row_of
 from streamsvm.memory.support_vectors import views
 
@@ -27,39 +24,9 @@ _LEAST_EIGENVALUE = 1e-6  # over the largest
 
 
 @njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
-    """A landmark while there is room; then a gradient step inside the span of the landmarks.
-
-    With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
-    a += eta y G k(x) for the coefficients a = M'w of the landmarks.
-    """
-    norm, own = observe(block, y)
-    if norm < 0.0:
-        return REFUSED
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
-    h = v.header[0]
-    f = v.scores[0]
-    step = s["eta0"] * weight * y if y * f < 1.0 else 0.0
-    n = h["n_support"]
-    if n < h["budget"]:
-        if own >= LEAST_OWN:
-            raise_within(block, append(block, v.rows[0], norm, weight), step)
-    elif step != 0.0:
-        if s["gamma"] != h["gamma"]:
-            _invert(block)
-        for i in range(n):
-            total = 0.0
-            for j in range(n):
-                total += v.gram[i, j] * np.float64(v.kernel_rows[0, j])
-            raise_within(block, i, step * total)
-    end(block)
-    return LEARNED
-
-
-@njit(cache=True, error_model="numpy")
 def _invert(block: np.ndarray) -> None:
     # Once the landmarks are there, and again while gamma="scale" is finding gamma.
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
+    v, s = views(block), state_of(block, STATE)
     h = v.header[0]
     n = h["n_support"]
     K = np.empty((n, n))
@@ -71,7 +38,7 @@ def _invert(block: np.ndarray) -> None:
     values, vectors = np.linalg.eigh(0.5 * (K + K.T))
     G = np.zeros((n, n))
     for k in range(n - min(s["rank"], n), n):
-        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_OWN):
+        if values[k] > max(_LEAST_EIGENVALUE * values[n - 1], LEAST_SELF_KERNEL):
             for i in range(n):
                 for j in range(n):
                     G[i, j] += vectors[i, k] * vectors[j, k] / values[k]
@@ -79,17 +46,31 @@ def _invert(block: np.ndarray) -> None:
     s["gamma"] = h["gamma"]
 
 
-@njit(cache=True, error_model="numpy")
-def learn_many(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    """Learn the rows of X float32 [n, features], one after the other."""
-    for i in range(X.shape[0]):
-        fill(block, X, columns, i)
-        learn_one(block, upkeep, targets[i], weights[i])
-    return X.shape[0]
+@rule(STATE, learned={"gamma": (0.0, LARGEST_GAMMA)})
+def step(block: np.ndarray, row: Row) -> None:
+    """A landmark while there is room; then a gradient step inside the span of the landmarks.
+
+    With z = M k(x), M'M = G the inverse of the landmarks' Gram matrix of the given rank, the linear step w += eta y z is
+    a += eta y G k(x) for the coefficients a = M'w of the landmarks.
+    """
+    v, s = views(block), state_of(block, STATE)
+    h = v.header[0]
+    size = s["eta0"] * row.weight * row.target if row.target * v.scores[0] < 1.0 else 0.0
+    n = h["n_support"]
+    if n < h["budget"]:
+        if row.self_kernel >= LEAST_SELF_KERNEL:
+            add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
+    elif size != 0.0:
+        if s["gamma"] != h["gamma"]:
+            _invert(block)
+        for i in range(n):
+            total = 0.0
+            for j in range(n):
+                total += v.gram[i, j] * np.float64(v.kernel_rows[0, j])
+            add_bounded(block, i, size * total)
 
 
+@learner
 class NOGD(Baseline):
     """Online gradient descent on Nystroem features: the first rows are landmarks, and the model stays within their span.
 
@@ -120,25 +101,14 @@ class NOGD(Baseline):
     Accuracy: 88.92%
     """
 
-    _rule: ClassVar[ModuleType] = sys.modules[__name__]
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, LARGEST_GAMMA)}
+    eta0: float = parameter(0.1, above=0.0, high=1e15)
+    rank: int | None = None
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        eta0: float = 0.1,
-        rank: int | None = None,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-    ) -> None:
-        self.eta0 = eta0
-        self.rank = rank
-        check_number("eta0", eta0, 0.0, high=1e15)
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, gram=True)
-        if rank is not None:
-            check_number("rank", rank, 1, inclusive=True, high=budget, integer=True)
-        self._own["eta0"], self._own["rank"] = eta0, max(budget // 5, 1) if rank is None else rank
+    _rule = step
+    _needs_gram = True
+
+    def _rule_state(self) -> dict[str, Any]:
+        if self.rank is not None:
+            check_number("rank", self.rank, 1, inclusive=True, high=self.budget, integer=True)
+        rank = max(self.budget // 5, 1) if self.rank is None else self.rank
+        return {"eta0": self.eta0, "rank": rank, "gamma": 0.0}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from streamsvm.budget import Refusal
-from streamsvm.learners.baseline import Baseline
+from streamsvm.checks import parameter
+from streamsvm.learners.baseline import Reference
 from streamsvm.learners.bsgd import Descent
+from streamsvm.learners.estimator import learner
 
 __all__ = ["KernelOGD"]
 
 
-class KernelOGD(Descent, Baseline):
+@learner
+class KernelOGD(Reference, Descent):
     """Online gradient descent in the kernel space (NORMA): each row inside the margin becomes a support vector, and all
     coefficients shrink at each row. It knows no budget: a reference.
 
@@ -45,24 +44,7 @@ class KernelOGD(Descent, Baseline):
     Accuracy: 84.98%
     """
 
-    def __init__(
-        self,
-        budget: int = 10_000,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        averaging: int = 0,
-        eta0: float = 0.1,
-        l2: float = 0.01,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-    ) -> None:
-        self._check_descent(l2, "constant", eta0, fit_intercept=False)
-        self.averaging = averaging
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal(), averaging=averaging)
-        self._set_descent()
+    eta0: float = parameter(0.1, above=0.0, high=1e15)
+    l2: float = parameter(0.01, least=1e-15, high=1e9)
 
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {"budget": 4000}
+    learning_rate = "constant"

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from river import base
 from river.utils import dataframe
 
-from streamsvm.budget import Maintenance, Removal, strategy_for
-from streamsvm.checks import check_number
+from streamsvm.budget import Removal, Strategy
+from streamsvm.checks import parameter
 from streamsvm.frames import Batch, as_matrix
-from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.learners.compiled import bsgd, iterates
+from streamsvm.learners.bsgd import CAPPED, Descent
+from streamsvm.learners.compiled.iterates import CHOSEN, ONE_CLASS
+from streamsvm.learners.estimator import learner
 
 __all__ = ["OneClassBSGD"]
 
 
-class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
+@learner
+class OneClassBSGD(Descent, base.AnomalyDetector):
     """A one-class support vector machine that learns row by row within a budget of support vectors.
 
     It learns where most rows are: a threshold on the kernel expansion below which a share of about ``nu`` of the rows falls.
@@ -27,7 +28,7 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
     Parameters
     ----------
     budget
-        Support vectors that are kept, B.
+        The most support vectors, B.
     kernel
         ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
     gamma
@@ -73,43 +74,16 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
     True
     """
 
-    _rule: ClassVar[ModuleType] = bsgd
+    nu: float = parameter(0.1, least=1e-9, high=1.0)
+    maintenance: Strategy | None = None
+    averaging: int = 2000
+    seed: int | None = None
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        nu: float = 0.1,
-        maintenance: Maintenance | None = None,
-        averaging: int = 2000,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-        seed: int | None = None,
-    ) -> None:
-        self.nu = nu
-        self.maintenance = maintenance
-        self.averaging = averaging
-        self.seed = seed
-        check_number("nu", nu, 1e-9, inclusive=True, high=1.0)
-        super().__init__(
-            budget,
-            kernel,
-            gamma,
-            degree,
-            coef0,
-            max_features,
-            overflow,
-            strategy=strategy_for(kernel, maintenance),
-            averaging=averaging,
-            seed=seed,
-        )
-        self._common["loss"] = iterates.ONE_CLASS
+    _loss = ONE_CLASS
+
+    def _rule_state(self) -> dict[str, Any]:
         # Uncapped, the first step of the threshold would be 1 / nu, and many rows would be needed to come back.
-        self._own["schedule"], self._own["eta0"] = bsgd.CAPPED, 1.0
-        self._own["l2"], self._own["intercept"] = nu, True
+        return {"schedule": CAPPED, "eta0": 1.0, "l2": self.nu, "fit_intercept": True}
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
@@ -134,7 +108,7 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
 
     def score_one(self, x: Mapping[Hashable, Any]) -> float:
         """How anomalous a row is: the threshold minus the kernel expansion, above 0 outside; 0 before any learning."""
-        return -self._decide_row(x, iterates.CHOSEN)
+        return -self._decide_row(x, CHOSEN)
 
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame or a 2-D numpy array, one after the other: exactly what `learn_one` does with each."""
@@ -147,6 +121,6 @@ class OneClassBSGD(BudgetedEstimator, base.AnomalyDetector):
 
     def score_many(self, X: Any) -> Any:
         """`score_one` for each row: float64 [n], a series where X is a frame."""
-        decisions, like = self._decide_rows(X, iterates.CHOSEN)
+        decisions, like = self._decide_rows(X, CHOSEN)
         scores = -decisions[:, 0]
         return scores if like is None else dataframe.to_native_series(scores, name=None, like=like)

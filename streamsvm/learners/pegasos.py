@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-from streamsvm.budget import Refusal
-from streamsvm.learners.baseline import Baseline
+from streamsvm.checks import parameter
+from streamsvm.learners.baseline import Reference
 from streamsvm.learners.bsgd import Descent
+from streamsvm.learners.estimator import learner
 
 __all__ = ["KernelPegasos"]
 
 
-class KernelPegasos(Descent, Baseline):
+@learner
+class KernelPegasos(Reference, Descent):
     """Pegasos in the kernel space: `BSGDClassifier` without its budget and without averaging. A reference.
 
     Parameters
@@ -42,23 +41,4 @@ class KernelPegasos(Descent, Baseline):
     Accuracy: 85.40%
     """
 
-    def __init__(
-        self,
-        budget: int = 10_000,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        averaging: int = 0,
-        l2: float = 1e-4,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-    ) -> None:
-        self._check_descent(l2, "pegasos", 1.0, fit_intercept=False)
-        self.averaging = averaging
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal(), averaging=averaging)
-        self._set_descent()
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {"budget": 4000}
+    l2: float = parameter(1e-4, least=1e-15, high=1e9)

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Any, ClassVar
-
 import numpy as np
-from numba import njit
 
-from streamsvm.budget import Refusal
-from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.step import FULL, LEARNED, REFUSED, add_support_vector, end, fill, observe
+from streamsvm.learners.baseline import Reference
+from streamsvm.learners.compiled.rule import rule
+from streamsvm.learners.compiled.step import Row, add_support_vector
+from streamsvm.learners.estimator import learner
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["KernelPerceptron"]
 
-STATE = np.dtype([])  # nothing of its own
+
+@rule()
+def step(block: np.ndarray, row: Row) -> None:
+    """A mistake becomes a support vector, with its label as coefficient."""
+    if row.self_kernel > 0.0 and row.target * views(block).scores[0] <= 0.0:
+        add_support_vector(block, row, row.target * row.weight)
 
 
-@njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:
-    """Each mistake becomes a support vector, with its label as coefficient."""
-    norm, own = observe(block, y)
-    if norm < 0.0:
-        return REFUSED
-    v = views(block)
-    mistake = own > 0.0 and y * v.scores[0] <= 0.0
-    if mistake and add_support_vector(block, upkeep, norm, weight, 0, -1, y * weight) == FULL:
-        return FULL
-    end(block)
-    return LEARNED
-
-
-@njit(cache=True, error_model="numpy")
-def learn_many(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    """Learn the rows of X float32 [n, features], one after the other."""
-    for i in range(X.shape[0]):
-        fill(block, X, columns, i)
-        if learn_one(block, upkeep, targets[i], weights[i]) == FULL:
-            return i
-    return X.shape[0]
-
-
-class KernelPerceptron(Baseline):
+@learner
+class KernelPerceptron(Reference):
     """The kernel perceptron: each mistake becomes a support vector. It knows no budget: a reference.
 
     Parameters
@@ -74,22 +49,4 @@ class KernelPerceptron(Baseline):
     Accuracy: 84.62%
     """
 
-    _rule: ClassVar[ModuleType] = sys.modules[__name__]
-
-    def __init__(
-        self,
-        budget: int = 10_000,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        averaging: int = 0,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-    ) -> None:
-        self.averaging = averaging
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, strategy=Refusal(), averaging=averaging)
-
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {"budget": 4000}
+    _rule = step

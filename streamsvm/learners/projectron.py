@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
-from types import ModuleType
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-from streamsvm.budget.maintenance import LARGEST_COEFFICIENT, LEAST_OWN
-from streamsvm.checks import check_number
-from streamsvm.kernels import FAST, LARGEST_GAMMA, self_kernel
-from streamsvm.learners.baseline import Baseline, raise_within
-from streamsvm.learners.compiled.iterates import OWN_BEGIN
-from streamsvm.learners.compiled.step import LEARNED, REFUSED, end, fill, margins, observe
-from streamsvm.memory.block import record
+from streamsvm.checks import parameter
+from streamsvm.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
+from streamsvm.learners.baseline import Baseline, add_bounded
+from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.step import Row, compute_scores
+from streamsvm.learners.estimator import learner
+from streamsvm.memory.block import LARGEST_COEFFICIENT
 from streamsvm.memory.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.memory.support_vectors import views
 
@@ -28,40 +26,6 @@ STATE = np.dtype([("margin_steps", "i8"), ("eta", "f8"), ("gamma", "f8")])
 # with it, the inverse of their Gram matrix would be of no use.
 _LEAST_DISTANCE = 1e-5
 _LARGEST_INVERSE = 1e7  # of the diagonal: 1 over the squared distance of a support vector to the span of the others
-
-
-@njit(cache=True, error_model="numpy")
-def learn_one(block: np.ndarray, upkeep: np.ndarray, y: float, weight: float) -> int:  # noqa: ARG001
-    """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
-    norm, own = observe(block, y)
-    if norm < 0.0:
-        return REFUSED
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
-    h = v.header[0]
-    f = v.scores[0]
-    mistake = y * f <= 0.0
-    if own >= LEAST_OWN and (mistake or (s["margin_steps"] and y * f < 1.0)):
-        if s["gamma"] != h["gamma"]:  # which "scale" is still finding
-            _invert(block)
-            margins(block, *scan_row(v.rows[0], h["used"], v.active[0]))
-        n = h["n_support"]
-        along = v.gram[v.gram.shape[0] - 1]
-        share = _project(block, v.kernel_rows[0], own, n)
-        squared, distance = own * share, math.sqrt(own * max(1.0 - share, 0.0))
-        step = 0.0
-        if mistake:
-            step = weight * y
-            if n < h["budget"] and distance > s["eta"] and _grow(block, share, own, n):
-                raise_within(block, append(block, v.rows[0], norm, weight), step)
-                step = 0.0
-        elif squared > 0.0:
-            loss = 1.0 - y * f
-            step = weight * y * min(max(2.0 * (loss - distance / s["eta"]), 0.0) / squared, loss / squared, 1.0)
-        if step != 0.0:
-            for i in range(n):
-                raise_within(block, i, step * along[i] * math.sqrt(own) * v.gram[i, -1])
-    end(block)
-    return LEARNED
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -109,17 +73,17 @@ def _grow(block: np.ndarray, share: float, own: float, n: int) -> bool:
 def _invert(block: np.ndarray) -> None:
     # K^-1 from the start: while gamma="scale" is finding gamma, the kernel is another one at each row. Support vectors that have
     # come to lie in the span of those before them are projected onto these.
-    v, s = views(block), record(block, OWN_BEGIN, STATE)
+    v, s = views(block), state_of(block, STATE)
     h = v.header[0]
     along, n = v.gram[v.gram.shape[0] - 1], 0
     while n < h["n_support"]:
         kernel_row_of(block, n)
         own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
-        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_OWN else 0.0
-        if own >= LEAST_OWN and _grow(block, share, own, n):
+        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_SELF_KERNEL else 0.0
+        if own >= LEAST_SELF_KERNEL and _grow(block, share, own, n):
             n += 1
             continue
-        for i in range(n if own >= LEAST_OWN else 0):
+        for i in range(n if own >= LEAST_SELF_KERNEL else 0):
             factor = along[i] * math.sqrt(own) * v.gram[i, -1]
             for k in range(h["live"]):
                 a = v.coefficients[k, i] + factor * v.coefficients[k, n]
@@ -128,17 +92,37 @@ def _invert(block: np.ndarray) -> None:
     s["gamma"] = h["gamma"]
 
 
-@njit(cache=True, error_model="numpy")
-def learn_many(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
-    """Learn the rows of X float32 [n, features], one after the other."""
-    for i in range(X.shape[0]):
-        fill(block, X, columns, i)
-        learn_one(block, upkeep, targets[i], weights[i])
-    return X.shape[0]
+@rule(STATE, learned={"gamma": (0.0, LARGEST_GAMMA)})
+def step(block: np.ndarray, row: Row) -> None:
+    """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
+    v, s = views(block), state_of(block, STATE)
+    h = v.header[0]
+    y, own, f = row.target, row.self_kernel, v.scores[0]
+    mistake = y * f <= 0.0
+    if own < LEAST_SELF_KERNEL or not (mistake or (s["margin_steps"] and y * f < 1.0)):
+        return
+    if s["gamma"] != h["gamma"]:  # which "scale" is still finding
+        _invert(block)
+        compute_scores(block, *scan_row(v.rows[0], h["used"], v.active[0]))
+    n = h["n_support"]
+    along = v.gram[v.gram.shape[0] - 1]
+    share = _project(block, v.kernel_rows[0], own, n)
+    squared, distance = own * share, math.sqrt(own * max(1.0 - share, 0.0))
+    size = 0.0
+    if mistake:
+        size = row.weight * y
+        if n < h["budget"] and distance > s["eta"] and _grow(block, share, own, n):
+            add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
+            return
+    elif squared > 0.0:
+        loss = 1.0 - y * f
+        size = row.weight * y * min(max(2.0 * (loss - distance / s["eta"]), 0.0) / squared, loss / squared, 1.0)
+    if size != 0.0:
+        for i in range(n):
+            add_bounded(block, i, size * along[i] * math.sqrt(own) * v.gram[i, -1])
 
 
+@learner
 class Projectron(Baseline):
     """A kernel perceptron whose mistakes are projected onto its support vectors.
 
@@ -148,7 +132,7 @@ class Projectron(Baseline):
     Parameters
     ----------
     budget
-        Support vectors that are kept.
+        The most support vectors.
     eta
         Distance (not squared) in feature space up to which a mistake is projected. At most 1 for the Gaussian kernel.
     averaging
@@ -172,36 +156,25 @@ class Projectron(Baseline):
     Accuracy: 84.51%
     """
 
-    _rule: ClassVar[ModuleType] = sys.modules[__name__]
-    _own_ranges: ClassVar[dict[str, tuple[float, float]]] = {"gamma": (0.0, LARGEST_GAMMA)}
+    averaging: int = 0
+    eta: float = parameter(0.1, above=0.0, high=1e15)
+
+    _rule = step
+    _needs_gram = True
     _margin_steps = False
 
-    def __init__(
-        self,
-        budget: int = 100,
-        kernel: str = "rbf",
-        gamma: float | str = "scale",
-        averaging: int = 0,
-        eta: float = 0.1,
-        degree: int = 3,
-        coef0: float = 0.0,
-        max_features: int = 256,
-        overflow: str = "raise",
-    ) -> None:
-        self.eta = eta
-        check_number("eta", eta, 0.0, high=1e15)
-        self.averaging = averaging
-        super().__init__(budget, kernel, gamma, degree, coef0, max_features, overflow, averaging=averaging, gram=True)
-        self._own["eta"], self._own["margin_steps"], self._own["gamma"] = eta, self._margin_steps, self.effective_gamma
+    def _rule_state(self) -> dict[str, Any]:
+        return {"eta": self.eta, "margin_steps": self._margin_steps, "gamma": self.effective_gamma}
 
 
+@learner
 class ProjectronPP(Projectron):
     """The Projectron++: a `Projectron` that also learns rows on the right side within the margin, where they can be projected.
 
     Parameters
     ----------
     budget
-        Support vectors that are kept.
+        The most support vectors.
     eta
         Distance (not squared) in feature space up to which a mistake is projected.
     averaging

@@ -1,4 +1,4 @@
-"""Linear support vector machines of more rows than memory holds, with scikit-learn's conventions.
+"""Out-of-core linear support vector machines, with scikit-learn's conventions: they learn more rows than memory holds.
 
 Needs the extra ``batch``.
 """

@@ -1,10 +1,10 @@
-"""Linear support vector machines of more rows than memory holds."""
+"""Out-of-core linear support vector machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -13,58 +13,58 @@ from streamsvm.checks import check_number, check_one_of
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT
-from streamsvm.linear.solvers.sweep import Loss
+from streamsvm.linear.solvers.loss import Loss
 from streamsvm.sklearn_base import check_targets, class_weights, labels_of
 
 __all__ = ["OutOfCoreLinearSVC", "OutOfCoreLinearSVR"]
 
 _SMALLEST_C, _LARGEST_C = 1e-30, 1e30
-_LARGEST_WHOLE = 2.0**53  # beyond it a float does not tell whole numbers apart
+_LARGEST_WHOLE = 2.0**53  # floats tell whole numbers apart up to it
 
 
 def _check_bound(C: float, what: str) -> None:
-    """ValueError where coefficients would leave the range of float64, squared and summed."""
+    """Refuse a C with which sums of squared coefficients could leave the range of float64."""
     if not _SMALLEST_C <= C <= _LARGEST_C:
         raise ValueError(f"{what} is {C:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
 
 
 class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc]
-    """A linear support vector classifier of two classes that learns from a file, within a limit of memory.
+    """A linear support vector classifier of two classes that learns from a file, within a memory limit.
 
-    Coordinate ascent in the dual, which keeps the rows that are still undecided in a file of their own, and passes over that one
-    again and again between passes over all: until the duality gap says that the result is the optimum. With the squared loss, and
-    where the square of the number of features has room, Newton's method in the primal. The problem is that of scikit-learn's
-    LinearSVC.
+    Coordinate ascent in the dual, with the rows whose coefficients are free in a file of their own, the working set: most passes
+    read that one only, and a pass over all rows follows now and then, until the duality gap shows that the result is the optimum.
+    With the squared loss, and few enough features for a Hessian in memory, Newton's method in the primal. The problem is that of
+    scikit-learn's LinearSVC.
 
     Parameters
     ----------
     C
-        What a row costs that is on the wrong side by the margin, times the weight of its class.
+        Cost of a row that is on the wrong side by the margin, times the weight of its class.
     loss
         ``"hinge"`` or ``"squared_hinge"``.
     fit_intercept
-        Whether there is an intercept. It is penalised as any coefficient, as one of a feature that is ``intercept_scaling`` in
+        Whether there is an intercept. It is penalised like any coefficient: that of a feature which is ``intercept_scaling`` in
         all rows.
     intercept_scaling
-        The larger, the less the intercept is penalised, and the more passes it takes.
+        The larger, the less the intercept is penalised, and the more passes a fit takes.
     class_weight
         Of labels, numbers above 0; ``"balanced"``: n / (2 times the rows of the class); None: all 1.
     tol
-        Duality gap, relative to the objective, at which it ends.
+        Duality gap, relative to the objective, at which a fit ends.
     max_iter
-        Passes over as many rows as there are, at most; but for one with the C that is asked for, one over what is undecided, and
-        one to measure the gap.
+        Passes, of as many steps as there are rows, at most; one pass with the final C, one over its working set, and one to
+        measure the gap may follow.
     memory_limit
-        Bytes for rows, coefficients and everything else that fitting takes, beside what the interpreter has; and in `fit` beside
+        Bytes for rows, coefficients and everything else that a fit takes, beside what the interpreter has; and in `fit` beside
         the arrays given, copies of them where they are no arrays or CSR matrices of floats, and some 50 bytes a row for labels.
     work_folder
-        Where there is to be a folder ``streamsvm-fit`` for block files, coefficients and what is undecided. None: a temporary
-        one, for the time of a fit. If it is given, a fit that was killed goes on from the last pass that ended at least a second
-        after the one kept before, if it is called again with the same rows, ``class_weight``, a ``random_state`` that is a
-        number, and for arrays ``memory_limit``; a fit with another C starts from the coefficients of the last one; and text is
-        parsed once. One fit at a time may use it.
+        Folder in which a folder ``streamsvm-fit`` for block files, coefficients and the working set is made. None: a temporary
+        one, for the time of a fit. If it is given, a killed fit goes on from its saved state, which is at most a pass and a
+        second old, when it is called again with the same rows, ``class_weight``, a ``random_state`` that is a number, and for
+        arrays ``memory_limit``; a fit with another C starts from the coefficients of the last one; and text is parsed once. One
+        fit at a time may use it.
     random_state
-        Of the order of rows; None: another one each time.
+        Seed of the order of rows; None: another one each time.
     verbose
         Whether progress is shown on standard error.
 
@@ -74,11 +74,11 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     coef_ : float64 [1, features]
     intercept_ : float64 [1]
     objective_ : float
-        1/2 |w|^2 + C sum of losses, as it was measured over all rows.
+        1/2 |w|^2 + C sum of losses, measured over all rows.
     duality_gap_ : float
-        Of it to the best there can be, at most.
+        The objective is above the optimum by at most this.
     n_iter_ : int
-        Passes over as many rows as there are.
+        Passes, of as many steps as there are rows.
     n_samples_fit_ : int
     history_ : list of Pass
 
@@ -86,7 +86,7 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     ------
     ValueError
         A parameter is out of its range, there are not two labels, or ``memory_limit`` is too small; the message says what would
-        do. Of files, also BlockFileError: it is damaged, cut off, or was changed while it was read.
+        do. For files also BlockFileError: it is corrupt, cut off, or was changed while it was read.
     OSError
         A file cannot be read, or the disk is full.
 
@@ -97,19 +97,19 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
 
     Notes
     -----
-    A pass is O(values that are not zero), and reads the file once; C is reached in steps of 4 from where a coefficient comes to
-    it at once. Disk: the rows (8 bytes a value that is not zero, 4 where most are not, and 12 a row; twice for a while if they
-    come sorted), 16 bytes a row for coefficients, twice what is undecided, and 8 bytes a feature for each fit that a work folder
-    remembers. Memory beside blocks: 24 bytes a feature. Values are rounded to float32. Rows without values cost what they cost,
-    and change nothing.
+    A pass is O(values that are not zero), and reads the file once. C rises by steps of 4, from one that a coefficient reaches
+    in a step. Disk: the rows (8 bytes a value that is not zero, or 4 bytes a value where most are not zero, and 12 bytes a row;
+    for a while twice that if they come sorted), 16 bytes a row for coefficients, twice the working set, and 8 bytes a feature
+    for each solution that is saved in a work folder. Memory beside blocks: 24 bytes a feature. Values are rounded to float32.
+    Rows without values count in the objective and change nothing.
 
-    Ctrl-C leaves the model as it was, and in ``work_folder`` what was kept.
+    Ctrl-C leaves the model as it was, and in ``work_folder`` what was saved.
 
     References
     ----------
     Hsieh, C.-J., Chang, K.-W., Lin, C.-J., Keerthi, S. S., Sundararajan, S. (2008). A dual coordinate descent method for
-    large-scale linear SVM. ICML, algorithm 1. The source of shrinking on disk ends after one round, and does not look again at
-    rows that were left out: 8 % above the optimum on a9a.
+    large-scale linear SVM. ICML, algorithm 1. Its shrinking on disk ends after one round, and does not check the rows again that
+    were left out: on a9a that ends 8 % above the optimum.
 
     Examples
     --------
@@ -138,20 +138,13 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         random_state: int | None = 0,
         verbose: bool = False,
     ) -> None:
-        self.C = C
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
+        super().__init__(
+            C, loss, fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
+        )
         self.class_weight = class_weight
-        self.tol = tol
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.work_folder = work_folder
-        self.random_state = random_state
-        self.verbose = verbose
 
-    def _check(self, Cs: Sequence[float]) -> None:
-        super()._check(Cs)
+    def _check(self, models: Sequence[Self]) -> None:
+        super()._check(models)
         check_one_of("loss", self.loss, ("hinge", "squared_hinge"))
 
     def _labels(self, y: Any) -> np.ndarray:
@@ -165,7 +158,7 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         self._positive, self._counts = 1.0, np.bincount(labels)
         return labels.astype(np.float64)
 
-    def _label_counts(self, file: BlockFile) -> None:
+    def _read_labels(self, file: BlockFile) -> None:
         counts, names = file.label_counts, file.meta.get("classes")
         if counts is None or len(counts) != 2:
             shown = names if isinstance(names, list) else [f"{label:g}" for label in sorted(counts or ())]
@@ -175,7 +168,7 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         if names is None:
             whole = all(label.is_integer() and abs(label) < _LARGEST_WHOLE for label in labels)
             self.classes_ = np.array(labels, np.int64 if whole else np.float64)
-        else:  # of which labels are the places
+        else:  # labels are places in the list of names
             if not isinstance(names, list) or len(names) != 2 or labels != [0.0, 1.0]:
                 raise ValueError(f"{file.path} has labels {labels} of classes {names!r}, which do not fit together")
             labels.sort(key=lambda label: str(names[int(label)]))
@@ -187,18 +180,18 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         squared = self.loss == "squared_hinge"
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bound(C * weight, f"C times the weight of class {label!r}")
-        return Loss(False, squared, 0.0, self._bias, self._positive, float(C * weights[1]), float(C * weights[0]))
+        return Loss(False, squared, 0.0, self._constant, self._positive, float(C * weights[1]), float(C * weights[0]))
 
     def _coefficients(self, w: np.ndarray) -> np.ndarray:
         return w[np.newaxis].copy()
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Distances from the boundary, in units of the margin, of rows [n, features]: float64 [n], above 0: ``classes_[1]``."""
-        return self._values(X)
+        """Return the decision values, float64 [n], of rows [n, features]: those above 0 stand for ``classes_[1]``."""
+        return self._decision_values(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels [n] of rows [n, features]."""
-        f = self._values(X)
+        """Return the labels [n] of rows [n, features]."""
+        f = self._decision_values(X)
         return self.classes_[(f > 0.0).astype(np.int64)]
 
     def __sklearn_tags__(self) -> Any:
@@ -208,16 +201,16 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
 
 
 class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
-    """Linear support vector regression that learns from a file, within a limit of memory: see `OutOfCoreLinearSVC`.
+    """Linear support vector regression that learns from a file, within a memory limit: see `OutOfCoreLinearSVC`.
 
     Parameters
     ----------
     C
-        What an error costs beyond ``epsilon``.
+        Cost of an error, as far as it is above ``epsilon``.
     loss
         ``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``.
     epsilon
-        Errors up to it cost nothing.
+        The largest error that costs nothing.
     fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
         As in `OutOfCoreLinearSVC`.
 
@@ -262,20 +255,13 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
         random_state: int | None = 0,
         verbose: bool = False,
     ) -> None:
-        self.C = C
-        self.loss = loss
+        super().__init__(
+            C, loss, fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
+        )
         self.epsilon = epsilon
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.tol = tol
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.work_folder = work_folder
-        self.random_state = random_state
-        self.verbose = verbose
 
-    def _check(self, Cs: Sequence[float]) -> None:
-        super()._check(Cs)
+    def _check(self, models: Sequence[Self]) -> None:
+        super()._check(models)
         check_one_of("loss", self.loss, ("epsilon_insensitive", "squared_epsilon_insensitive"))
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
 
@@ -284,16 +270,16 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
         check_targets(y)
         return y
 
-    def _label_counts(self, file: BlockFile) -> None:
-        check_targets(np.array([file.mean_label]))  # what is beyond it in some rows shows in objectives that are not finite
+    def _read_labels(self, file: BlockFile) -> None:
+        check_targets(np.array([file.mean_label]))  # single targets that are too large make the objective infinite
 
     def _loss(self, C: float) -> Loss:
         _check_bound(C, "C")
-        return Loss(True, self.loss != "epsilon_insensitive", float(self.epsilon), self._bias, 0.0, float(C), float(C))
+        return Loss(True, self.loss != "epsilon_insensitive", float(self.epsilon), self._constant, 0.0, float(C), float(C))
 
     def _coefficients(self, w: np.ndarray) -> np.ndarray:
         return w.copy()
 
     def predict(self, X: Any) -> np.ndarray:
-        """Values, float64 [n], of rows [n, features]."""
-        return self._values(X)
+        """Return the predictions, float64 [n], for rows [n, features]."""
+        return self._decision_values(X)

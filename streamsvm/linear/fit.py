@@ -1,4 +1,4 @@
-"""What the linear machines over block files share."""
+"""Fits of linear machines over block files: what the classifier and the regressor share."""
 
 from __future__ import annotations
 
@@ -19,26 +19,51 @@ from streamsvm._warnings import warn
 from streamsvm.checks import check_number
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.files.block_file import BlockFile, BlockFileError, is_block_file
-from streamsvm.linear.files.mixing import mixing_writer, names_of
+from streamsvm.linear.files.mixing import files_of, mixing_writer
 from streamsvm.linear.memory_plan import Plan, hessian_fits, plan
-from streamsvm.linear.online import StreamNames, to_online
+from streamsvm.linear.online import to_online
 from streamsvm.linear.solvers.dual import DualSolver
+from streamsvm.linear.solvers.loss import Loss
 from streamsvm.linear.solvers.newton import NewtonSolver
-from streamsvm.linear.solvers.solution import Options, Solution, forget, recall, remember
-from streamsvm.linear.solvers.sweep import Loss
-from streamsvm.linear.sources.convert import DENSE, source_of, write_blocks
-from streamsvm.sklearn_base import Kept, seed_of
+from streamsvm.linear.solvers.solution import Options, Solution, load_solution, remove_stale_solutions, save_solution
+from streamsvm.linear.sources.convert import DENSE, stamp_of, write_blocks
+from streamsvm.linear.sources.names import StreamNames
+from streamsvm.sklearn_base import SklearnEstimator, seed_of
 
 __all__ = ["OutOfCoreLinear"]
 
-_OWN = "streamsvm-fit"  # a folder in the work folder, where nothing is of anybody else
+_FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 
-class OutOfCoreLinear(Kept):
-    """What the classifier and the regressor share."""
+class OutOfCoreLinear(SklearnEstimator):
+    """A linear machine that is fitted to a block file within a memory limit."""
+
+    def __init__(
+        self,
+        C: float,
+        loss: str,
+        fit_intercept: bool,
+        intercept_scaling: float,
+        tol: float,
+        max_iter: int,
+        memory_limit: float,
+        work_folder: str | Path | None,
+        random_state: int | None,
+        verbose: bool,
+    ) -> None:
+        self.C = C
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.tol = tol
+        self.max_iter = max_iter
+        self.memory_limit = memory_limit
+        self.work_folder = work_folder
+        self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from rows in memory, which are written to a block file. What is refused leaves the model as it was.
+        """Fit to rows in memory, which are written to a block file first. A fit that fails leaves the model as it was.
 
         Parameters
         ----------
@@ -46,11 +71,21 @@ class OutOfCoreLinear(Kept):
             Array or sparse matrix [n, features].
         y
             Two labels, or targets, [n].
+
+        Returns
+        -------
+        Self
+            The model itself.
+
+        Raises
+        ------
+        ValueError, OSError
+            As of the class.
         """
-        return self._fit_arrays([self], X, y, [self.C])[0]
+        return self._fit_arrays([self], X, y)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> list[Self]:
-        """Models for several values of C, each from where the one before has ended: give them rising.
+        """Fit for several values of C, each from where the one before has ended: give them rising.
 
         Parameters
         ----------
@@ -62,126 +97,132 @@ class OutOfCoreLinear(Kept):
         Returns
         -------
         list
-            A fitted model with each of ``Cs`` in place of C. This one stays as it was.
+            A fitted model for each of ``Cs``. This one stays as it was.
+
+        Raises
+        ------
+        ValueError, OSError
+            As of the class.
         """
         models = self._models(Cs)
-        return models[0]._fit_arrays(models, X, y, [model.C for model in models])
+        return models[0]._fit_arrays(models, X, y)
 
     def fit_file(self, path: str | Path, *, target: str | None = None, zero_based: bool = False) -> Self:
-        """Learn from a file. What is refused leaves the model as it was.
+        """Fit to a file. A fit that fails leaves the model as it was.
 
         Parameters
         ----------
         path
-            Of a block file, as `write_blocks` makes it; or of LIBSVM text or a table, as `write_blocks` takes them, which is made
-            one first: in ``work_folder``, where the next fit finds it, or else for this fit.
+            A block file, as `write_blocks` makes it; or LIBSVM text or a table, as `write_blocks` takes them, from which a block
+            file is made first: in ``work_folder``, where the next fit finds it, or else for this fit only.
         target, zero_based
             As of `write_blocks`.
+
+        Returns
+        -------
+        Self
+            The model itself.
+
+        Raises
+        ------
+        ValueError, OSError
+            As of the class.
         """
-        return self._fit_file([self], Path(path), [self.C], target, zero_based)[0]
+        return self._fit_file([self], Path(path), target, zero_based)[0]
 
     def fit_file_path(
         self, path: str | Path, Cs: Sequence[float], *, target: str | None = None, zero_based: bool = False
     ) -> list[Self]:
-        """As `fit_path`, of a file as `fit_file` takes it."""
+        """Fit as `fit_path` does, to a file as `fit_file` takes it."""
         models = self._models(Cs)
-        return models[0]._fit_file(models, Path(path), [model.C for model in models], target, zero_based)
+        return models[0]._fit_file(models, Path(path), target, zero_based)
 
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
     ) -> OnlineLinearSVC | OnlineLinearSVR:
-        """A learner of river's protocol that decides alike and goes on learning: `streamsvm.linear.online`."""
+        """Return a learner of river's protocol that decides alike and goes on learning: see `streamsvm.linear.to_online`."""
         return to_online(self, feature_names=feature_names, **parameters)
 
-    def _fit_arrays(self, models: list[Self], X: Any, y: Any, Cs: list[float]) -> list[Self]:
+    def _fit_arrays(self, models: list[Self], X: Any, y: Any) -> list[Self]:
         with self._all_or_nothing():
-            self._check(Cs)
+            self._check(models)
             columns = list(X.columns) if hasattr(X, "columns") else None
-            X, y = validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                accept_large_sparse=True,
-                y_numeric=is_regressor(self),
-            )
+            kinds = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
+            X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **kinds)
             labels = self._labels(y)
             self.stream_names_ = StreamNames(columns)
-            limits = plan(self.memory_limit)
-            filled = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
-            sizes = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
-            ends = np.cumsum(X.dtype.itemsize * sizes + 8.0)
             with self._folder() as folder:
-                (folder / "rows").unlink(missing_ok=True)  # there need not be room for both
-                how = {"dense": bool(filled > DENSE), "block_bytes": limits.block, "memory": self.memory_limit}
-                with mixing_writer(folder / "rows", **how, durable=False) as writer:
-                    begin = 0
-                    while begin < len(labels):
-                        before = ends[begin - 1] if begin else 0.0
-                        end = max(int(np.searchsorted(ends, before + limits.block, "right")), begin + 1)
-                        writer.add(X[begin:end], labels[begin:end])
-                        begin = end
+                self._write_arrays(folder / "rows", X, labels)
                 with BlockFile(folder / "rows") as file:
-                    solutions = self._solved(file, folder, Cs)
-        return self._finish(models, Cs, solutions)
+                    solutions = self._solve(file, folder, models)
+        return self._finish(models, solutions)
 
-    def _fit_file(self, models: list[Self], path: Path, Cs: list[float], target: str | None, zero_based: bool) -> list[Self]:
+    def _write_arrays(self, path: Path, X: Any, labels: np.ndarray) -> None:
+        block = plan(self.memory_limit).block
+        filled = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
+        sizes = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
+        ends, begin = np.cumsum(X.dtype.itemsize * sizes + 8.0), 0
+        path.unlink(missing_ok=True)  # there need not be room for both
+        dense, memory = bool(filled > DENSE), self.memory_limit
+        with mixing_writer(path, dense=dense, block_bytes=block, memory=memory, durable=False) as writer:
+            while begin < len(labels):
+                before = ends[begin - 1] if begin else 0.0
+                end = max(int(np.searchsorted(ends, before + block, "right")), begin + 1)
+                writer.add(X[begin:end], labels[begin:end])
+                begin = end
+
+    def _fit_file(self, models: list[Self], path: Path, target: str | None, zero_based: bool) -> list[Self]:
         with self._all_or_nothing():
-            self._check(Cs)
+            self._check(models)
             with self._folder() as folder:
                 if is_block_file(path):
-                    solutions = self._learned(path, folder, Cs)
+                    solutions = self._fit_blocks(path, folder, models)
                 else:
-                    solutions = self._learned_text(path, folder, Cs, target, zero_based)
-        return self._finish(models, Cs, solutions)
+                    solutions = self._fit_text(path, folder, models, target, zero_based)
+        return self._finish(models, solutions)
 
-    def _learned(self, rows: Path, folder: Path, Cs: list[float]) -> list[Solution]:
+    def _fit_blocks(self, rows: Path, folder: Path, models: list[Self]) -> list[Solution]:
         with BlockFile(rows) as file:
-            if file.numbered or not file.shape[0] or not file.shape[1]:
-                what = "rows of another file, by their numbers" if file.numbered else f"rows of shape {file.shape}"
-                raise BlockFileError(f"{rows} has {what}: there is nothing to learn from them")
+            if file.numbered:
+                raise BlockFileError(f"{rows} has copies of some rows of another file: fit to that one")
+            if not all(file.shape):
+                raise BlockFileError(f"{rows} has rows of shape {file.shape}: there is nothing to learn from them")
             self.n_features_in_ = file.shape[1]
             self.__dict__.pop("feature_names_in_", None)
-            self.stream_names_ = StreamNames.of(file.meta, self.n_features_in_)
+            self.stream_names_ = StreamNames.saved_in(file.meta, self.n_features_in_)
             if names := self.stream_names_.texts():
                 self.feature_names_in_ = np.array(names, object)
-            self._label_counts(file)
-            return self._solved(file, folder, Cs)
+            self._read_labels(file)
+            return self._solve(file, folder, models)
 
-    def _learned_text(self, path: Path, folder: Path, Cs: list[float], target: str | None, zero_based: bool) -> list[Solution]:
-        rows, anew = self._written(path, folder, target, zero_based)
-        try:
-            return self._learned(rows, folder, Cs)
-        except BlockFileError:
-            if anew:
-                raise
-        rows.unlink()  # it was damaged since the fit before
-        return self._learned(self._written(path, folder, target, zero_based)[0], folder, Cs)
-
-    def _written(self, path: Path, folder: Path, target: str | None, zero_based: bool) -> tuple[Path, bool]:
-        # The block file of a text, from the fit before if there is one, or made anew.
+    def _fit_text(self, path: Path, folder: Path, models: list[Self], target: str | None, zero_based: bool) -> list[Solution]:
         rows = folder / "rows"
-        if is_block_file(rows):
-            # Not where it is damaged, or its blocks are too large for a limit that is smaller than the one of that time.
-            with suppress(ValueError), BlockFile(rows) as file:
-                if file.meta.get("source") == source_of(path, target, zero_based):
-                    self._plan(file)
-                    return rows, False
+        if self._is_made_of(rows, stamp_of(path, target, zero_based)):
+            with suppress(BlockFileError):  # corrupt since the fit before: it is made anew
+                return self._fit_blocks(rows, folder, models)
+            rows.unlink()
         limit, verbose = self.memory_limit, bool(self.verbose)
         write_blocks(path, rows, target=target, zero_based=zero_based, memory_limit=limit, verbose=verbose)
-        return rows, True
+        return self._fit_blocks(rows, folder, models)
+
+    def _is_made_of(self, rows: Path, stamp: dict[str, Any]) -> bool:
+        # False also where the file is corrupt, or a smaller memory limit than before is too small for its blocks.
+        if is_block_file(rows):
+            with suppress(ValueError), BlockFile(rows) as file:
+                if file.meta.get("source") == stamp:
+                    self._plan(file)
+                    return True
+        return False
 
     def _plan(self, file: BlockFile) -> Plan:
         return plan(self.memory_limit, file.shape[1], file.largest_block, len(file))
 
-    def _solved(self, file: BlockFile, folder: Path, Cs: list[float]) -> list[Solution]:
+    def _solve(self, file: BlockFile, folder: Path, models: list[Self]) -> list[Solution]:
         self.n_samples_fit_ = file.shape[0]
-        limits = self._plan(file)
-        options = Options(float(self.tol), int(self.max_iter), limits.undecided, bool(self.verbose))
-        losses, resumable = [self._loss(C) for C in Cs], self.work_folder is not None
+        options = Options(float(self.tol), int(self.max_iter), self._plan(file).working_set_block, bool(self.verbose))
+        losses, resumable = [self._loss(model.C) for model in models], self.work_folder is not None
         if resumable:
-            forget(folder, file)
+            remove_stale_solutions(folder, file)
         solver: DualSolver | NewtonSolver
         if losses[0].squared and hessian_fits(self.memory_limit, file.shape[1]):
             solver = NewtonSolver(file, folder, options, resumable=resumable)
@@ -190,31 +231,31 @@ class OutOfCoreLinear(Kept):
         solutions = []
         with closing(solver):
             for loss in losses:
-                solution = recall(folder, file, loss, options) if resumable else None
+                solution = load_solution(folder, file, loss, options) if resumable else None
                 if solution is None:
                     solution = solver.solve(loss)
                     if not (np.isfinite(solution.primal) and np.isfinite(solution.w).all()):
                         raise ValueError("objective or coefficients are not finite: scale the features and targets")
                     if resumable:
-                        remember(folder, file, loss, options, solution)
+                        save_solution(folder, file, loss, options, solution)
                 solutions.append(solution)
         return solutions
 
-    def _finish(self, models: list[Self], Cs: list[float], solutions: list[Solution]) -> list[Self]:
+    def _finish(self, models: list[Self], solutions: list[Solution]) -> list[Self]:
         parameters = self.get_params(deep=False)
         fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
-        for model, C, solution in zip(models, Cs, solutions, strict=True):
+        for model, solution in zip(models, solutions, strict=True):
             if model is not self:
                 model.__dict__.update(fitted)
             model.coef_ = self._coefficients(solution.w[:-1])
-            model.intercept_ = np.array([solution.w[-1] * self._bias])
+            model.intercept_ = np.array([solution.w[-1] * self._constant])
             model.objective_, model.duality_gap_ = solution.primal, solution.primal - solution.dual
             model.n_iter_, model.history_ = int(np.ceil(solution.passes)), solution.history
             gap = model.duality_gap_ / solution.primal if solution.primal > 0.0 else 0.0
             if not gap <= self.tol:
                 warn(
-                    f"{type(self).__name__} ended for C={C:g} with a relative duality gap of {gap:.1e}, above tol={self.tol:g}, "
-                    f"after {model.n_iter_:,} passes: scale the features, or raise max_iter or tol",
+                    f"{type(self).__name__} ended for C={model.C:g} with a relative duality gap of {gap:.1e}, above "
+                    f"tol={self.tol:g}, after {model.n_iter_:,} passes: scale the features, or raise max_iter or tol",
                     ConvergenceWarning,
                 )
         return models
@@ -222,21 +263,21 @@ class OutOfCoreLinear(Kept):
     @contextmanager
     def _folder(self) -> Iterator[Path]:
         if self.work_folder is None:
-            with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-                yield Path(folder)
-        else:
-            kept = Path(self.work_folder).expanduser() / _OWN
-            kept.mkdir(parents=True, exist_ok=True)
-            with (kept / "lock").open("ab") as lock:
-                if not locks(lock):
-                    raise RuntimeError(f"{kept} is in use by another fit: give each fit that runs a work_folder of its own")
-                for left in names_of(kept / "rows")[1:]:  # of a process that was killed
-                    left.unlink(missing_ok=True)
-                yield kept
+            with tempfile.TemporaryDirectory(prefix="streamsvm-") as name:
+                yield Path(name)
+            return
+        folder = Path(self.work_folder).expanduser() / _FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("ab") as lock:
+            if not locks(lock):
+                raise RuntimeError(f"{folder} is in use by another fit: give each fit that runs its own work_folder")
+            for left in files_of(folder / "rows")[1:]:  # by a killed process
+                left.unlink(missing_ok=True)
+            yield folder
 
-    def _check(self, Cs: Sequence[float]) -> None:
-        for C in Cs:
-            check_number("C", C, 0.0)
+    def _check(self, models: Sequence[Self]) -> None:
+        for model in models:
+            check_number("C", model.C, 0.0)
         check_number("tol", self.tol, 0.0, inclusive=True)
         check_number("max_iter", self.max_iter, 1, inclusive=True, integer=True)
         check_number("intercept_scaling", self.intercept_scaling, 0.0)
@@ -245,25 +286,26 @@ class OutOfCoreLinear(Kept):
         plan(self.memory_limit)
 
     @property
-    def _bias(self) -> float:
+    def _constant(self) -> float:
+        # The value of the constant feature whose weight becomes the intercept.
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
     def _labels(self, y: Any) -> np.ndarray:
-        # What is written for each row, float64 [n].
+        """Return the number that is written for each row, float64 [n]."""
         raise NotImplementedError
 
-    def _label_counts(self, file: BlockFile) -> None:
-        # Sets what there is to be known of the labels of a file.
+    def _read_labels(self, file: BlockFile) -> None:
+        """Check the labels of a file, and set what is fitted of them."""
         raise NotImplementedError
 
     def _loss(self, C: float) -> Loss:
         raise NotImplementedError
 
     def _coefficients(self, w: np.ndarray) -> np.ndarray:
+        """Return weights float64 [features] as ``coef_``."""
         raise NotImplementedError
 
-    def _values(self, X: Any) -> np.ndarray:
-        # float64 [n]
+    def _decision_values(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
         return np.asarray(X @ self.coef_.reshape(-1)) + self.intercept_[0]

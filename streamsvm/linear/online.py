@@ -2,107 +2,47 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm._warnings import warn
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
-from streamsvm.linear.files.block_file import LARGEST_JSON
-from streamsvm.memory.features import OVERFLOW
+from streamsvm.linear.sources.names import StreamNames
 from streamsvm.runtime.sources import parse_label
 
-__all__ = ["StreamNames", "kept_names", "to_online"]
+__all__ = ["to_online"]
 
-_ROOM = 2**20  # for what else is kept of a file
-_C_AFTERWARDS = 0.1  # most: what was learned from all rows should not be undone by a few
-
-
-class StreamNames(NamedTuple):
-    """What the columns and the classes of a block file are called by the rows of a stream.
-
-    Parameters
-    ----------
-    names
-        Of the columns, or None: integers.
-    first
-        Of those integers; None: the names are not known.
-    max_features, overflow
-        Of the `FeatureSpace` that they are of, or None and "raise".
-    text_labels
-        Whether classes were cells of text, which are read as `parse_label` reads them.
-    """
-
-    names: list[Hashable] | None = None
-    first: int | None = 0
-    max_features: int | None = None
-    overflow: str = "raise"
-    text_labels: bool = False
-
-    def called(self, n_features: int) -> list[Hashable]:
-        """The names of as many columns; a ValueError where they are not known."""
-        if self.names is not None:
-            return list(self.names)
-        if self.first is None:
-            raise ValueError("the file does not say what its columns are called: give feature_names")
-        return list(range(self.first, self.first + n_features))
-
-    def texts(self) -> list[str]:
-        """The names if they are all texts, and each column is of one of them; else none."""
-        hashed = self.overflow == "hash" and self.names is not None and len(self.names) == self.max_features
-        texts = [name for name in self.names or () if isinstance(name, str)]
-        return texts if len(texts) == len(self.names or ()) and not hashed else []
-
-    @classmethod
-    def of(cls, meta: dict[str, Any], n_features: int) -> StreamNames:
-        """Those that the notes of a block file tell of, as far as they are any."""
-        text = meta.get("text_labels") is True
-        names, first, room, overflow = (meta.get(key) for key in ("names", "first_index", "max_features", "overflow"))
-        if not (isinstance(room, int) and n_features <= room < 2**31 and overflow in OVERFLOW):
-            room, overflow = None, "raise"
-        if (
-            isinstance(names, list)
-            and all(type(name) in (str, int) for name in names)
-            and len(set(names)) == len(names) == n_features
-        ):
-            return cls(names, None, room, overflow, text)
-        unnamed = "names" not in meta and first in (None, 0, 1)
-        return cls(None, int(first or 0) if unnamed else None, room, overflow, text)
-
-
-def kept_names(names: list[Any]) -> list[Any] | None:
-    """What a block file keeps of the names of its columns: all or, where they are no text and no integers, or too many, none."""
-    if len(set(names)) < len(names) or not all(type(name) in (str, int) for name in names):
-        return None
-    if sum(len(str(name)) for name in names) < LARGEST_JSON and len(json.dumps(names)) < LARGEST_JSON - _ROOM:
-        return names
-    warn("the names of features take too much to be kept with the rows: without them no learner can go on from what is fitted")
-    return None
+_LARGEST_C = 0.1  # by default: a few rows should not undo what was learned from all
 
 
 def to_online(
     model: Any, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
 ) -> OnlineLinearSVC | OnlineLinearSVR:
-    """A learner of river's protocol that decides as a fitted linear machine does, and goes on learning from there.
+    """Return a learner of river's protocol that decides as a fitted linear machine does, and goes on learning.
 
     Parameters
     ----------
     model
         A fitted `OutOfCoreLinearSVC` or `OutOfCoreLinearSVR`, or another linear model of two classes or of one target with
-        scikit-learn's conventions, such as its LinearSVC.
+        scikit-learn's conventions, such as LinearSVC.
     feature_names
-        What the stream calls the machine's columns. None: as the file called them that it was fitted to (the columns of a table,
-        the indices of LIBSVM text, the names of a stream that became a block file); of arrays the names that it was fitted with
-        (``feature_names_in_``), or 0, 1, ...
+        How the stream names the machine's columns. None: as the file named them that it was fitted to (the columns of a table,
+        the indices of LIBSVM text, the names of a stream that became a block file); for arrays ``feature_names_in_``, or 0, 1,
+        ...
     parameters
-        Of `OnlineLinearSVC` or `OnlineLinearSVR`. By default C is the machine's but 0.1 at most, so that a few rows do not undo
-        what is there, and there is room for just the machine's features: give ``max_features`` where more are to come. With
-        ``fit_intercept=False`` the machine's intercept stays as it is.
+        Parameters of `OnlineLinearSVC` or `OnlineLinearSVR`. By default C is the machine's but at most 0.1, so that a few rows
+        do not undo what was learned, and there is room for the machine's features only: give ``max_features`` where more are to
+        come. With ``fit_intercept=False`` the machine's intercept stays as it is.
+
+    Returns
+    -------
+    OnlineLinearSVC or OnlineLinearSVR
+        A learner of the same decision values, to rounding. Its ``n_learned`` is the number of rows that the machine was fitted
+        to, or where that is not known ``averaging``.
 
     Raises
     ------
@@ -113,8 +53,7 @@ def to_online(
 
     Notes
     -----
-    O(features). The learner goes on as if it had learned the machine's rows, or where those are not known ``averaging`` ones.
-    Where the machine was fitted with ``class_weight``, give those weights to ``learn_one`` as ``w``.
+    O(features). Where the machine was fitted with ``class_weight``, give those weights to ``learn_one`` as ``w``.
 
     Examples
     --------
@@ -132,42 +71,51 @@ def to_online(
     569
     """
     check_is_fitted(model)
-    classifies = is_classifier(model)
-    if not hasattr(model, "coef_") or not (classifies or is_regressor(model)):
-        raise ValueError(f"model must be a fitted linear machine, not {model!r}")
-    coefficients = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
-    w, bias = np.asarray(coefficients, np.float64), np.ravel(model.intercept_)
-    if len(bias) != 1 or w.shape not in ((len(w),), (1, w.size)) or w.size != model.n_features_in_:
-        raise ValueError(
-            f"model must have one output, and has coefficients of shape {w.shape}: make a learner of each of its own"
-        )
-    w = w.reshape(-1)
+    w, intercept = _coefficients(model)
     columns = getattr(model, "stream_names_", StreamNames())
-    names = feature_names
+    names = _feature_names(model, columns, feature_names)
+    learner = _new_learner(model, columns, parameters)
+    if learner.max_features < len(w):
+        raise ValueError(f"max_features must be at least {len(w)}, the features of the machine, not {learner.max_features}")
+    labels = None
+    if is_classifier(model):
+        labels = [parse_label(y) if columns.text_labels and isinstance(y, str) else y for y in model.classes_.tolist()]
+    n_learned = int(getattr(model, "n_samples_fit_", learner.averaging))
+    learner.start_from(w, intercept, feature_names=names, labels=labels, n_learned=n_learned)
+    return learner
+
+
+def _coefficients(model: Any) -> tuple[np.ndarray, float]:
+    if not hasattr(model, "coef_") or not (is_classifier(model) or is_regressor(model)):
+        raise ValueError(f"model must be a fitted linear machine, not {model!r}")
+    w = np.asarray(model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_, np.float64)
+    intercepts = np.ravel(model.intercept_)
+    if len(intercepts) != 1 or w.shape not in ((len(w),), (1, w.size)) or w.size != model.n_features_in_:
+        raise ValueError(f"model must have one output, not coefficients of shape {w.shape}: make one learner for each class")
+    return w.reshape(-1), float(intercepts[0])
+
+
+def _feature_names(model: Any, columns: StreamNames, given: Sequence[Hashable] | None) -> list[Hashable]:
+    n, names = model.n_features_in_, given
+    if names is None and columns.names is None and columns.first == 0:
+        names = getattr(model, "feature_names_in_", None)
     if names is None:
-        names = getattr(model, "feature_names_in_", None) if columns.names is None and columns.first == 0 else None
-    names = columns.called(len(w)) if names is None else names
+        names = columns.of_columns(n)
     names = [name.item() if isinstance(name, np.generic) else name for name in names] if isinstance(names, Iterable) else []
-    if len(names) != len(w) or not all(isinstance(name, Hashable) for name in names) or len(set(names)) != len(w):
-        raise ValueError(f"feature_names must be {len(w)} different names, not {feature_names!r}")
+    if len(names) != n or not all(isinstance(name, Hashable) for name in names) or len(set(names)) != n:
+        raise ValueError(f"feature_names must be {n} different names, not {given!r}")
+    return names
+
+
+def _new_learner(model: Any, columns: StreamNames, parameters: dict[str, Any]) -> Any:
     C = getattr(model, "C", 0.0)
-    given: dict[str, Any] = {
-        "C": min(C, _C_AFTERWARDS) if C > 0.0 else _C_AFTERWARDS,
+    defaults: dict[str, Any] = {
+        "C": min(C, _LARGEST_C) if C > 0.0 else _LARGEST_C,
         "fit_intercept": getattr(model, "fit_intercept", True),
-        "max_features": columns.max_features or len(w),
+        "max_features": columns.max_features or model.n_features_in_,
         "overflow": columns.overflow,
     }
-    if not classifies:
-        given["epsilon"] = model.epsilon if hasattr(model, "epsilon") and C > 0.0 else 0.0  # of a support vector machine
-    made: Any = (OnlineLinearSVC if classifies else OnlineLinearSVR)(**{**given, **parameters})
-    if made.max_features < len(w):
-        raise ValueError(f"max_features must be at least {len(w)}, the features of the machine, not {made.max_features}")
-    if classifies:
-        text = columns.text_labels
-        negative, positive = (parse_label(y) if text and isinstance(y, str) else y for y in model.classes_.tolist())
-        made._labels.target(negative)
-        sign = made._labels.target(positive)
-        w, bias = sign * w, sign * bias
-    made._features.restore(names)  # in their order: hashed names find the columns that they had
-    made._start_from(w, float(bias[0]), int(getattr(model, "n_samples_fit_", made.averaging)))
-    return made
+    if is_classifier(model):
+        return OnlineLinearSVC(**{**defaults, **parameters})
+    defaults["epsilon"] = model.epsilon if hasattr(model, "epsilon") and C > 0.0 else 0.0  # only of a support vector machine
+    return OnlineLinearSVR(**{**defaults, **parameters})

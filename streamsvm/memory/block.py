@@ -16,6 +16,7 @@ from numba.extending import intrinsic, overload
 
 __all__ = [
     "LARGEST",
+    "LARGEST_COEFFICIENT",
     "LINE",
     "STATE_BEGIN",
     "STATE_END",
@@ -34,6 +35,8 @@ LINE = 64  # bytes of a cache line; every array of a block starts on one
 
 #: Of any number that learning leads to.
 LARGEST = 1e100
+#: Of a coefficient that a projection leaves: from short vectors to long ones and back, it could grow for ever.
+LARGEST_COEFFICIENT = 1e40
 
 
 def allocate(size: int, what: str) -> np.ndarray:

@@ -6,30 +6,31 @@ never changes, so a snapshot is one copy, a file is one write, and a compiled fu
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.memory.block import LARGEST, LINE, STATE_END, allocate, array_at, check_size, rounded_up
+from streamsvm.memory.block import LARGEST, LINE, allocate, check_size, rounded_up
+from streamsvm.memory.layout import Array, Layout
 
 __all__ = ["HEADER", "SupportVectorStore", "Views", "views"]
 
-#: The first bytes of a block. The fields up to ``window`` are the layout, fixed at construction.
+#: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
 HEADER = np.dtype(
     [
-        ("budget", "i8"),  # B: support vectors kept between two rows
-        ("columns", "i8"),  # features that fit, rounded up to a cache line
-        ("outputs", "i8"),  # rows of coefficients that there is room for
-        ("stride", "i8"),  # slots in memory: B + 1 rounded up to an odd number of cache lines
-        ("gram", "i8"),  # 1 where there is room for a Gram matrix of the support vectors, else 0
-        ("window", "i8"),  # rows that are kept to be learned again
-        ("n_support", "i8"),
+        ("budget", "i8"),  # B: the most support vectors between two rows
+        ("columns", "i8"),  # room for features, rounded up to whole cache lines
+        ("outputs", "i8"),  # room for rows of coefficients
+        ("stride", "i8"),  # room for support vectors: B + 1 slots, rounded up to an odd number of cache lines
+        ("gram", "i8"),  # room for rows and columns of a Gram matrix: the stride, or 0
+        ("window", "i8"),  # rows of the window
+        ("n_support", "i8"),  # support vectors
         ("used", "i8"),  # columns that have a feature
-        ("live", "i8"),  # rows of coefficients in use: those after them hold zeros
-        ("next_stamp", "i8"),  # what the next support vector is stamped with: stamps grow with age
+        ("live", "i8"),  # rows of coefficients in use; those after them hold zeros
+        ("next_stamp", "i8"),  # the next support vector's stamp
         ("kernel", "i8"),
         ("degree", "i8"),
         ("gamma", "f8"),
@@ -37,134 +38,58 @@ HEADER = np.dtype(
         ("largest_norm", "f8"),  # squared norm of the longest support vector that there ever was
     ]
 )
-_LAYOUT = ("budget", "columns", "outputs", "stride", "gram", "window")
-_HEADER_SIZE = HEADER.itemsize
 
 _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
-_ROUNDING, _TINY = 1.0 + 1e-3, 1e-37  # float32 norms underflow below the second
+_LONGEST = math.sqrt(LARGEST_NORM)
+_ROUNDING = 1.0 + 1e-3  # of the squared norms, which are float32
+_UNDERFLOW = 1e-37  # smaller squared norms are not exact
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 class Views(NamedTuple):
-    """The arrays inside a block. Those from ``rows`` on are scratch: no snapshot holds them."""
+    """The arrays inside a block, by the sizes of its `HEADER`."""
 
-    header: np.ndarray
-    """`HEADER` [1]."""
-    norms: np.ndarray
-    """float32 [stride]: squared norms of the support vectors."""
-    stamps: np.ndarray
-    """int64 [stride]: the order in which the support vectors came, for ties and for the oldest."""
-    weights: np.ndarray
-    """float32 [stride]: total weight of the rows that each support vector stands for."""
-    coefficients: np.ndarray
-    """float64 [outputs, stride]."""
-    biases: np.ndarray
-    """float64 [outputs]."""
-    vectors: np.ndarray
-    """float32 [columns, stride], feature-major: a feature of all support vectors is one run of memory."""
-    means: np.ndarray
-    """float64 [columns]: mean of each feature over the rows that gamma="scale" looks at."""
-    gram: np.ndarray
-    """float64 [stride, stride], or [0, 0]: what is made of the kernel values between support vectors."""
-    window: np.ndarray
-    """float32 [window, columns]: the last rows."""
-    window_targets: np.ndarray
-    """float64 [window]."""
-    window_weights: np.ndarray
-    """float64 [window]."""
-    window_stamps: np.ndarray
-    """int64 [window]: of the support vector that a row has become; -1 where it has become none. It may have been merged since."""
-    rows: np.ndarray
-    """float32 [3, columns]: the row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
-    kernel_rows: np.ndarray
-    """float32 [4, stride]: kernel values and squared distances of the row at hand, the same of a support vector."""
-    degradations: np.ndarray
-    """float32 [stride]: weight degradation of each merge that was considered."""
-    scores: np.ndarray
-    """float64 [outputs]: decision values of the row at hand."""
-    active: np.ndarray
-    """int64 [2, columns]: columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
-    cache: np.ndarray
-    """int64 [8]: whether ``kernel_rows[0]`` is that of ``rows[2]``, and how many features of that row are non-zero."""
+    header: Annotated[np.ndarray, Array(HEADER)]
+    norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * _ROUNDING)]
+    """Squared norms of the support vectors."""
+    stamps: Annotated[np.ndarray, Array(np.int64, ("stride",), 0, _LAST_STAMP)]
+    """The order in which the support vectors came, for ties and for the oldest."""
+    weights: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, _LARGEST_FLOAT)]
+    """Total weight of the rows that each support vector stands for."""
+    coefficients: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
+    biases: Annotated[np.ndarray, Array(np.float64, ("outputs",))]
+    vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -_LONGEST, _LONGEST)]
+    """The support vectors, feature-major: a feature of all of them is one run of memory."""
+    means: Annotated[np.ndarray, Array(np.float64, ("columns",))]
+    """Mean of each feature over the rows that gamma="scale" is found from."""
+    gram: Annotated[np.ndarray, Array(np.float64, ("gram", "gram"))]
+    """Room for a Gram matrix of the support vectors, or for what a rule makes of it."""
+    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -_LONGEST, _LONGEST)]
+    """The last rows."""
+    window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
+    window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
+    window_stamps: Annotated[np.ndarray, Array(np.int64, ("window",), -1, _LAST_STAMP)]
+    """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
+    rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
+    """The row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
+    kernel_rows: Annotated[np.ndarray, Array(np.float32, (4, "stride"), saved=False)]
+    """Kernel values and squared distances of the row at hand, the same of a support vector."""
+    degradations: Annotated[np.ndarray, Array(np.float32, ("stride",), saved=False)]
+    """Weight degradation of each candidate for a merge."""
+    scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
+    """Decision values of the row at hand."""
+    active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
+    """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
+    cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
+    """Whether ``kernel_rows[0]`` is that of ``rows[2]``."""
 
 
-def _views(block: np.ndarray) -> Views:
-    header = array_at(block, 0, (1,), HEADER)
-    h = header[0]
-    columns, outputs, stride = h["columns"], h["outputs"], h["stride"]
-    side = stride * h["gram"]
-    at = STATE_END
-    norms = array_at(block, at, (stride,), np.float32)
-    at += 4 * stride
-    stamps = array_at(block, at, (stride,), np.int64)
-    at += 8 * stride
-    weights = array_at(block, at, (stride,), np.float32)
-    at += 4 * stride
-    coefficients = array_at(block, at, (outputs, stride), np.float64)
-    at += 8 * outputs * stride
-    biases = array_at(block, at, (outputs,), np.float64)
-    at += (8 * outputs + LINE - 1) // LINE * LINE
-    vectors = array_at(block, at, (columns, stride), np.float32)
-    at += 4 * columns * stride
-    means = array_at(block, at, (columns,), np.float64)
-    at += 8 * columns
-    gram = array_at(block, at, (side, side), np.float64)
-    at += 8 * side * side
-    length = h["window"]
-    window = array_at(block, at, (length, columns), np.float32)
-    at += 4 * columns * length
-    room = (8 * length + LINE - 1) // LINE * LINE
-    window_targets = array_at(block, at, (length,), np.float64)
-    at += room
-    window_weights = array_at(block, at, (length,), np.float64)
-    at += room
-    window_stamps = array_at(block, at, (length,), np.int64)
-    at += room
-    rows = array_at(block, at, (3, columns), np.float32)
-    at += 12 * columns
-    kernel_rows = array_at(block, at, (4, stride), np.float32)
-    at += 16 * stride
-    degradations = array_at(block, at, (stride,), np.float32)
-    at += 4 * stride
-    scores = array_at(block, at, (outputs,), np.float64)
-    at += (8 * outputs + LINE - 1) // LINE * LINE
-    active = array_at(block, at, (2, columns), np.int64)
-    at += 16 * columns
-    cache = array_at(block, at, (8,), np.int64)
-    return Views(
-        header,
-        norms,
-        stamps,
-        weights,
-        coefficients,
-        biases,
-        vectors,
-        means,
-        gram,
-        window,
-        window_targets,
-        window_weights,
-        window_stamps,
-        rows,
-        kernel_rows,
-        degradations,
-        scores,
-        active,
-        cache,
-    )
+_LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram"), file=__file__)
+_SIZES = ("budget", *_LAYOUT.sizes)
 
-
-#: The arrays inside a block (uint8 [nbytes]) as `Views`, without a copy. Every compiled function that takes a block opens it so:
-#: what it does not use is never computed, where arrays handed on from function to function would be copied at each call.
-views = njit(cache=True, forceinline=True)(_views)
-
-
-def _named(budget: int, max_features: int, outputs: int, gram: bool, window: int) -> str:
-    # The sizes of a store, by what learners call them.
-    named = [f"budget={budget}" + (" (squared: projection keeps a matrix)" if gram else ""), f"max_features={max_features}"]
-    named += [f"outputs={outputs} (two a class)"] if outputs > 2 else []
-    named += [f"replay={window}"] if window else []
-    return ", ".join(named)
+#: Opens a block (uint8 [nbytes]) as `Views` in compiled code, without a copy. Each function that takes a block opens it anew.
+views = _LAYOUT.compiled_views
 
 
 def _odd_lines(n: int) -> int:
@@ -205,27 +130,29 @@ class SupportVectorStore:
     """
 
     def __init__(self, budget: int, max_features: int, outputs: int = 1, gram: bool = False, window: int = 0) -> None:
-        for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
-            check_size(name, size, 1)
+        given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
+        for name, size in given.items():
+            check_size(name, size, 0 if name == "window" else 1)
         self.max_features = int(max_features)
-        stride, columns = _odd_lines(int(budget) + 1), rounded_up(self.max_features)
-        check_size("window", window, 0)
-        side = stride if gram else 0
-        lines = (8 * int(outputs) + LINE - 1) // LINE * LINE
-        kept = 4 * columns * int(window) + 3 * ((8 * int(window) + LINE - 1) // LINE * LINE)
-        self._snapshot_bytes = (
-            STATE_END + (16 + 8 * int(outputs) + 4 * columns) * stride + lines + 8 * columns + 8 * side * side + kept
-        )
-        size = self._snapshot_bytes + 28 * columns + 20 * stride + lines + LINE
+        stride = _odd_lines(int(budget) + 1)
+        sizes = {
+            "budget": int(budget),
+            "columns": rounded_up(self.max_features),
+            "outputs": int(outputs),
+            "stride": stride,
+            "gram": stride if gram else 0,
+            "window": int(window),
+        }
+        named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
-        self.block = allocate(size, _named(budget, max_features, outputs, gram, window))
-        header = self.block[:_HEADER_SIZE].view(HEADER)
-        header["budget"], header["columns"], header["outputs"] = budget, columns, outputs
-        header["stride"], header["gram"], header["window"] = stride, int(gram), window
-        header["live"], header["gamma"] = outputs, 1.0
+        self.block = allocate(_LAYOUT.end(sizes), named + (" and a Gram matrix (budget squared)" if gram else ""))
+        self._snapshot_bytes = _LAYOUT.end(sizes, saved=True)
+        self._header = self.block[: HEADER.itemsize].view(HEADER)
+        for name, size in sizes.items():
+            self._header[name] = size
+        self._header["live"], self._header["gamma"] = outputs, 1.0
         #: The arrays inside the block.
-        self.views = _views(self.block)
-        self._header = self.views.header
+        self.views = _LAYOUT.views(self.block)
 
     @property
     def nbytes(self) -> int:
@@ -276,7 +203,7 @@ class SupportVectorStore:
         return self.views.coefficients[: self.live, : self.n_support]
 
     def snapshot(self) -> bytes:
-        """All that the store knows, as bytes: one copy. Equal stores give equal bytes."""
+        """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
         return self.block[: self._snapshot_bytes].tobytes()
 
     def restore(self, snapshot: bytes, own: bool = False) -> None:
@@ -292,71 +219,51 @@ class SupportVectorStore:
         Raises
         ------
         ValueError
-            The snapshot is of another size or layout, or holds counts or numbers that no store can have.
+            The snapshot is of another size or layout, or corrupt.
         """
-        if len(snapshot) != self._snapshot_bytes:
+        size = self._snapshot_bytes
+        if len(snapshot) != size:
             raise ValueError(
-                f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have "
-                f"{self._snapshot_bytes:,} bytes: it is of a model with other sizes, or cut off"
+                f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have {size:,} bytes: "
+                "it is of a model with other sizes, or cut off"
             )
-        block = np.zeros_like(self.block)  # untouched pages of it cost nothing
-        block[: self._snapshot_bytes] = np.frombuffer(snapshot, np.uint8)
+        block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
+        block[:size] = np.frombuffer(snapshot, np.uint8)
         if not own:
             self._check(block)
-        self.block[: self._snapshot_bytes] = block[: self._snapshot_bytes]
+        self.block[:size] = block[:size]
         self.views.cache[:] = 0
 
     def _check(self, block: np.ndarray) -> None:
-        # Compiled code trusts a block: whatever it would read as a count, a place or an order is looked at here.
-        header = block[:_HEADER_SIZE].view(HEADER)[0]
-        for field in _LAYOUT:
-            if header[field] != self._header[field][0]:
-                raise ValueError(f"the snapshot's {field} is {header[field]}, the store's {self._header[field][0]}")
-        n, used, live = int(header["n_support"]), int(header["used"]), int(header["live"])
-        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 0 <= live <= int(header["outputs"])):
+        # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.
+        h = block[: HEADER.itemsize].view(HEADER)[0]
+        for name in _SIZES:
+            if h[name] != self._header[name][0]:
+                raise ValueError(f"the snapshot's {name} is {h[name]}, the store's {self._header[name][0]}")
+        n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])
+        if not (0 <= n <= self.budget and 0 <= used <= self.max_features and 0 <= live <= int(h["outputs"])):
             raise ValueError(f"a snapshot with {n} support vectors, {used} features and {live} outputs does not fit the store")
-        if header["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= header["degree"] <= _LARGEST_DEGREE:
-            raise ValueError("the snapshot names a kernel that there is not")
-        inside = _views(block)
-        stamps = inside.stamps[:n]
-        if not 0 <= header["next_stamp"] < _LAST_STAMP or ((stamps < 0) | (stamps >= header["next_stamp"])).any():
-            raise ValueError("the snapshot's support vectors are older or newer than its model")
-        if len(np.unique(stamps)) != n:
-            raise ValueError("the snapshot has two support vectors of one age")
-        held = inside.vectors[:used, :n]
-        norms = np.square(held, dtype=np.float64).sum(axis=0)
-        numbers = (
-            inside.coefficients[:, :n],
-            inside.biases,
-            inside.means,
-            inside.gram,
-            inside.window_targets,
-            header["gamma"],
-            header["coef0"],
-        )
-        if not (
-            all((np.abs(part) < LARGEST).all() for part in numbers)
-            and np.isfinite(inside.window).all()
-            and ((inside.weights >= 0.0) & np.isfinite(inside.weights)).all()
-            and ((inside.window_weights >= 0.0) & (inside.window_weights <= LARGEST_WEIGHT)).all()
-            and (norms <= header["largest_norm"] * _ROUNDING + _TINY).all()
-            and (np.abs(inside.norms[:n] - norms) <= norms * (_ROUNDING - 1.0) + _TINY).all()
-            and 0.0 < header["gamma"] <= LARGEST_GAMMA
-            and 0.0 <= header["largest_norm"] < LARGEST_NORM * _ROUNDING
+        if h["kernel"] not in (RBF, LINEAR, POLY, FOURIER) or not 0 <= h["degree"] <= _LARGEST_DEGREE:
+            raise ValueError(f"the snapshot is corrupt: kernel {h['kernel']} of degree {h['degree']} is none of this library")
+        for name, low, high in (
+            ("gamma", np.nextafter(0.0, 1.0), LARGEST_GAMMA),
+            ("coef0", -LARGEST, LARGEST),
+            ("largest_norm", 0.0, LARGEST_NORM * _ROUNDING),
+            ("next_stamp", 0, _LAST_STAMP),
         ):
-            raise ValueError("the snapshot holds numbers that are not finite, or that no learning leads to")
-        rest = (
-            inside.vectors[used:],
-            inside.vectors[:used, n:],
-            inside.coefficients[:, n:],
-            inside.coefficients[live:],
-            inside.biases[live:],
-            inside.norms[n:],
-            inside.stamps[n:],
-            inside.weights[n:],
-        )
-        if any(part.any() for part in rest):
-            raise ValueError("the snapshot holds numbers where it has no support vectors or no features")
+            if not low <= h[name] <= high:
+                raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
+        v = _LAYOUT.views(block)
+        _LAYOUT.check(v, {"stride": n, "columns": used, "outputs": live})
+        stamps = v.stamps[:n]
+        if (stamps >= h["next_stamp"]).any() or len(np.unique(stamps)) != n:
+            raise ValueError("the snapshot is corrupt: two support vectors have one stamp, or one has the stamp of a later one")
+        norms = np.square(v.vectors[:used, :n], dtype=np.float64).sum(axis=0)
+        if not (
+            (norms <= h["largest_norm"] * _ROUNDING + _UNDERFLOW).all()
+            and (np.abs(v.norms[:n] - norms) <= norms * (_ROUNDING - 1.0) + _UNDERFLOW).all()
+        ):
+            raise ValueError("the snapshot is corrupt: its norms are not those of its support vectors")
 
     def __getstate__(self) -> dict[str, object]:
         h = self._header[0]

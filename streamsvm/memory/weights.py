@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from streamsvm.memory.block import LARGEST, STATE_END, allocate, array_at, check_size, rounded_up
+from streamsvm.memory.block import LARGEST, STATE_END, allocate, check_size, rounded_up
+from streamsvm.memory.layout import Array, Layout
 
 __all__ = ["WeightStore", "WeightViews", "weight_views"]
 
 #: The first bytes of a block; ``columns`` is fixed at construction.
 HEADER = np.dtype(
     [
-        ("columns", "i8"),  # features that fit, rounded up to a cache line
+        ("columns", "i8"),  # room for features, rounded up to whole cache lines
         ("used", "i8"),  # columns that have a feature
     ]
 )
@@ -22,40 +22,25 @@ _ITERATES = 2
 
 
 class WeightViews(NamedTuple):
-    """The arrays inside a block. Those from ``row`` on are scratch: no snapshot holds them."""
+    """The arrays inside a block, by the sizes of its `HEADER`."""
 
-    header: np.ndarray
-    """`HEADER` [1]."""
-    biases: np.ndarray
-    """float64 [2]: of the last iterate and of the average."""
-    weights: np.ndarray
-    """float64 [2, columns]: the two rows of coefficients that `streamsvm.learners.compiled.iterates` knows."""
-    row: np.ndarray
-    """float32 [columns]: the row at hand, valid where it is ``active``."""
-    active: np.ndarray
-    """int64 [columns]: columns of its features that are not zero, rising."""
-    marks: np.ndarray
-    """uint8 [columns]: 1 for a column that is being laid out, and 0 before and after."""
-
-
-def _views(block: np.ndarray) -> WeightViews:
-    header = array_at(block, 0, (1,), HEADER)
-    columns = header[0]["columns"]
-    at = STATE_END
-    biases = array_at(block, at, (2,), np.float64)
-    at += 64
-    weights = array_at(block, at, (2, columns), np.float64)
-    at += 16 * columns
-    row = array_at(block, at, (columns,), np.float32)
-    at += 4 * columns
-    active = array_at(block, at, (columns,), np.int64)
-    at += 8 * columns
-    marks = array_at(block, at, (columns,), np.uint8)
-    return WeightViews(header, biases, weights, row, active, marks)
+    header: Annotated[np.ndarray, Array(HEADER)]
+    biases: Annotated[np.ndarray, Array(np.float64, (_ITERATES,))]
+    """Of the last iterate and of the average."""
+    weights: Annotated[np.ndarray, Array(np.float64, (_ITERATES, "columns"))]
+    """The two rows of coefficients that `streamsvm.learners.compiled.iterates` describes."""
+    row: Annotated[np.ndarray, Array(np.float32, ("columns",), saved=False)]
+    """The row at hand, valid where it is ``active``."""
+    active: Annotated[np.ndarray, Array(np.int64, ("columns",), saved=False)]
+    """Columns of its features that are not zero, rising."""
+    marks: Annotated[np.ndarray, Array(np.uint8, ("columns",), saved=False)]
+    """1 for a column that is being filled, and 0 before and after."""
 
 
-#: The arrays inside a block (uint8 [nbytes]), without a copy.
-weight_views = njit(cache=True, forceinline=True)(_views)
+_LAYOUT = Layout(WeightViews, in_lines=("columns",), file=__file__)
+
+#: Opens a block (uint8 [nbytes]) as `WeightViews` in compiled code, without a copy.
+weight_views = _LAYOUT.compiled_views
 
 
 class WeightStore:
@@ -80,11 +65,11 @@ class WeightStore:
         self.max_features = int(max_features)
         columns = rounded_up(self.max_features)
         #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
-        self.block = allocate(STATE_END + 64 + 29 * columns, f"max_features={max_features}")
-        self.block[: HEADER.itemsize].view(HEADER)["columns"] = columns
+        self.block = allocate(_LAYOUT.end({"columns": columns}), f"max_features={max_features}")
+        self._header = self.block[: HEADER.itemsize].view(HEADER)
+        self._header["columns"] = columns
         #: The arrays inside the block.
-        self.views = _views(self.block)
-        self._header = self.views.header
+        self.views = _LAYOUT.views(self.block)
 
     @property
     def nbytes(self) -> int:
@@ -101,18 +86,18 @@ class WeightStore:
         self._header["used"] = columns
 
     def snapshot(self) -> bytes:
-        """All that the store knows, as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""
-        kept = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
-        return kept + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
+        """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""
+        fixed = self.block[:STATE_END].tobytes() + self.views.biases.tobytes()
+        return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
     def restore(self, snapshot: bytes) -> None:
-        """Take back what `snapshot` gave, into a store for as many features. Nothing changes unless all of it is valid; what a
-        learner may have among its own numbers is for the learner to check.
+        """Take back what `snapshot` gave, into a store for as many features. Nothing changes unless all of it is valid. The state
+        of a learner is for the learner to check.
 
         Raises
         ------
         ValueError
-            The snapshot is of another size or layout, or holds numbers that no store can have.
+            The snapshot is of another size or layout, or corrupt.
         """
         fixed = STATE_END + 8 * _ITERATES
         if len(snapshot) < fixed:
@@ -125,7 +110,7 @@ class WeightStore:
             raise ValueError(f"a snapshot of {used} columns has {fixed + 16 * used:,} bytes, not {len(snapshot):,}")
         numbers = np.frombuffer(snapshot, np.float64, offset=STATE_END)
         if not (np.abs(numbers) < LARGEST).all():
-            raise ValueError("the snapshot holds numbers that are not finite, or that no learning leads to")
+            raise ValueError("the snapshot is corrupt: its weights or biases are not finite, or too large")
         self.block[:STATE_END] = np.frombuffer(snapshot, np.uint8, STATE_END)
         self.views.biases[:] = numbers[:_ITERATES]
         self.views.weights[:, :used] = numbers[_ITERATES:].reshape(_ITERATES, used)

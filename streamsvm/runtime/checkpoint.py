@@ -1,4 +1,4 @@
-"""Checkpoints: one atomic file that holds the model, the metric and where the stream stands.
+"""Checkpoints: one file, written atomically, with the model, the metric and the position of the stream.
 
 A file is ``MAGIC``, the header's length (8 bytes, little-endian), the header (JSON), and the payload: the model and the metric,
 pickled. It holds nothing of the run itself (no time, no host), so runs that learned the same rows write the same bytes.
@@ -20,7 +20,7 @@ from streamsvm._locks import locks
 from streamsvm._warnings import warn
 from streamsvm.runtime.pickling import UntrustedError, dumps, loads
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "sync_folder"]
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_newest", "sync_folder"]
 
 MAGIC = b"SSVMCKPT"
 _FORMAT = 1
@@ -30,18 +30,19 @@ _NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be read, or is not of this run. The message names the file and the way out."""
+    """A checkpoint cannot be read or written, or is not of this run. The message names the file and the remedy."""
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint file holds."""
+    """The contents of a checkpoint file."""
 
     model: Any
     metric: Any
     header: dict[str, Any]
+    """Of a file of the learning loop: rows, learned, position, sink, source, parameters, scored, score, versions, payload."""
 
 
-class _DamagedError(CheckpointError):
+class _CorruptError(CheckpointError):
     """The file is not as it was written."""
 
 
@@ -53,7 +54,7 @@ def _encode(model: Any, metric: Any, header: Mapping[str, Any], trusted: bool) -
             f"the model cannot be pickled ({type(error).__name__}: {error}). Classes and functions of your own must be defined "
             "at the top of a module: no lambda, none inside a function"
         ) from error
-    try:  # what is written and cannot be read back would be noticed when it is needed
+    try:  # a checkpoint that cannot be read back would otherwise be noticed only when it is needed
         loads(body, trusted)
     except UntrustedError as error:
         raise CheckpointError(
@@ -82,7 +83,7 @@ def _read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     start = len(MAGIC) + 8
     if data[: len(MAGIC)] != MAGIC:
-        raise _DamagedError(f"{path} is not a checkpoint of streamsvm")
+        raise _CorruptError(f"{path} is not a checkpoint of streamsvm")
     size = int.from_bytes(data[len(MAGIC) : start], "little")
     try:
         if size > min(_LONGEST_HEADER, len(data) - start):
@@ -98,14 +99,14 @@ def _read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
         if hashlib.sha256(body).hexdigest() != header["payload"]["sha256"]:
             raise ValueError("its checksum is wrong")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _DamagedError(
-            f"{path} is damaged: {error}. Remove it to go on from the checkpoint before it, if the folder has one"
+        raise _CorruptError(
+            f"{path} is corrupt: {error}. Remove it to go on from the checkpoint before it, if the folder has one"
         ) from error
     return header, body
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """The header of a checkpoint file, without loading its model (so nothing in the file is run)."""
+    """Read the header of a checkpoint file without loading its model (so nothing in the file is run)."""
     return _read_parts(Path(path))[0]
 
 
@@ -115,7 +116,7 @@ def read(path: str | Path, trusted: bool = False) -> Checkpoint:
     Raises
     ------
     CheckpointError
-        It is damaged, of a newer version, or names classes that are not of streamsvm or river and is not ``trusted``.
+        It is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not ``trusted``.
     """
     path = Path(path)
     header, body = _read_parts(path)
@@ -132,7 +133,7 @@ def read(path: str | Path, trusted: bool = False) -> Checkpoint:
 
 
 def load(path: str | Path, trusted: bool = False) -> Any:
-    """The model of a checkpoint file, or of the newest good checkpoint of a folder.
+    """Load the model of a checkpoint file, or of the newest good checkpoint of a folder.
 
     Parameters
     ----------
@@ -141,27 +142,34 @@ def load(path: str | Path, trusted: bool = False) -> Any:
     trusted
         Whether classes of your own may be loaded. A checkpoint is a pickle: one that is not from you can run anything then.
 
+    Returns
+    -------
+    The model.
+
     Raises
     ------
     CheckpointError
-        There is none, or none that can be read.
+        There is no checkpoint, or none that can be read.
     """
+    return read_newest(path, trusted).model
+
+
+def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
+    """Read a checkpoint file, or the newest good checkpoint of a folder; see `load`."""
     path = Path(path)
-    if not path.is_dir():
-        return read(path, trusted).model
-    newest = CheckpointFolder.newest_in(path, trusted)
-    if newest is None:
+    checkpoint = CheckpointFolder.newest_in(path, trusted) if path.is_dir() else read(path, trusted)
+    if checkpoint is None:
         raise CheckpointError(f"{path} holds no checkpoint")
-    return newest.model
+    return checkpoint
 
 
 class CheckpointFolder:
-    """A folder of checkpoints, of which the newest two good ones are kept. One process at a time may write to it.
+    """A folder that holds the newest two good checkpoints of a run. One process at a time may write to it.
 
     Parameters
     ----------
     path
-        The folder; it is made where it is not there.
+        The folder; made if it does not exist.
     trusted
         Whether models may hold classes and functions of your own. To resume them, the checkpoints must be yours too: a
         checkpoint is a pickle, and one that is not from you can run anything then.
@@ -169,7 +177,7 @@ class CheckpointFolder:
     Raises
     ------
     CheckpointError
-        It cannot be made, or another process is writing to it.
+        The folder cannot be made, or another process is writing to it.
 
     Examples
     --------
@@ -180,45 +188,50 @@ class CheckpointFolder:
     checkpoint-000000000003.ckpt {'a': 'model'}
     """
 
-    _KEPT = 2
+    _N_GOOD = 2
 
     def __init__(self, path: str | Path, trusted: bool = False) -> None:
         self.path = Path(path)
         self._trusted = trusted
         try:
             _make_folder(self.path)
-            self._lock = (self.path / ".lock").open("ab")  # held, and with it the lock, until close
+            self._lock = (self.path / ".lock").open("ab")  # open, and therefore locked, until `close`
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
         if not locks(self._lock):
             self._lock.close()
             raise CheckpointError(f"{path}: another process is learning with this checkpoint folder. Stop it, or give another")
         try:
-            for left in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
-                left.unlink()
+            for part in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
+                part.unlink()
             self._prune()
         except OSError as error:
             self._lock.close()
             raise CheckpointError(f"{path}: {error.strerror}") from error
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
-        """Write a checkpoint: wholly there, or not at all, also if the process or the machine stops in the middle.
+        """Write a checkpoint atomically: wholly or not at all, even if the process or the machine stops in the middle.
 
         Parameters
         ----------
         model, metric
-            What to pickle.
+            The objects to pickle.
         rows
-            Rows that the stream had given; the file is called by it.
+            Rows that were read of the stream; the file's name.
         position
-            Where the source stands.
+            Where the next row is in the source.
         **facts
-            More for the header, as JSON.
+            Further fields of the header, as JSON.
+
+        Returns
+        -------
+        Path
+            The file.
 
         Raises
         ------
         CheckpointError
-            It cannot be written, or what was written could not be read back; the previous one is as it was.
+            It cannot be written, or could not be read back; the previous checkpoint is as it was.
         """
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
         if self._lock.closed:
@@ -242,49 +255,59 @@ class CheckpointFolder:
         return path
 
     def _prune(self, written: Path | None = None) -> None:
-        # The newest two good ones stay, and the one just written. Damaged ones stay until there is one after them, so that
-        # `newest` can tell of them.
-        kept = 0
+        # The newest two good ones stay, and the one just written. Corrupt ones stay until one is written after them, so that
+        # `newest` can warn of them.
+        n_good = 0
         for file in _checkpoints(self.path):
-            good = file == written or not _is_damaged(file)
-            if file == written or (good and kept < self._KEPT):
-                kept += 1
-            elif good or kept or written is not None:
+            good = file == written or not _is_corrupt(file)
+            if file == written or (good and n_good < self._N_GOOD):
+                n_good += 1
+            elif good or n_good or written is not None:
                 file.unlink(missing_ok=True)
 
     def newest(self) -> Checkpoint | None:
-        """The newest good checkpoint; None in an empty folder. See `newest_in`."""
+        """Read the newest good checkpoint; None in an empty folder. See `newest_in`."""
         return self.newest_in(self.path, self._trusted)
 
     @staticmethod
     def newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
-        """The newest checkpoint of a folder that is not damaged, with a warning about newer ones that are.
+        """Read the newest good checkpoint of a folder, with a warning about newer ones that are corrupt.
+
+        Parameters
+        ----------
+        path, trusted
+            As for `CheckpointFolder`; the folder is not locked.
+
+        Returns
+        -------
+        Checkpoint or None
+            None in an empty folder.
 
         Raises
         ------
         CheckpointError
-            All are damaged (starting afresh would forget all that was learned), or the newest good one cannot be loaded.
+            All are corrupt (starting afresh would lose the model), or the newest good one cannot be loaded.
         """
         errors = []
         for file in _checkpoints(Path(path)):
             try:
-                found = read(file, trusted)
-            except _DamagedError as error:
-                errors.append(error)
+                checkpoint = read(file, trusted)
+            except _CorruptError as corrupt:
+                errors.append(corrupt)
                 continue
             except CheckpointError:
                 if file.exists():
                     raise
-                return CheckpointFolder.newest_in(path, trusted)  # a process that learns has put newer ones in its place
-            for damage in errors:
-                warn(f"{damage}. Going on from {file.name}")
-            return found
+                return CheckpointFolder.newest_in(path, trusted)  # a learning process has replaced it by newer ones
+            for error in errors:
+                warn(f"{error}. Going on from {file.name}")
+            return checkpoint
         if errors:
             raise errors[0]
         return None
 
     def close(self) -> None:
-        """Let other processes write."""
+        """Unlock the folder, for other processes to write to."""
         with contextlib.suppress(OSError):
             self._lock.close()
 
@@ -296,30 +319,28 @@ class CheckpointFolder:
 
 
 def _checkpoints(path: Path) -> list[Path]:
-    # Newest first. What has another name is not ours.
+    # Newest first; files with other names are the user's.
     found = [(int(match[1]), file) for file in path.glob(f"*{_SUFFIX}") if (match := _NAME.fullmatch(file.name))]
     return [file for _, file in sorted(found, reverse=True)]
 
 
-def _is_damaged(file: Path) -> bool:
+def _is_corrupt(file: Path) -> bool:
     try:
         _read_parts(file)
-    except _DamagedError:
-        return True
-    except CheckpointError:  # of a newer version, or not to be read now: not ours to judge
-        return False
+    except CheckpointError as error:  # of another kind, it may be good: of a newer version, or unreadable for now
+        return isinstance(error, _CorruptError)
     return False
 
 
 def _make_folder(path: Path) -> None:
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        sync_folder(made.parent)
+    for folder in missing:
+        sync_folder(folder.parent)
 
 
 def sync_folder(path: Path) -> None:
-    """Make what was created, renamed or removed in a folder durable; OSError where that fails."""
+    """Make durable what was created, renamed or removed in a folder; OSError if that fails."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

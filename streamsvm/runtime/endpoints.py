@@ -1,36 +1,40 @@
-"""What a stream is to the learning loop: a source of labelled rows with a resumable position, and a sink of predictions."""
+"""The learning loop's view of a stream: a source of labelled rows with a resumable position, and a sink of predictions."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Position", "Prediction", "Row", "Sink", "Source", "StreamError"]
+__all__ = ["START_AFRESH", "Position", "Prediction", "Row", "Sink", "Source", "StreamError"]
 
-#: Where a source stands, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
+#: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
 Position = Mapping[str, Any]
+
+#: How messages about a checkpoint that does not fit end.
+START_AFRESH = "or give another checkpoint folder to start afresh"
 
 
 class StreamError(Exception):
-    """A stream cannot be read, written or resumed. The message names the stream, the place and the way out."""
+    """A stream cannot be read, written or resumed. The message names the stream, the place and the remedy."""
 
 
 class Row(NamedTuple):
-    """One row of a stream: its features, and its label or None where the stream has none for it."""
+    """One row of a stream: its features, and its label or None if the stream has none for it."""
 
     x: dict[Hashable, Any]
     y: Any = None
 
 
 class Prediction(NamedTuple):
-    """What the model said of a row before it learned it."""
+    """The model's prediction of a row before the row is learned."""
 
     row: int
     """Rows of the source before this one."""
     y_pred: Any
+    """None if the model does not predict yet."""
     y_true: Any
     probability: float | None
-    """Of ``y_pred``; None where the model gives none."""
+    """Of ``y_pred``; None if the model gives none."""
 
 
 @runtime_checkable
@@ -38,66 +42,79 @@ class Source(Protocol):
     """A stream of rows that can be resumed.
 
     A stream is read once: iterating anew goes on where the last iteration was left. `position` is always that *after* the row
-    that was given last: a process which stores it together with what it learned from that row, and later hands it to `seek` of
+    that was given last: a process that saves it together with the model that learned that row, and later hands it to `seek` of
     a new source, sees every row exactly once.
     """
 
     @property
     def name(self) -> str:
-        """What a person calls the stream (a path, a URL). For messages."""
-        ...
+        """The stream in messages (a path, a URL)."""
 
     @property
     def place(self) -> str:
-        """Where a person finds the row that was given last: the stream, and the line, offset or number there. For messages."""
-        ...
+        """The row that was given last in messages: the stream, and the line, offset or number there."""
+
+    @property
+    def position(self) -> Position:
+        """Where the next row is."""
 
     def seek(self, position: Position) -> None:
-        """Continue after ``position``; before the first row only.
+        """Continue at ``position``; only before the first row was read. Never skips rows silently.
 
         Raises
         ------
         StreamError
-            The position is of another stream, or the stream no longer holds what follows it. Never skips rows silently.
+            The position is of another stream, or the stream no longer holds what follows it.
+        RuntimeError
+            Rows were read already.
         """
-        ...
 
     def __iter__(self) -> Iterator[Row]: ...
 
-    @property
-    def position(self) -> Position: ...
-
     def stop(self) -> None:
-        """End a wait for rows that are not there yet; rows that are there may still be given.
+        """End a wait for rows that have not come yet; rows that have may still be given.
 
         Called from a signal handler or another thread.
         """
-        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the file or connection."""
 
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where predictions go. `flush` makes all that was written durable; it is called before every checkpoint."""
+    """Where predictions go."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The sink in messages (a path, a URL)."""
 
-    def write(self, prediction: Prediction) -> None: ...
-
-    def flush(self) -> Position:
-        """Make what was written durable and tell where the sink stands (stored in the checkpoint)."""
-        ...
-
-    def seek(self, position: Position) -> None:
-        """Drop what was written after ``position``, where the medium can (a file can, a topic cannot).
+    def write(self, prediction: Prediction) -> None:
+        """Write a prediction.
 
         Raises
         ------
         StreamError
-            The position is of another sink, or what was written before it is not there any more.
+            It cannot be written.
         """
-        ...
 
-    def close(self) -> None: ...
+    def flush(self) -> Position:
+        """Make durable what was written, before every checkpoint, and return the position to be saved in it.
+
+        Raises
+        ------
+        StreamError
+            Something could not be written.
+        """
+
+    def seek(self, position: Position) -> None:
+        """Drop what was written after ``position``, if the medium can (a file can, a topic cannot).
+
+        Raises
+        ------
+        StreamError
+            The position is of another sink, or what was written before it is gone or changed.
+        """
+
+    def close(self) -> None:
+        """Release the file or connection."""

@@ -1,4 +1,4 @@
-"""Lines of bytes from a file, a pipe or standard input: given as soon as they are there, waited for until told to stop."""
+"""Lines of bytes from a file, a pipe or standard input, given as soon as they come; a wait for them can be ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from streamsvm.runtime.endpoints import StreamError
 
-__all__ = ["LONGEST_LINE", "LineReader", "digest"]
+__all__ = ["FINGERPRINT_BYTES", "LONGEST_LINE", "LineReader", "digest"]
 
 #: A line is held in memory whole, so its length is bounded.
 LONGEST_LINE = 16 * 2**20
-_CHUNK = 2**18
-# A stream is recognised by digests of as many bytes, or as many as there are: at its beginning, and before where it goes on.
-_REMEMBERED = 4096
+#: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
+FINGERPRINT_BYTES = 4096
+_CHUNK_BYTES = 2**18
 
 
 def digest(data: bytes) -> str:
@@ -29,7 +29,7 @@ def digest(data: bytes) -> str:
 
 
 class LineReader:
-    """Reads lines, and remembers enough of what went by to recognise the stream later.
+    """Reads lines, and holds enough of the bytes before them to recognise the stream later.
 
     Parameters
     ----------
@@ -39,28 +39,28 @@ class LineReader:
     Attributes
     ----------
     name : str
-        What a person calls the stream.
+        The stream in messages.
     offset : int
         Bytes of the unpacked stream that were given out.
     mark : int
         The offset when `set_mark` was called last.
     stopped : bool
-        Whether `stop` was called. Lines that wait in memory are still given out, then the stream seems to end.
+        Whether `stop` was called. Lines in memory are still given out, then the stream seems to end.
 
     Raises
     ------
     StreamError
-        It cannot be opened; from reading: it is damaged or cannot be read.
+        The stream cannot be opened; while reading: it is corrupt or cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.name = "standard input" if str(path) == "-" else str(path)
+        standard = str(path) == "-"
+        self.name = "standard input" if standard else str(path)
         self.mark = 0
         self.stopped = False
-        # The buffer holds the stream from byte `_base` to where it was read; what was given out ends at index `_at`.
+        # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
         self._buffer, self._base, self._at = b"", 0, 0
         self._head = b""
-        standard = str(path) == "-"
         try:
             if standard:
                 self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
@@ -86,13 +86,13 @@ class LineReader:
         return self._base + self._at
 
     def readline(self) -> bytes:
-        """The next line with its newline; empty at the end, or when stopped. One longer than `LONGEST_LINE` is cut off there."""
+        """Read the next line with its newline; empty at the end or if stopped. A line over `LONGEST_LINE` is cut off there."""
         begin = self._at
         end = self._buffer.find(b"\n", begin) + 1
         while end == 0:
             searched = len(self._buffer) - begin
             if searched > LONGEST_LINE or not self._fill():
-                if self.stopped:  # what is there is half a line
+                if self.stopped:  # in the middle of a line
                     return b""
                 end = len(self._buffer)
                 begin = self._at
@@ -103,25 +103,25 @@ class LineReader:
         return self._buffer[begin:end]
 
     def set_mark(self) -> None:
-        """Remember this place: `before_mark` tells what precedes it, until the next one is set."""
+        """Move the mark here: `before_mark` returns the bytes before it."""
         self.mark = self.offset
 
     def head(self, size: int) -> bytes:
-        """The first bytes of the stream: ``size`` of them, or as many as there are (and no more than are remembered)."""
-        size = min(size, _REMEMBERED)
+        """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
+        size = min(size, FINGERPRINT_BYTES)
         while len(self._head) < size and self._fill():
             pass
         return self._head[:size]
 
     def before_mark(self) -> bytes:
-        """The last bytes before the mark, as many as are remembered."""
+        """The last bytes before the mark, at most `FINGERPRINT_BYTES`."""
         end = self.mark - self._base
-        return self._buffer[max(end - _REMEMBERED, 0) : end]
+        return self._buffer[max(end - FINGERPRINT_BYTES, 0) : end]
 
     def skip_to(self, offset: int) -> None:
-        """Go forward to an offset and set the mark there; StreamError where the stream ends before it."""
+        """Go forward to an offset and set the mark there; StreamError if the stream ends before it."""
         if self._seekable and offset > self._base + len(self._buffer) and offset <= os.fstat(self._file.fileno()).st_size:
-            self._buffer, self._base, self._at = b"", max(offset - _REMEMBERED, 0), 0
+            self._buffer, self._base, self._at = b"", max(offset - FINGERPRINT_BYTES, 0), 0
             self.mark = self._base
             self._file.seek(self._base)
         while self._base + len(self._buffer) < offset:
@@ -129,14 +129,14 @@ class LineReader:
             self.set_mark()
             if not self._fill():
                 raise StreamError(
-                    f"{self.name} ends at byte {self.offset:,}, before byte {offset:,} where the checkpoint stands: "
+                    f"{self.name} ends at byte {self.offset:,}, before byte {offset:,}, the position of the checkpoint: "
                     "it was cut off, or it is another stream"
                 )
         self._at = offset - self._base
         self.set_mark()
 
     def stop(self) -> None:
-        """End a wait for what is not there yet. Called from a signal handler or another thread."""
+        """End a wait for bytes that have not come yet. Called from a signal handler or another thread."""
         self.stopped = True
         if self._wakes is not None:
             self._wakes[1].write(b"\0")
@@ -149,24 +149,24 @@ class LineReader:
         self._wakes = None
 
     def _fill(self) -> bool:
-        # Reads what is there, or waits for it. False: there is no more, or the reader was stopped.
+        # Read the bytes that have come, or wait for some. False at the end of the stream, or if stopped.
         read = self._base + len(self._buffer)
         chunk: bytes | None = None
-        while chunk is None:  # also where another process that reads the pipe was quicker
+        while chunk is None:  # or again, if another reader of the pipe was quicker
             if self._wakes is not None:
                 self._poll.poll()
             if self.stopped:
                 return False
             try:
-                chunk = self._file.read(_CHUNK) if self._unpacked is None else self._unpacked.read1(_CHUNK)
+                chunk = self._file.read(_CHUNK_BYTES) if self._unpacked is None else self._unpacked.read1(_CHUNK_BYTES)
             except (OSError, EOFError, zlib.error) as error:
                 raise StreamError(f"{self.name}, after byte {read:,}: {error}") from error
         if not chunk:
             return False
         if read == len(self._head):
-            self._head += chunk[: _REMEMBERED - read]
-        kept = max(self.mark - _REMEMBERED - self._base, 0)
-        self._buffer = self._buffer[kept:] + chunk
-        self._base += kept
-        self._at -= kept
+            self._head += chunk[: FINGERPRINT_BYTES - read]
+        dropped = max(self.mark - FINGERPRINT_BYTES - self._base, 0)
+        self._buffer = self._buffer[dropped:] + chunk
+        self._base += dropped
+        self._at -= dropped
         return True

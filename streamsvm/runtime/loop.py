@@ -5,41 +5,39 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from river import base, metrics
 
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.score import Score
 
-__all__ = ["LearningLoop", "Progress", "explained"]
+__all__ = ["LearningLoop", "Progress", "explained", "listed"]
 
-# Progress is told about this often, in seconds.
-_TELL_EVERY = 0.25
-_OTHER_FOLDER = "or give another checkpoint folder to start afresh"
+_PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a loop is.
+    """The progress of a loop.
 
     Parameters
     ----------
     rows, learned
         Rows of the stream so far, those of earlier runs included; and those of them that had a label.
     rows_per_second
-        Of this run, since it was last told.
+        Since the progress before.
     metric_name, metric, windowed, window
-        The metric over all rows, and over the last ``window`` ones (over all while there are fewer). NaN where it has no value.
+        The metric over all rows, and over the last ``window`` rows (over all if there are fewer). NaN if it has no value.
     model
-        The model as it is now.
+        The model in its present state.
     seconds
         Since this run began.
-    ended
-        Whether this is the end of the run, and ``interrupted`` whether `LearningLoop.stop` brought it about.
+    ended, interrupted
+        Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
     """
 
     rows: int
@@ -58,25 +56,27 @@ class Progress:
 class LearningLoop:
     """Learns a stream row by row, scoring each prediction before the row is learned (prequential evaluation).
 
-    With a checkpoint folder, what a run has learned survives it: the model, the metrics and the position of source and sink are
-    one file. A run that finds a checkpoint goes on from it, and ends with the same bytes as one that was never interrupted.
+    A row that the model does not predict yet (None, or no probabilities) is learned and not scored, as in river's evaluate.
+
+    A checkpoint is one file with the model, the metrics and the positions of source and sink. A run that finds one in its folder
+    goes on from it, and ends with the same bytes as one that was never interrupted.
 
     Parameters
     ----------
     source
-        Where the rows come from.
+        The rows.
     model
-        A river classifier or pipeline that has not learned yet. Where the folder holds a checkpoint, the model in it takes its
-        place; this one says with which parameters it must have been made.
+        A river classifier or pipeline that has not learned yet. If the folder holds a checkpoint, the model in it replaces this
+        one, whose parameters it must have.
     metric
-        A river metric for classifiers that is one number; accuracy where none is given.
+        A river metric for classifiers that is one number; by default accuracy.
     positive
-        The label that a binary metric (F1, ROCAUC, LogLoss) counts as positive. Need not be named where labels are bools, 0 and
-        1, or -1 and 1.
+        The label that a binary metric (F1, ROCAUC, LogLoss) counts as positive. Not needed if labels are bools, 0 and 1, or -1
+        and 1.
     sink
-        Where predictions go. Its place is in the checkpoint, so it stays the same from run to run.
+        For the predictions. Its position is in the checkpoint, so every run of a folder needs the same sink.
     checkpoints
-        Where the state goes, every ``checkpoint_every`` rows (once one was learned) and at the end.
+        The folder for checkpoints; one is written every ``checkpoint_every`` rows (once a row was learned) and at the end.
     checkpoint_every
         Rows of the stream between two checkpoints.
     window
@@ -84,12 +84,19 @@ class LearningLoop:
     on_progress
         Called a few times a second, and at the end.
 
+    Attributes
+    ----------
+    model
+        The model in its present state.
+    rows, learned : int
+        As in `Progress`.
+
     Raises
     ------
     CheckpointError
         The checkpoint is of a run with another model, metric, positive label or window, or with another sink.
     StreamError
-        The source or the sink cannot go on from where the checkpoint stands.
+        The source or the sink cannot go on from the position in the checkpoint.
     ValueError
         The metric is not one number, or a parameter is out of its range.
 
@@ -127,11 +134,11 @@ class LearningLoop:
         self._score = Score(metric, window, positive, bool(getattr(model, "_multiclass", False)))
         self.rows = self.learned = 0
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
-        # Of the model as it was given, for some models show in their repr what they have learned; without addresses.
+        # Taken before the first row, for some models show state in their repr; without addresses in memory.
         self._parameters = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
-        self._saved = -1
+        self._saved_rows = -1
         self._stopped = False
-        self._over = ""  # why there can be no other run
+        self._ended_by = ""  # why no further run is possible
         self._iterator: Iterator[Row] | None = None
         if checkpoints is not None:
             self._resume(checkpoints)
@@ -159,39 +166,44 @@ class LearningLoop:
         if parameters != self._parameters:
             raise CheckpointError(
                 f"{folder} holds a model with other parameters:\n{parameters}\nthan the one asked for:\n{self._parameters}\n"
-                f"Ask for the same, {_OTHER_FOLDER}"
+                f"Ask for the same, {START_AFRESH}"
             )
         if scored != repr(self._score):
-            raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {_OTHER_FOLDER}")
+            raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
         if self.sink is not None and sink is None:
-            raise CheckpointError(f"{folder} was written without a sink: leave it out, {_OTHER_FOLDER}")
+            raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
         if self.sink is None and sink is not None:
             name = sink.get("name", sink)
-            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {_OTHER_FOLDER}")
+            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
         self.source.seek(header["position"])
-        if self.sink is not None:  # last, for it drops what was written after the checkpoint
+        if self.sink is not None:  # last, for it drops the predictions after the checkpoint
             self.sink.seek(sink)
         self.model, self._score.metric, self._score.windowed = found.model, metric, windowed
         self.rows, self.learned = rows, learned
-        self._saved = self.rows
+        self._saved_rows = self.rows
 
     def stop(self) -> None:
-        """End the run after the row at hand, with a checkpoint. May be called from a signal handler or another thread."""
+        """End the run after the present row, with a checkpoint. May be called from a signal handler or another thread."""
         self._stopped = True
         self.source.stop()
 
     def run(self, max_rows: int | None = None) -> Progress:
-        """Learn until the stream ends, `stop` is called, or ``max_rows`` more rows were learned. May be called again then.
+        """Learn until the stream ends or `stop` is called.
+
+        Parameters
+        ----------
+        max_rows
+            End after so many rows; another run may go on then. None: no limit.
 
         Returns
         -------
-        How far it came.
+        Progress
 
         Raises
         ------
         StreamError
-            The stream failed, a row cannot be learned (the message tells where it is), or the stream ended without any label.
-            The checkpoints are as they were.
+            The stream failed, a row cannot be learned (the message names its place), or the stream ended without any label. The
+            checkpoints are as they were.
         CheckpointError
             A checkpoint cannot be written.
         ValueError
@@ -199,23 +211,25 @@ class LearningLoop:
         RuntimeError
             An earlier run has failed or was stopped. A new loop goes on from the checkpoint.
         """
-        if self._over:
-            raise RuntimeError(f"this loop {self._over}. Make a new source, sink and loop: it goes on from the newest checkpoint")
+        if self._ended_by:
+            raise RuntimeError(
+                f"this loop {self._ended_by}. Make a new source, sink and loop: it goes on from the newest checkpoint"
+            )
         if max_rows is not None and max_rows < 0:
             raise ValueError(f"max_rows must be at least 0, not {max_rows}")
         try:
             progress = self._run(None if max_rows is None else self.rows + max_rows)
-        except BaseException:  # also Ctrl-C: a row may be half learned
-            self._over = "has failed"
+        except BaseException:  # also Ctrl-C: the model may have learned half a row
+            self._ended_by = "has failed"
             raise
         if self._stopped:
-            self._over = "was stopped"
+            self._ended_by = "was stopped"
         return progress
 
     def _run(self, last: int | None) -> Progress:
         model, score, sink = self.model, self._score, self.sink
-        began = told = time.perf_counter()
-        rows_told = self.rows
+        began = shown = time.perf_counter()
+        rows_shown = self.rows
         x: dict[Hashable, Any] = {}
         if self._iterator is None:
             self._iterator = iter(self.source)
@@ -225,7 +239,7 @@ class LearningLoop:
                 if self.rows and not self.learned and not self._stopped:
                     raise StreamError(
                         f"{self.source.name} ended, and none of its {self.rows:,} rows had a label: nothing was learned. "
-                        f"Is its name right? The last row had {_listed(x)}"
+                        f"Is its name right? The last row had {listed(x, 10) or 'no features'}"
                     )
                 break
             x, y = row
@@ -252,15 +266,15 @@ class LearningLoop:
                 self._save(self._checkpoints)
             if self._on_progress is not None:
                 now = time.perf_counter()
-                if now - told >= _TELL_EVERY:
-                    self._on_progress(self._progress((self.rows - rows_told) / (now - told), now - began))
-                    told, rows_told = now, self.rows
+                if now - shown >= _PROGRESS_SECONDS:
+                    self._on_progress(self._progress((self.rows - rows_shown) / (now - shown), now - began))
+                    shown, rows_shown = now, self.rows
         seconds = time.perf_counter() - began
-        if self._checkpoints is not None and self._saved != self.rows:
+        if self._checkpoints is not None and self._saved_rows != self.rows:
             self._save(self._checkpoints)
         elif sink is not None:
             sink.flush()
-        progress = self._progress((self.rows - rows_told) / max(time.perf_counter() - told, 1e-9), seconds, ended=True)
+        progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - shown, 1e-9), seconds, ended=True)
         if self._on_progress is not None:
             self._on_progress(progress)
         return progress
@@ -277,35 +291,26 @@ class LearningLoop:
             source=self.source.name,
             parameters=self._parameters,
             scored=repr(self._score),
-            # Rounded, for the last digits of some metrics depend on the order in which they add up.
+            # Rounded, for the last digits of some metrics depend on the order of their sums.
             score={"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
         )
-        self._saved = self.rows
+        self._saved_rows = self.rows
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
-        return Progress(
-            self.rows,
-            self.learned,
-            rows_per_second,
-            self._score.name,
-            self._score.value,
-            self._score.windowed_value,
-            self._score.window,
-            self.model,
-            seconds,
-            ended,
-            ended and self._stopped,
-        )
+        score = self._score
+        scores = score.name, score.value, score.windowed_value, score.window
+        interrupted = ended and self._stopped
+        return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted)
 
 
-def _checked(name: str, giver: str, position: Any) -> dict[str, Any]:
+def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
     if not isinstance(position, Mapping):
-        raise StreamError(f"{name}: its {giver} must tell where it stands as a mapping, not {position!r}")
+        raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
     return dict(position)
 
 
 def explained(error: Exception, x: Mapping[Hashable, Any]) -> str:
-    """What went wrong with a row, and the feature at fault, where the error does not name it."""
+    """The message of an error about a row, with the feature at fault if the message names none."""
     text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
     if isinstance(x, Mapping) and "feature" not in text and "label" not in text:
         for name, value in x.items():
@@ -321,6 +326,7 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _listed(x: Mapping[Hashable, Any]) -> str:
-    names = [repr(name) for name in x]
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") if names else "no features"
+def listed(names: Iterable[Any], most: int) -> str:
+    """The first ``most`` names, for a message."""
+    names = list(map(repr, names))
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""From the name of a stream, as a command line gives it, to its source or sink."""
+"""Sources and sinks by their names on a command line: a path, ``-``, or a URL."""
 
 from __future__ import annotations
 
@@ -12,24 +12,18 @@ from streamsvm.runtime.sources import FORMATS
 
 __all__ = ["format_of", "open_sink", "open_source"]
 
-_SUFFIXES = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".libsvm": "libsvm",
-    ".svm": "libsvm",
-    ".t": "libsvm",
-}
+_SUFFIXES = (
+    {".csv": "csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
+)
 
 
 def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
-    """The format of a text stream: the one given, or what the suffix says; None for a URL.
+    """The format of a text stream, from ``format`` or else from the suffix; None for a URL.
 
     Raises
     ------
     StreamError
-        Neither says it.
+        Neither names one.
 
     Examples
     --------
@@ -49,18 +43,22 @@ def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
 
 
 def open_source(spec: str, *, label: str | None = None, format: str | None = None, stop_at_end: bool = False) -> Source:  # noqa: A002
-    """The source that ``spec`` names: a path, ``-``, or a URL whose scheme a package has registered.
+    """Open the source that ``spec`` names.
 
     Parameters
     ----------
     spec
-        What to read.
+        A path, ``"-"`` for standard input, or a URL whose scheme a package has registered.
     label
-        Name of the label. LIBSVM text has it in its place without a name.
+        Name of the label. In LIBSVM text it comes first and has no name.
     format
-        ``"csv"``, ``"jsonl"`` or ``"libsvm"``, where the name of the file does not say it.
+        ``"csv"``, ``"jsonl"`` or ``"libsvm"``; None if the suffix of the path tells.
     stop_at_end
-        End where a stream without an end of its own ended when it was opened.
+        End an endless stream where it ended when it was opened.
+
+    Returns
+    -------
+    Source
 
     Raises
     ------
@@ -74,7 +72,13 @@ def open_source(spec: str, *, label: str | None = None, format: str | None = Non
 
 
 def open_sink(spec: str) -> Sink:
-    """The sink that ``spec`` names: a path, ``-``, or a URL whose scheme a package has registered."""
+    """Open the sink that ``spec`` names: a path, ``"-"`` for standard output, or a URL whose scheme a package has registered.
+
+    Raises
+    ------
+    StreamError
+        It cannot be opened.
+    """
     if "://" in spec:
         return _plugin("streamsvm.sinks", spec)(spec)
     return FileSink(spec)
@@ -85,8 +89,8 @@ def _plugin(group: str, url: str) -> Any:
     found = entry_points(group=group, name=scheme)
     if not found:
         known = ", ".join(sorted(f"{entry.name}://" for entry in entry_points(group=group)))
-        raise StreamError(f"{url}: nothing installed knows {scheme}://. Known are paths, - and {known}")
+        raise StreamError(f"{url}: no installed package knows {scheme}://. Known are paths, - and {known}")
     try:
         return next(iter(found)).load()
     except ImportError as error:
-        raise StreamError(f"{url}: {error}. Install what it needs: pip install 'streamsvm[{scheme}]'") from error
+        raise StreamError(f"{url}: {error}. Install its packages: pip install 'streamsvm[{scheme}]'") from error

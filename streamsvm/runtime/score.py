@@ -1,4 +1,4 @@
-"""How well predictions fare: one of river's metrics, over all rows and over the last ones."""
+"""A metric of river over all rows of a stream and over the last ones."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TRY = "try Accuracy, F1, ROCAUC or LogLoss"
 class Score:
     """A metric over all rows, and over the last ``window`` of them.
 
-    river's binary metrics count True as the positive label, and silently nothing where labels are others. Here they are given
-    True for the label that is ``positive``, and False for all others.
+    river's binary metrics count True as the positive label, and silently count nothing if the labels are others. Here they are
+    given True for the label ``positive``, and False for all others.
 
     Parameters
     ----------
@@ -29,16 +29,16 @@ class Score:
     window
         Rows of the windowed metric.
     positive
-        The label that a binary metric counts as positive. None leaves that to labels that say it themselves: True and 1 are
-        positive then, False, 0 and -1 negative.
+        The label that a binary metric counts as positive. None: True and 1 are positive, False, 0 and -1 negative, and other
+        labels are refused.
     multiclass
         Whether there may be more than two labels.
 
     Raises
     ------
     ValueError
-        There can be no such metric. From `update`: which label is positive is not known, or two others are all that there are
-        (where there may be more, a warning).
+        The metric is not for classifiers or not one number, or has no positive label. From `update`: which label is positive is
+        not known, or there are two others (a warning if there may be more than two).
     """
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, multiclass: bool = False) -> None:
@@ -50,10 +50,10 @@ class Score:
             raise ValueError(f"{self.name}: river's pos_val works for True only; leave it out, {_NAME_IT}")
         if positive is not None and not isinstance(metric, metrics.base.BinaryMetric):
             raise ValueError(f"{self.name} treats all labels alike, there is no positive one to name")
-        # Without the confusion matrix, which is what was counted so far.
+        # Without the confusion matrix: it is state.
         parameters = {name: value for name, value in metric._get_params().items() if name not in ("cm", "pos_val")}
         facts = parameters | {"window": window} | ({} if positive is None else {"positive": positive})
-        # Of the metric as it was given, for some metrics count in their parameters.
+        # Taken before the first row, for some metrics count in their parameters.
         self._described = f"{self.name}({', '.join(f'{name}={value!r}' for name, value in facts.items())})"
         try:
             metric.get()
@@ -66,14 +66,19 @@ class Score:
         self._seen: set[Any] = set()
 
     def __repr__(self) -> str:
-        """What must be the same for two scores to be of one kind."""
+        """The metric, its parameters, window and positive label: equal for scores that may continue each other."""
         return self._described
 
     def update(self, y: Any, predicted: Any) -> None:
-        """Count a row: its label, and the predicted label, or the probabilities where the metric does not want labels."""
+        """Count a row: its label, and the predicted label, or the probabilities where the metric does not want labels.
+
+        None and {}, from a model that does not predict yet, are not counted: as in river's evaluate.
+        """
+        if self._binary and y not in self._seen:
+            self._admit(y)
+        if predicted is None or predicted == {}:
+            return
         if self._binary:
-            if y not in self._seen:
-                self._admit(y)
             positive = True if self._positive is None else self._positive
             if self.wants_labels:
                 predicted = predicted == positive
@@ -92,21 +97,21 @@ class Score:
                     f"So {_NAME_IT}"
                 )
         elif len(self._seen) == 1 and self._positive not in (*self._seen, y):
-            doubt = f"no label so far is {self._positive!r}, which was named as the positive one: there are "
-            doubt += " and ".join(map(repr, (*self._seen, y)))
-            if not self._multiclass:  # and there will be no third one
+            seen = " and ".join(map(repr, (*self._seen, y)))
+            doubt = f"no label so far is {self._positive!r}, which was named as the positive one: there are {seen}"
+            if not self._multiclass:  # there will be no third one
                 raise ValueError(doubt)
             warn(f"{doubt}. {self.name} says nothing until it comes")
         self._seen.add(y)
 
     @property
     def value(self) -> float:
-        """The metric over all rows; NaN where it has none."""
+        """The metric over all rows; NaN if it has no value."""
         return _number(self.metric)
 
     @property
     def windowed_value(self) -> float:
-        """The metric over the last rows; NaN where it has none."""
+        """The metric over the last rows; NaN if it has no value."""
         return _number(self.windowed)
 
 

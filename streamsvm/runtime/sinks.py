@@ -14,33 +14,30 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from streamsvm.runtime.checkpoint import sync_folder
-from streamsvm.runtime.endpoints import Position, Prediction, StreamError
-from streamsvm.runtime.lines import digest
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Prediction, StreamError
+from streamsvm.runtime.lines import FINGERPRINT_BYTES, digest
 
 __all__ = ["FileSink"]
 
 
-# What a file holds before the checkpoint is recognised by a digest of as many of its last bytes.
-_REMEMBERED = 4096
-
-
 class FileSink:
-    """Writes each prediction as a line: CSV where the name ends in ``.csv``, else JSON.
+    """Writes each prediction as a line: CSV if the name ends in ``.csv``, else JSON.
 
     A run that is resumed cuts the file back to the checkpoint, so that it ends with one line a row, however often it was killed.
-    A pipe or device, such as standard output, takes each line at once, and cannot be cut back: lines may come again.
+    A pipe or device, such as standard output, is sent each line at once, and cannot be cut back: lines may come again. A value
+    that is not finite, and one that the model does not predict yet, is null or an empty cell.
 
     Parameters
     ----------
     path
-        A file, which is written anew unless `seek` says where to go on; ``"-"`` for standard output (JSON lines).
+        A file, which is emptied unless `seek` is called; ``"-"`` for standard output (JSON lines).
 
     Raises
     ------
     StreamError
         The file cannot be written, or its name asks for compression, which could not be cut back.
     BrokenPipeError
-        Who reads standard output has gone.
+        The reader of standard output has gone.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -51,15 +48,14 @@ class FileSink:
         self._path = Path(path)
         self._csv = str(path).endswith(".csv")
         self._offset = -1  # bytes written; -1 before the first
-        self._created = self._failed = False
+        self._created = self._failed = self._regular = False
         try:
             if self._standard:
                 self._file: BinaryIO = sys.stdout.buffer
-                self._regular = False
             else:
                 self._created = not self._path.exists()
                 self._regular = self._created or self._path.is_file()
-                # Not cut off yet: whether to go on is known only when `seek` is called or the first line comes.
+                # It is cut back only when `seek` is called or the first line comes.
                 flags = os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY
                 self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
         except OSError as error:
@@ -74,7 +70,7 @@ class FileSink:
         return StreamError(f"{self.name}: {error.strerror}")
 
     def write(self, prediction: Prediction) -> None:
-        """Write one line."""
+        """Write one line; StreamError if that fails."""
         cells = [_plain(value) for value in prediction]
         if self._csv:
             line = _csv_line(cells)
@@ -118,63 +114,59 @@ class FileSink:
 
     @property
     def _short_name(self) -> str:
-        # Without its folder, which may be called otherwise by the next run.
+        # Without the folder, which the next run may find under another name.
         return self.name if self._standard else self._path.name
 
     def _tail(self, offset: int) -> str | None:
         if not self._regular:
             return None
-        begin = max(offset - _REMEMBERED, 0)
+        begin = max(offset - FINGERPRINT_BYTES, 0)
         return digest(os.pread(self._file.fileno(), offset - begin, begin))
 
     def seek(self, position: Position) -> None:
-        """Drop the lines after a position. From a pipe they are gone already, and come again.
+        """Drop the lines after a position. Lines that went to a pipe come again.
 
         Raises
         ------
         StreamError
-            The position is of another sink, or the file is not there any more, shorter or changed.
+            The position is of another sink, or the file is gone, shorter or changed.
         """
         try:
             name, offset, tail = position["name"], int(position["offset"]), position["tail"]
         except (KeyError, TypeError, ValueError):
             raise StreamError(f"{self.name}: the checkpoint is of another kind of sink ({dict(position)})") from None
-        way_out = "or give another checkpoint folder to start afresh"
         if name != self._short_name:
-            raise StreamError(f"{self.name}: the predictions of this checkpoint are in {name}. Give that, {way_out}")
+            raise StreamError(f"{self.name}: the predictions of this checkpoint are in {name}. Give that, {START_AFRESH}")
         if self._created:
-            raise StreamError(
-                f"{self.name} is not there, and the predictions of this checkpoint are in it. Put it back, {way_out}"
-            )
+            raise StreamError(f"{self.name} with the predictions of this checkpoint is not there. Put it back, {START_AFRESH}")
         if self._regular:
             size = os.fstat(self._file.fileno()).st_size
             if size < offset:
                 raise StreamError(
-                    f"{self.name} has {size:,} bytes, the checkpoint stands after {offset:,}: it was cut off. "
-                    f"Put it back, {way_out}"
+                    f"{self.name} has {size:,} bytes, not {offset:,} as then: it was cut off. Put it back, {START_AFRESH}"
                 )
             if self._tail(offset) != tail:
-                raise StreamError(f"{self.name} does not hold the predictions of this checkpoint. Put them back, {way_out}")
+                raise StreamError(f"{self.name} does not hold the predictions of this checkpoint. Put them back, {START_AFRESH}")
             self._file.truncate(offset)
             self._file.seek(offset)
         self._offset = offset
 
     def close(self) -> None:
-        """Close the file, and remove it if it was made here and nothing was to be written. Standard output stays open."""
+        """Close the file, and remove it if it was created here and nothing was written. Standard output stays open."""
         if self._standard:
             return
-        known = self._failed  # that what is left cannot be written is said once
+        failed = self._failed  # an error is raised once
         try:
             self._file.close()
         except OSError as error:
-            if not known:
+            if not failed:
                 raise self._failure(error) from error
         if self._created and self._offset < 0:
             self._path.unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it: numpy's scalars as what they stand for, None for what is not finite."""
+    # A value that JSON can hold: a scalar of numpy as Python's, None for a number that is not finite.
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

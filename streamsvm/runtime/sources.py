@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from streamsvm.runtime.endpoints import Position, Row, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Row, StreamError
 from streamsvm.runtime.lines import LONGEST_LINE, LineReader, digest
 
 __all__ = [
@@ -24,16 +24,16 @@ __all__ = [
     "parse_libsvm_label",
 ]
 
-_LONGEST_NUMBER = 19  # so many digits and a sign are an int of 64 bits for sure
-_LARGEST_WHOLE = 2**53  # beyond it a float does not tell whole numbers apart
+_MAX_NUMBER_LENGTH = 19  # a shorter number fits an int of 64 bits
+_LARGEST_WHOLE = 2**53  # larger floats do not tell whole numbers apart
 
 
 @functools.lru_cache(maxsize=1024)
 def parse_label(text: str) -> Any:
-    """The label that a cell of text holds: True, False, None where it is empty, a number where it prints as that text, else text.
+    """Parse a label: True, False, None if the text is empty, a number if it prints as that text, else the text.
 
     Numbers that would print otherwise (``007``, ``1_000``, more digits than an int of 64 bits has) are names that look like
-    numbers, and stay what they are.
+    numbers, and stay text.
 
     Examples
     --------
@@ -46,11 +46,11 @@ def parse_label(text: str) -> Any:
         return lower == "true"
     if not text:
         return None
-    if lower == "nan":  # a missing value that a table was written with, and no name: learners refuse it
+    if lower == "nan":  # a missing value of a table and no name: learners refuse it
         return math.nan
     for kind in (int, float):
         try:
-            if len(text) < _LONGEST_NUMBER and str(number := kind(text)) == text and math.isfinite(number):
+            if len(text) < _MAX_NUMBER_LENGTH and str(number := kind(text)) == text and math.isfinite(number):
                 return number
         except ValueError:
             pass
@@ -58,7 +58,7 @@ def parse_label(text: str) -> Any:
 
 
 def parse_libsvm_label(text: str) -> Any:
-    """The label of a line of LIBSVM text: a number however it is written (+1, 1 and 1.0 are one), else as `parse_label`."""
+    """Parse the label of LIBSVM text: a number however it is written (+1, 1 and 1.0 are equal), else as `parse_label`."""
     try:
         number = float(text)
     except ValueError:
@@ -74,17 +74,17 @@ def _shown(line: object) -> str:
 class TextSource:
     """A source over lines of UTF-8 text.
 
-    A row is given as soon as its line is there, and a wait for the next one can be ended by `stop`. The position is the offset,
-    in bytes of the uncompressed stream, of what follows the last row, with digests of what the stream holds at its beginning
-    and before that place: rows may be appended to a file between two runs, but what was learned may not change. A plain file
-    is resumed at once; gzip and standard input are read forward (so the same stream must be piped in again).
+    A row is given as soon as its line has come, and `stop` ends a wait for the next one. The position is an offset in bytes of
+    the uncompressed stream, with digests of the stream's first bytes and of those before the offset: rows may be appended to a
+    file between two runs, but the rows that were learned may not change. A plain file is resumed at once; gzip and standard
+    input are read forward (so the same stream must be piped in again).
 
     Parameters
     ----------
     path
         A file, ``.gz`` for gzip; a FIFO; ``"-"`` for standard input.
     label
-        Name of the label; None where the rows have none.
+        Name of the label; None if the rows have none.
 
     Raises
     ------
@@ -96,12 +96,12 @@ class TextSource:
         self._reader = LineReader(path)
         self.name = self._reader.name
         self._label = label
-        self._line = 0  # of the line that was read last
-        self._rows = self._row_line = 0  # rows given, and the line on which the last one ended
+        self._line = 0  # number of the line that was read last
+        self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
         self._begun = False
 
     def __iter__(self) -> Iterator[Row]:
-        raise AssertionError("a format brings its own rows")
+        raise NotImplementedError
 
     @property
     def place(self) -> str:
@@ -110,7 +110,7 @@ class TextSource:
 
     @property
     def position(self) -> Position:
-        """Where the stream continues after the last row: offset, line, rows, digests of what went by; and the label's name."""
+        """Offset, line and rows after the last row, digests of the bytes before it, and the label's name."""
         reader = self._reader
         return {
             "offset": reader.mark,
@@ -122,13 +122,12 @@ class TextSource:
         }
 
     def seek(self, position: Position) -> None:
-        """Continue after ``position``.
+        """Continue at ``position``.
 
         Raises
         ------
         StreamError
-            The position is not of a text stream or of another label, the stream is not the one that was read up to there, or it
-            ends before.
+            The position is of another kind of stream or another label, or the stream is not the one that was read up to there.
         RuntimeError
             Rows were read already.
         """
@@ -142,12 +141,11 @@ class TextSource:
         if label != self._label:
             raise StreamError(
                 f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
-                "Ask for the same, or give another checkpoint folder to start afresh"
+                f"Ask for the same, {START_AFRESH}"
             )
         if digest(self._reader.head(offset)) != head:
             raise StreamError(
-                f"{self.name} is not the stream of the checkpoint: its first bytes differ. "
-                "Give the same stream, or another checkpoint folder to start afresh"
+                f"{self.name} is not the stream of the checkpoint: its first bytes differ. Give that stream, {START_AFRESH}"
             )
         if offset == 0:
             return
@@ -158,18 +156,18 @@ class TextSource:
         if digest(last) != tail:
             raise StreamError(
                 f"{self.name} was changed before byte {offset:,}, up to which the checkpoint has learned it. "
-                "Put it back, or give another checkpoint folder to start afresh"
+                f"Put it back, {START_AFRESH}"
             )
-        if not last.endswith(b"\n") and self._reader.readline().strip():  # the last row of then had no newline
+        if not last.endswith(b"\n") and self._reader.readline().strip():  # the last row had no newline then
             raise StreamError(
                 f"{self.name}, line {line:,}: the line has grown since it was learned, for it had no newline at its end. "
-                "Put one where the row ends, or give another checkpoint folder to start afresh"
+                f"Put one where the row ends, {START_AFRESH}"
             )
         self._line = self._row_line = line
         self._rows = rows
 
     def stop(self) -> None:
-        """End a wait for rows; what is there of a row that is not complete stays for the next run."""
+        """End a wait for rows; the beginning of an incomplete row is left for the next run."""
         self._reader.stop()
 
     def close(self) -> None:
@@ -183,7 +181,7 @@ class TextSource:
         self.close()
 
     def _begin(self) -> None:
-        # What comes before the first row, if anything.
+        # Read the lines before the first row, if the format has any.
         pass
 
     def _row_given(self) -> None:
@@ -291,9 +289,9 @@ class JSONLinesSource(TextSource):
 
 
 class LIBSVMSource(TextSource):
-    """Rows in the text format of LIBSVM, ``label index:value ...``. Features are called by their index. See `TextSource`.
+    """Rows in the text format of LIBSVM, ``label index:value ...``. Features are named by their index. See `TextSource`.
 
-    The label has its place in the line and no name: ``label`` is not looked at.
+    The label comes first in the line and has no name: ``label`` is ignored.
     """
 
     def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
@@ -322,6 +320,13 @@ class LIBSVMSource(TextSource):
 class IterableSource:
     """Rows of any iterable of ``(x, y)``, such as river's datasets. To resume, give an iterable that starts from the beginning.
 
+    Parameters
+    ----------
+    rows
+        The rows; features by name, and labels or None.
+    name
+        The stream in messages.
+
     Examples
     --------
     >>> source = IterableSource([({"a": 1.0}, True), ({"a": 2.0}, False)])
@@ -342,31 +347,31 @@ class IterableSource:
 
     @property
     def place(self) -> str:
-        """The name, and the number of the row that was given last."""
+        """The stream and the number of the row that was given last."""
         return f"{self.name}, row {self._rows:,}"
 
     @property
     def position(self) -> Position:
-        """How many rows were read."""
+        """The number of rows that were read."""
         return {"rows": self._rows}
 
     def seek(self, position: Position) -> None:
-        """Skip the rows of a position; StreamError where there are not as many, or it is of another kind of stream."""
+        """Skip the rows before ``position``; StreamError if there are fewer, or it is of another kind of stream."""
         if self._rows:
             raise RuntimeError(f"{self.name}: rows were read already. Make the source anew to continue at a position")
         if set(position) != {"rows"}:
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream ({_shown(dict(position))})")
         for rows in range(int(position["rows"])):
             if next(self._iterator, None) is None:
-                raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint stands after {position['rows']:,}")
+                raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {position['rows']:,}")
         self._rows = int(position["rows"])
 
     def stop(self) -> None:
-        """Nothing to do: the iterable waits or does not."""
+        """Do nothing: a wait of the iterable cannot be ended."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
-#: Name of a format to its source.
+#: The source of each format.
 FORMATS: dict[str, type[TextSource]] = {"csv": CSVSource, "jsonl": JSONLinesSource, "libsvm": LIBSVMSource}

@@ -81,26 +81,29 @@ def test_copies_are_equal_and_independent(solver):
     ("match", "change"),
     [
         ("a name|feature names", lambda s: {**s, "features": ["a"] * 300}),
-        ("window was kept with other arrays", lambda s: {**s, "features": ["a"]}),
-        ("window was kept with -1 rows", lambda s: {**s, "window": (-1, *s["window"][1:])}),
-        ("other arrays", lambda s: {**s, "window": (7, *s["window"][1:])}),
-        ("weights that are not above 0", lambda s: {**s, "window": (*s["window"][:3], -s["window"][3])}),
-        ("labels that it does not know", lambda s: {**s, "window": (*s["window"][:2], s["window"][2] + 5.0, s["window"][3])}),
+        ("saved window is corrupt: an array is not finite", lambda s: {**s, "features": ["a"]}),
+        ("saved window is corrupt: -1 is no number", lambda s: {**s, "window": (-1, *s["window"][1:])}),
+        ("saved window is corrupt: an array", lambda s: {**s, "window": (7, *s["window"][1:])}),
+        ("saved window is corrupt: a weight is not above 0", lambda s: {**s, "window": (*s["window"][:3], -s["window"][3])}),
+        (
+            "rows of labels that it does not know",
+            lambda s: {**s, "window": (*s["window"][:2], s["window"][2] + 5.0, s["window"][3])},
+        ),
         ("last tried after 99 rows", lambda s: {**s, "counts": (99, 0, 1)}),
         ("last tried after 20", lambda s: {**s, "counts": (20, 25, 1)}),
-        ("with 1.5 fits", lambda s: {**s, "counts": (20, 20, 1.5)}),
+        ("saved adapter is corrupt: 1.5 fits", lambda s: {**s, "counts": (20, 20, 1.5)}),
         ("its model is another", lambda s: {**s, "fit": (CSMORegressor(), *s["fit"][1:])}),
-        ("does not fit what it knows", lambda s: {**s, "fit": (s["fit"][0], np.zeros(9), *s["fit"][2:])}),
+        ("of 9 features does not fit 2 feature names", lambda s: {**s, "fit": (s["fit"][0], np.zeros(9), *s["fit"][2:])}),
         ("not fitted", lambda s: {**s, "fit": (CSMOClassifier(), *s["fit"][1:])}),
-        ("mean or scale", lambda s: {**s, "fit": (s["fit"][0], np.zeros(2, np.float32), *s["fit"][2:])}),
-        ("mean or scale", lambda s: {**s, "fit": (s["fit"][0], np.array([0.0, np.inf]), *s["fit"][2:])}),
-        ("mean or scale", lambda s: {**s, "fit": (*s["fit"][:2], [1.0, 1.0], *s["fit"][3:])}),
-        ("scale that is not above 0", lambda s: {**s, "fit": (*s["fit"][:2], np.array([1.0, 0.0]), *s["fit"][3:])}),
-        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:3], ["x", "y"], 0.0)}),
-        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:3], [True, True], 0.0)}),
-        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:4], np.zeros(2))}),
-        ("of other labels", lambda s: {**s, "fit": (*s["fit"][:4], float("nan"))}),
-        ("labels", lambda s: {**s, "labels": [False]}),
+        ("its mean or scale is no array", lambda s: {**s, "fit": (s["fit"][0], np.zeros(2, np.float32), *s["fit"][2:])}),
+        ("its mean or scale is no array", lambda s: {**s, "fit": (s["fit"][0], np.array([0.0, np.inf]), *s["fit"][2:])}),
+        ("its mean or scale is no array", lambda s: {**s, "fit": (*s["fit"][:2], [1.0, 1.0], *s["fit"][3:])}),
+        ("its scale is not above 0", lambda s: {**s, "fit": (*s["fit"][:2], np.array([1.0, 0.0]), *s["fit"][3:])}),
+        ("its fitted model is of other labels", lambda s: {**s, "fit": (*s["fit"][:3], ["x", "y"], 0.0)}),
+        ("its fitted model is of other labels", lambda s: {**s, "fit": (*s["fit"][:3], [True, True], 0.0)}),
+        ("its fitted model is of other labels", lambda s: {**s, "fit": (*s["fit"][:4], np.zeros(2))}),
+        ("its fitted model is of other labels", lambda s: {**s, "fit": (*s["fit"][:4], float("nan"))}),
+        ("rows of labels", lambda s: {**s, "labels": [False]}),
     ],
 )
 def test_an_adapter_that_was_changed_is_refused(match, change):
@@ -142,7 +145,7 @@ def test_an_adapter_that_was_changed_is_refused(match, change):
 def test_a_solver_that_was_changed_is_refused(changes):
     solver = adapter().fit(ROWS[:30]).fitted_
     state = {**solver.__getstate__(), **changes}
-    with pytest.raises(ValueError, match="the model was kept with"):
+    with pytest.raises(ValueError, match="the saved model is corrupt: "):
         CSMOClassifier.__new__(CSMOClassifier).__setstate__(state)
     X = np.ones((3, 2))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(solver)).predict(X), solver.predict(X))
@@ -177,7 +180,7 @@ def test_sparse_support_vectors_that_were_changed_are_refused(change):
     copy = pickle.loads(pickle.dumps(solver))
     np.testing.assert_array_equal(copy.predict(X), solver.predict(X))
     change(copy.support_vectors_)
-    with pytest.raises(ValueError, match="the model was kept with"):
+    with pytest.raises(ValueError, match="the saved model is corrupt: "):
         CSMOClassifier.__new__(CSMOClassifier).__setstate__(copy.__getstate__())
 
 
@@ -191,7 +194,7 @@ def test_support_vectors_are_laid_out_once(monkeypatch):
     assert "_rows" not in solver.__getstate__()
     expected = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y).predict_many(X).tolist()
     model = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y)
-    monkeypatch.delattr(KernelMachine, "_decisions")  # which looks at its rows once more
+    monkeypatch.delattr(KernelMachine, "_checked")  # the adapter has checked its rows
     assert [model.predict_one(dict(enumerate(x))) for x in X.tolist()] == expected
     assert set(model.decision_function_one({0: 1.0})) == {0, 1, 2}
 

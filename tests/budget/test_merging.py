@@ -6,9 +6,9 @@ from numba import config
 
 import naive
 from streamsvm.budget import merge_search as merging
+from streamsvm.budget.merge_search import SEARCHES
 from streamsvm.budget.merge_table import GRID, golden_section, merge_tables, weight_degradation
-
-SEARCHES = {"gss": merging.GSS, "gss-precise": merging.GSS_PRECISE, "lookup-h": merging.LOOKUP_H, "lookup-wd": merging.LOOKUP_WD}
+from streamsvm.budget.smallest import oldest_argmin
 
 
 def problems(n):
@@ -125,6 +125,6 @@ def test_a_coefficient_that_is_lost_in_the_other_finds_a_partner(search):
     assert partner(search, coefficients, np.arange(3), np.array([0.0, 0.5, 0.1], np.float32), 0)[0] in (1, 2)
 
 
-def test_oldest_least():
+def test_argmin_takes_the_oldest_of_equals():
     values = np.array([3.0, 1.0, np.inf, 1.0], np.float32)
-    assert merging.oldest_least(values, np.array([0, 9, 1, 4]), 4) == 3
+    assert oldest_argmin(values, np.array([0, 9, 1, 4]), 4) == 3

@@ -415,7 +415,7 @@ def test_warnings_are_readable(tmp_path, csv_file):
     newest = state / "checkpoint-000000000030.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1])
     warning = shell("inspect", state).stderr
-    assert warning.startswith(f"streamsvm: warning: {newest} is damaged: ")
+    assert warning.startswith(f"streamsvm: warning: {newest} is corrupt: ")
     assert len(warning.splitlines()) == 1
 
 

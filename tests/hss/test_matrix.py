@@ -166,7 +166,7 @@ def test_products_and_solves_keep_shape_and_order():
         x = factorization.solve(V[:, 0])
         assert x.shape == (N,)
         np.testing.assert_allclose(K @ x + factorization.shift * x, V[:, 0], atol=1e-9)
-    with pytest.raises(ValueError, match=f"an array of {N} rows is wanted"):
+    with pytest.raises(ValueError, match=f"an array of {N} rows is needed"):
         K @ V[:-1]
 
 

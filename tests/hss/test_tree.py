@@ -30,9 +30,9 @@ def test_every_row_is_in_one_leaf(n, split):
 
 def test_the_other_halves_are_all_that_is_outside():
     tree = ClusterTree.build(np.random.default_rng(0).normal(size=(100, 3)), leaf_size=16)
-    for begin, end, level, others in zip(tree.begin, tree.end, tree.level, tree.others(), strict=True):
-        assert len(others) == level
-        rows = np.concatenate([np.arange(begin, end), *(np.arange(*other) for other in others)])
+    for begin, end, level, outside in zip(tree.begin, tree.end, tree.level, tree.outside(), strict=True):
+        assert len(outside) == level
+        rows = np.concatenate([np.arange(begin, end), *(np.arange(*part) for part in outside)])
         assert sorted(rows.tolist()) == list(range(100))
 
 

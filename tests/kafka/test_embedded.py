@@ -110,19 +110,21 @@ def test_predictions_are_messages(embedded):
     sink = KafkaSink(embedded.bootstrap, "out", client=embedded.client)
     sink.write(Prediction(0, 1, 0, 0.75))
     sink.write(Prediction(1, "spam", None, None))
+    sink.write(Prediction(2, None, 1, None))  # of a model that does not predict yet
     assert sink.flush() == {"topic": "out"}
     sink.seek({"topic": "out"})
     with pytest.raises(StreamError, match="the predictions of this checkpoint are in topic 'other'"):
         sink.seek({"topic": "other"})
     with pytest.raises(StreamError, match=r"the predictions of this checkpoint are in out\.csv"):
         sink.seek({"name": "out.csv", "offset": 3, "tail": "0"})
-    with pytest.raises(StreamError, match="the prediction of row 2 cannot be written as JSON"):
-        sink.write(Prediction(2, object(), None, None))
+    with pytest.raises(StreamError, match="the prediction of row 3 cannot be written as JSON"):
+        sink.write(Prediction(3, object(), None, None))
     sink.close()
     source = KafkaSource(embedded.bootstrap, "out", JSONCodec("y_true"), stop_at_end=True, client=embedded.client)
     read = sorted(source, key=lambda row: row.x["row"])
     source.close()
-    assert read == [Row({"row": 0, "y_pred": 1, "probability": 0.75}, 0), Row({"row": 1, "y_pred": "spam"}, None)]
+    expected = [Row({"row": 0, "y_pred": 1, "probability": 0.75}, 0), Row({"row": 1, "y_pred": "spam"}, None), Row({"row": 2}, 1)]
+    assert read == expected
 
 
 def test_missing_topic(embedded, open_topic):

@@ -12,7 +12,7 @@ from numba import config
 
 from problems import snapshot
 from streamsvm import BSCAClassifier, BSGDClassifier, learners
-from streamsvm.learners.compiled import bsgd
+from streamsvm.learners.bsgd import step
 from streamsvm.learners.labels import Labels
 from streamsvm.memory.features import FeatureSpace
 
@@ -88,14 +88,14 @@ def test_nothing_is_compiled_anew_for_another_kind_of_number():
     X = np.ones((2, 2), np.float32)
     model.learn_one({"a": 1.0}, True)
     model.learn_many(X, [True, False])
-    compiled = len(bsgd.learn_one.signatures), len(bsgd.learn_many.signatures)
+    compiled = len(step.learn_one.signatures), len(step.learn_many.signatures)
     for w in (1, True, 2, np.float32(2.0), np.float16(2.0), np.int64(3)):
         model.learn_one({"a": 1.0}, True, w)
         model.learn_many(X, [True, False], w)
     X.flags.writeable = False
     model.learn_many(X, [1, 0])
     model.learn_many(np.asfortranarray(X.astype(np.float64)), [1, 0])
-    assert (len(bsgd.learn_one.signatures), len(bsgd.learn_many.signatures)) == compiled
+    assert (len(step.learn_one.signatures), len(step.learn_many.signatures)) == compiled
 
 
 def test_frames(model):

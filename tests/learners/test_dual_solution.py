@@ -8,7 +8,7 @@ import pytest
 import naive
 from problems import EPOCHS, EXACT, ROWS, blobs, gram, snapshot
 from streamsvm import BSCAClassifier, Projection, Removal
-from streamsvm.learners.compiled import step
+from streamsvm.learners.compiled import decisions
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -154,7 +154,7 @@ def test_an_interrupt_while_rows_are_admitted_leaves_no_trace(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(step, "first_refused", interrupt)
+    monkeypatch.setattr(decisions, "first_refused", interrupt)
     for learn in (model.learn_many, model.learn_epochs):
         with pytest.raises(KeyboardInterrupt):
             learn(np.column_stack([X, X]), np.arange(ROWS) % 3)
@@ -171,7 +171,7 @@ def test_an_interrupt_between_labels_leaves_a_model_that_goes_on(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(model._rule, "learn_many", learn_then_interrupt)
+        patch.setattr(BSCAClassifier, "_rule", model._rule._replace(learn_many=learn_then_interrupt))
         with pytest.raises(KeyboardInterrupt):
             model.learn_many(X, [0, 1] * (ROWS // 2 - 1) + [2, 2])
     assert model.n_learned == ROWS - 2

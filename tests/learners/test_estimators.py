@@ -22,7 +22,7 @@ def estimators():
                 continue
             parameters = inspect.signature(kind).parameters.values()
             # Those that others are built on take what they add, or make no store.
-            if all(parameter.default is not parameter.empty for parameter in parameters) and hasattr(kind(), "_store"):
+            if all(parameter.default is not parameter.empty for parameter in parameters) and hasattr(kind, "_rule"):
                 found.add(kind)
     return sorted(found, key=lambda kind: kind.__name__)
 

@@ -51,10 +51,17 @@ def test_sides_of_labels(labels, signs, negative, positive):
 
 
 def test_labels_before_any_and_after_refusal():
-    labels = Labels(2)
-    assert (labels.of(0.0), labels.probabilities(0.5)) == (False, {False: 0.5, True: 0.5})
+    # river asks of binary classifiers that both labels have a probability.
+    for labels, probabilities in ((Labels(2), {False: 0.5, True: 0.5}), (Labels(3), {})):
+        assert (labels.of(0.0), labels.positive, labels.probabilities(0.5)) == (None, None, probabilities)
+        assert labels.array(np.zeros(2)).tolist() == [None, None]
     model = BSGDClassifier(budget=5)
     with pytest.raises(ValueError, match="feature"):
         model.learn_one({"a": "x"}, "spam")
     assert model.labels == []
-    assert model.predict_one({"a": 1.0}) is False
+    assert (model.predict_one({"a": 1.0}), model.predict_proba_one({"a": 1.0})) == (None, {})
+    X = np.ones((2, 1))
+    assert model.predict_many(X).tolist() == [None, None]
+    assert model.predict_proba_many(X).shape == (2, 0)
+    model.learn_one({"a": 1.0}, "spam")
+    assert (model.predict_one({"a": 1.0}), model.predict_proba_one({"a": 1.0})) == ("spam", {"spam": 1.0})

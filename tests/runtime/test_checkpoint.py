@@ -9,36 +9,13 @@ import pytest
 from river import (
     datasets,
     linear_model,
-    metrics,
     preprocessing,
 )
 
 import streamsvm
-from streamsvm import BSGDClassifier
+from checkpoints import save
 from streamsvm.runtime import CheckpointError, CheckpointFolder, checkpoint, load
 from streamsvm.runtime.checkpoint import MAGIC, read, read_header
-
-
-def learned(rows=200):
-    model = preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=3)
-    for x, y in datasets.Bananas().take(rows):
-        model.learn_one(x, y)
-    return model
-
-
-@pytest.fixture(scope="module")
-def model():
-    return learned()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with CheckpointFolder(tmp_path / "state") as folder:
-        yield folder
-
-
-def save(folder, model, rows):
-    return folder.save(model, metrics.Accuracy(), rows=rows, position={"rows": rows})
 
 
 def test_round_trip_and_the_newest_two_are_kept(folder, model):
@@ -88,7 +65,7 @@ def test_damage_anywhere_is_noticed(folder, model):
         folder.newest()
 
 
-def test_damaged_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
+def test_corrupt_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
     path = tmp_path / "state"
     with CheckpointFolder(path) as folder:
         for rows in (100, 200, 300, 400):
@@ -99,7 +76,7 @@ def test_damaged_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
             file.write_bytes(file.read_bytes()[:-3])
         (path / "checkpoint-copy.ckpt").write_bytes(b"of the user")
     with CheckpointFolder(path) as folder:
-        assert names_of(path) == [100, 200, 300, 400]  # the damaged ones are still to be told of
+        assert names_of(path) == [100, 200, 300, 400]  # the next `newest` warns of the corrupt ones
         with pytest.warns(UserWarning, match="Going on from checkpoint-000000000200"):
             folder.newest()
         assert save(folder, model, 250).exists()
@@ -163,7 +140,7 @@ def test_newer_formats_and_foreign_files(folder, model, tmp_path):
     with pytest.raises(CheckpointError, match="not a checkpoint of streamsvm"):
         load(tmp_path / "image.png")
     (tmp_path / "huge.ckpt").write_bytes(MAGIC + b"\xff" * 8 + b"{}")
-    with pytest.raises(CheckpointError, match="damaged"):
+    with pytest.raises(CheckpointError, match="corrupt"):
         load(tmp_path / "huge.ckpt")
     with pytest.raises(CheckpointError, match="No such file"):
         load(tmp_path / "none.ckpt")

@@ -262,7 +262,7 @@ def test_a_sink_must_say_where_it_stands(tmp_path):
     sink = Silent(tmp_path / "out.csv")
     with CheckpointFolder(tmp_path / "state") as folder:
         loop = LearningLoop(IterableSource(bananas(10)), make_model(), sink=sink, checkpoints=folder)
-        with pytest.raises(StreamError, match=r"its flush\(\) must tell where it stands as a mapping, not None"):
+        with pytest.raises(StreamError, match=r"its flush\(\) must return its position as a mapping, not None"):
             loop.run()
     sink.close()
 
@@ -289,9 +289,9 @@ def test_parameters_out_of_range():
             LearningLoop(IterableSource([]), make_model(), **wrong)
 
 
-def test_progress_is_told(tmp_path):
-    told = []
-    LearningLoop(IterableSource(bananas(200)), make_model(), on_progress=told.append).run()
-    assert told[-1].ended
-    assert told[-1].metric_name == "Accuracy"
-    assert told[-1].rows == 200
+def test_progress_is_shown_at_the_end():
+    shown = []
+    LearningLoop(IterableSource(bananas(200)), make_model(), on_progress=shown.append).run()
+    assert shown[-1].ended
+    assert shown[-1].metric_name == "Accuracy"
+    assert shown[-1].rows == 200

@@ -30,33 +30,12 @@ from river import (
     utils,
 )
 
+from checkpoints import learned, save
 from streamsvm import BSGDClassifier
 from streamsvm.memory.support_vectors import HEADER, SupportVectorStore
 from streamsvm.runtime import CheckpointError, CheckpointFolder, load
 from streamsvm.runtime.checkpoint import MAGIC
 from streamsvm.runtime.pickling import dumps
-
-
-def learned(rows=200):
-    model = preprocessing.StandardScaler() | BSGDClassifier(budget=20, seed=3)
-    for x, y in datasets.Bananas().take(rows):
-        model.learn_one(x, y)
-    return model
-
-
-@pytest.fixture(scope="module")
-def model():
-    return learned()
-
-
-@pytest.fixture
-def folder(tmp_path):
-    with CheckpointFolder(tmp_path / "state") as folder:
-        yield folder
-
-
-def save(folder, model, rows):
-    return folder.save(model, metrics.Accuracy(), rows=rows, position={"rows": rows})
 
 
 def test_equal_models_are_equal_bytes_whatever_objects_they_are_made_of(folder, model):

@@ -1,13 +1,14 @@
 """Scores: every metric of river, over all rows and the last ones, and which label is the positive one."""
 
 import inspect
+import json
 
 import numpy as np
 import pytest
-from river import base, datasets, metrics, multiclass, preprocessing
+from river import base, datasets, evaluate, metrics, multiclass, naive_bayes, preprocessing, tree
 
 from streamsvm import BSGDClassifier
-from streamsvm.runtime import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, StreamError
+from streamsvm.runtime import CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError
 
 
 def make_model():
@@ -121,3 +122,35 @@ def test_metrics_that_cannot_be():
         LearningLoop(IterableSource([]), make_model(), positive="spam")
     with pytest.raises(ValueError, match="MAE is not a metric of river for classifiers"):
         LearningLoop(IterableSource([]), make_model(), metrics.MAE())
+
+
+@pytest.mark.parametrize("metric", [metrics.Accuracy(), metrics.MacroF1(), metrics.CrossEntropy()], ids=repr)
+@pytest.mark.parametrize(
+    "model", [tree.HoeffdingTreeClassifier(), naive_bayes.GaussianNB()], ids=lambda model: type(model).__name__
+)
+def test_a_row_without_a_prediction_is_not_scored(tmp_path, model, metric):
+    rows = [(x, ("ham", "spam")[y]) for x, y in bananas(300)]
+    expected = evaluate.progressive_val_score(rows, model.clone(), metric.clone()).get()
+    for name in (None, "out.csv", "out.jsonl"):
+        sink = None if name is None else FileSink(tmp_path / name)
+        loop = LearningLoop(IterableSource(rows), model.clone(), metric.clone(), sink=sink)
+        end = loop.run()
+        assert (end.metric, end.windowed) == pytest.approx((expected, expected), abs=1e-12)
+        assert end.learned == 300
+        if not isinstance(metric, metrics.CrossEntropy):
+            assert set(loop.metric.cm.classes) == {"ham", "spam"}
+        if sink is not None:
+            sink.close()
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[1] == f"0,,{rows[0][1]},"
+    assert len(lines) == 301
+    first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert first == {"row": 0, "y_pred": None, "y_true": rows[0][1], "probability": None}
+
+
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
+def test_a_row_without_a_prediction_is_not_scored_as_the_negative_label(metric):
+    model, rows = tree.HoeffdingTreeClassifier(), [(x, not y) for x, y in bananas(300)]  # the first row is positive
+    expected = evaluate.progressive_val_score(rows, model.clone(), metric.clone()).get()
+    named = [(x, ("ham", "spam")[y]) for x, y in rows]
+    assert LearningLoop(IterableSource(named), model, metric.clone(), positive="spam").run().metric == pytest.approx(expected)

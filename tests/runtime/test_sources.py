@@ -356,9 +356,9 @@ def test_names_that_say_nothing(tmp_path):
         open_source(str(tmp_path / "none.csv"), label="y")
     with pytest.raises(StreamError, match="name the format: csv, jsonl, libsvm"):
         open_source("-", label="y")
-    with pytest.raises(StreamError, match="nothing installed knows amqp"):
+    with pytest.raises(StreamError, match="no installed package knows amqp"):
         open_source("amqp://host/queue", label="y")
-    with pytest.raises(StreamError, match="nothing installed knows amqp"):
+    with pytest.raises(StreamError, match="no installed package knows amqp"):
         open_sink("amqp://host/queue")
 
 

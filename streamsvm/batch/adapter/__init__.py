@@ -1,1 +1,1 @@
-"""Batch solvers on a stream: fitted anew on a window of the last rows."""
+"""Batch models on a stream, refitted to a window of its last rows."""

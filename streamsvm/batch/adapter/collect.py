@@ -1,4 +1,4 @@
-"""Rows from whatever a user has: a path or URL, a source, pairs, or a frame that has the label as a column."""
+"""Rows from a path or URL, a source, pairs, or a frame with the label in a column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from river.utils import dataframe
 
-__all__ = ["collect", "parted"]
+__all__ = ["collect", "without_label"]
 
 
 def collect(
@@ -18,17 +18,17 @@ def collect(
     format: str | None,  # noqa: A002
     limit: int | None,
     learn: Callable[[Any, Any], None],
-) -> int:
-    """Hand the first ``limit`` rows of a source that have a label to ``learn``; how many they were.
+) -> None:
+    """Give the first ``limit`` rows of a source that have a label to ``learn``.
 
     Raises
     ------
     StreamError
-        The source cannot be opened or read, a row is refused (the message tells where it is), or none has a label.
+        The source cannot be opened or read, a row is refused (the message tells where it is), or no row has a label.
     ValueError
-        It is no source.
+        ``source`` is of no type that can be read.
     """
-    from streamsvm.runtime import IterableSource, Source, StreamError, open_source  # noqa: PLC0415  as it brings river's metrics
+    from streamsvm.runtime import IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
     from streamsvm.runtime.loop import explained  # noqa: PLC0415
 
     if isinstance(source, np.ndarray) or hasattr(source, "columns") or not isinstance(source, str | Path | Source | Iterable):
@@ -41,34 +41,33 @@ def collect(
         source = opened = open_source(str(source), label=label, format=format, stop_at_end=True)
     elif not isinstance(source, Source):
         source = IterableSource(_pairs(source), type(source).__name__)
-    given = learned = 0
+    read = learned = 0
     rows = iter(source)
     try:
         while learned != limit and (row := next(rows, None)) is not None:
             x, y = row
-            given += 1
+            read += 1
             if y is not None:
                 try:
                     learn(x, y)
                 except ValueError as error:
                     raise StreamError(f"{source.place}: {explained(error, x)}") from error
                 learned += 1
-        if given and not learned:
+        if read and not learned:
             advice = "" if opened is None else ": give label=, its name" if label is None else f". Is label={label!r} its name?"
-            raise StreamError(f"{source.name} has no label in any of its {given:,} rows{advice}")
-        return learned
+            raise StreamError(f"{source.name} has no label in any of its {read:,} rows{advice}")
     finally:
         if opened is not None:
             opened.close()
 
 
-def parted(frame: Any, label: str) -> tuple[Any, list[Any], np.ndarray]:
-    """A frame without the column of the labels; that column; and a weight for each row: 0 where the label is missing, else 1.
+def without_label(frame: Any, label: str) -> tuple[Any, list[Any], np.ndarray]:
+    """Return a frame without the column ``label``, that column, and a weight for each row: 0 where the label is missing, else 1.
 
     Raises
     ------
     ValueError
-        It is no eager frame, or has no such column.
+        ``frame`` is no eager frame, or has no such column.
     """
     try:
         whole = dataframe.into_frame(frame)

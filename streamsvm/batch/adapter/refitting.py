@@ -1,10 +1,11 @@
-"""A window of the last rows, a solver that is fitted anew on it, and what turns features into what that takes."""
+"""An adapter's window, its schedule of fits, and the columns of its features."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
 
@@ -14,8 +15,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from streamsvm._warnings import warn
-from streamsvm.batch.adapter.collect import collect, parted
-from streamsvm.batch.adapter.fit import Fit, restored
+from streamsvm.batch.adapter.collect import collect, without_label
+from streamsvm.batch.adapter.fit import Fit
 from streamsvm.batch.adapter.window import Rows, Window, placed
 from streamsvm.checks import check_number, check_one_of, checked_weight
 from streamsvm.frames import Batch, as_batch, as_matrix
@@ -24,33 +25,36 @@ from streamsvm.memory.features import OVERFLOW, FeatureSpace
 __all__ = ["Refitting"]
 
 
+@dataclass(eq=False, repr=False)
 class Refitting(base.Estimator):
-    """What adapters of classifiers and of regressors share."""
+    """A river estimator that refits a batch model to a window; `BatchAdapter` describes the parameters.
 
-    def __init__(
-        self, model: Any, window: int, refit_every: int | None, standardize: bool, max_features: int, overflow: str
-    ) -> None:
-        self.model = model
-        self.window = window
-        self.refit_every = refit_every
-        self.standardize = standardize
-        self.max_features = max_features
-        self.overflow = overflow
-        check_number("window", window, 2, inclusive=True, high=2**31, integer=True)
-        check_number("max_features", max_features, 1, inclusive=True, high=2**20, integer=True)
-        if refit_every is not None:
-            check_number("refit_every", refit_every, 1, inclusive=True, integer=True)
-        if not isinstance(standardize, bool | np.bool_):
-            raise ValueError(f"standardize must be True or False, not {standardize!r}")
-        check_one_of("overflow", overflow, OVERFLOW)
-        self._weighted = has_fit_parameter(model, "sample_weight")
-        self._window = Window(window, max_features)
-        self._features = FeatureSpace(max_features, overflow)
-        self._row = np.zeros(max_features, np.float32)
+    A class below this one says what targets are, and how the model is fitted.
+    """
+
+    model: Any
+    window: int = 10_000
+    refit_every: int | None = 1_000
+    standardize: bool = True
+    max_features: int = 256
+    overflow: str = "raise"
+
+    def __post_init__(self) -> None:
+        check_number("window", self.window, 2, inclusive=True, high=2**31, integer=True)
+        check_number("max_features", self.max_features, 1, inclusive=True, high=2**20, integer=True)
+        if self.refit_every is not None:
+            check_number("refit_every", self.refit_every, 1, inclusive=True, integer=True)
+        if not isinstance(self.standardize, bool | np.bool_):
+            raise ValueError(f"standardize must be True or False, not {self.standardize!r}")
+        check_one_of("overflow", self.overflow, OVERFLOW)
+        self._weighted = has_fit_parameter(self.model, "sample_weight")
+        self._window = Window(self.window, self.max_features)
+        self._features = FeatureSpace(self.max_features, self.overflow)
+        self._row = np.zeros(self.max_features, np.float32)
         self._fit: Fit | None = None
-        self._attempted = 0  # rows put in when a fit was tried last
-        self._fitted_at = 0  # and when one succeeded last
-        self._told = False  # whether a warning has said that the fit that is due must wait
+        self._attempted = 0  # rows learned when a fit was last tried
+        self._fitted_at = 0  # rows learned when a fit last succeeded
+        self._warned = False  # whether a warning has said that the fit that is due must wait
         self._n_fits = 0
         self._made = True
 
@@ -60,12 +64,12 @@ class Refitting(base.Estimator):
         super().__setattr__(name, value)
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """A fresh adapter with the same parameters; see `river.base.Base.clone`.
+        """Return a fresh adapter with the same parameters; see `river.base.Base.clone`.
 
         Raises
         ------
         ValueError
-            Both other parameters and what was learned are asked for.
+            Both ``new_params`` and ``include_attributes`` are given.
         """
         if new_params and include_attributes:
             raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
@@ -73,44 +77,8 @@ class Refitting(base.Estimator):
 
     # Rows -------------------------------------------------------------------------------------------------------------------
 
-    def _target(self, y: Any) -> float:
-        """What the window holds for a label or target; ValueError where it is none."""
-        raise NotImplementedError
-
-    def _known(self) -> tuple[int, ...]:
-        """How many names there are, for `_forget`."""
-        return (len(self._features),)
-
-    def _forget(self, known: tuple[int, ...]) -> None:
-        self._features.forget(known[0])
-
-    def _weight(self, w: Any) -> float:
-        if w == 1.0:
-            return 1.0
-        w = checked_weight(w)
-        if w not in (0.0, 1.0) and not self._weighted:
-            raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
-        return w
-
-    def _put_one(self, x: Mapping[Hashable, Any], y: Any, w: float) -> None:
-        known = self._known()
-        try:
-            target = self._target(y)
-            self._features.fill(self._row, x, True)
-            row = self._row[: len(self._features)]
-            if not np.isfinite(row).all():
-                self._features.complain_not_finite(x)
-        except BaseException:  # an interrupt as well
-            self._forget(known)
-            raise
-        self._put(row[np.newaxis], np.array([target]), np.array([w]))
-
-    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """As `Window.put`: all rows come by here."""
-        return self._window.put(X, targets, weights)
-
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        """Put a row into the window, and fit where that is due.
+        """Put a row into the window, and fit if a fit is due.
 
         Parameters
         ----------
@@ -119,7 +87,7 @@ class Refitting(base.Estimator):
         y
             The label (a bool, an int, a str, or anything else that is hashable), or the target of a regressor.
         w
-            The row's weight, at least 0. A row of weight 0 is not looked at.
+            The row's weight, at least 0. A row of weight 0 is ignored.
 
         Raises
         ------
@@ -127,15 +95,15 @@ class Refitting(base.Estimator):
             A feature, the target or the weight is not a finite number, there are more features than ``max_features`` with
             ``overflow="raise"``, or the label is missing or one too many. The adapter is as it was then.
         Exception
-            The first fit failed: what the solver raises. The row is in the window then.
+            The first fit failed: the model's exception. The row is in the window then.
         """
-        w = self._weight(w)
+        w = self._checked_weight(w)
         if w != 0.0:
             self._put_one(x, y, w)
-            self._fit_where_due()
+            self._fit_if_due()
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        """Put the rows of a frame into the window, fitting where that is due: exactly what `learn_one` does with each.
+        """Put the rows of a frame into the window, with a fit wherever one is due: exactly as `learn_one` does row by row.
 
         Parameters
         ----------
@@ -151,6 +119,8 @@ class Refitting(base.Estimator):
         ------
         ValueError
             As `learn_one`, naming the row; or the lengths differ. The adapter is as it was then.
+        Exception
+            As `learn_one`. All rows are in the window then.
         """
         batch = as_batch(X, y, w)
         rows, targets = self._admitted(batch)
@@ -160,27 +130,10 @@ class Refitting(base.Estimator):
             self._put(rows[begin:end], targets[begin:end], batch.weights[begin:end])
             begin = end
             try:
-                self._fit_where_due()
+                self._fit_if_due()
             except BaseException:  # an interrupt as well: no row is lost
                 self._put(rows[end:], targets[end:], batch.weights[end:])
                 raise
-
-    def _admitted(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        # The rows of a batch by column, float32 [n, columns in use], and their targets, once all of them can be learned.
-        known = self._known()
-        targets = np.empty(len(batch.y))
-        try:
-            for i, (y, w) in enumerate(zip(batch.y, batch.weights.tolist(), strict=True)):
-                try:
-                    targets[i] = self._target(y)
-                    self._weight(w)
-                except ValueError as error:
-                    batch.complain(i, error)
-            columns = self._features.columns_of(batch.names, len(targets) > 0)
-            return placed(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
-        except BaseException:
-            self._forget(known)
-            raise
 
     def collect(
         self,
@@ -197,34 +150,35 @@ class Refitting(base.Estimator):
         ----------
         source
             With ``y``: a frame or array as `learn_many` takes it. With ``label``: a frame too. Else a path (CSV, JSON lines,
-            LIBSVM text; ``.gz`` too) or URL as the command line takes it, read up to the end that it has now; pairs (x, y), as of
-            a river dataset; or a source of `streamsvm.runtime`, which stays open.
+            LIBSVM text; ``.gz`` too) or URL as the command line takes it, read up to its present end; pairs (x, y), as of a river
+            dataset; or a source of `streamsvm.runtime`, which stays open.
         y
             The labels or targets of a frame or array.
         label
             Name of the label, for a path, a URL, or a frame without ``y``.
         format
-            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, where the name of a file does not say it.
+            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, if the name of a file does not say it.
         limit
-            Rows with a label that are taken, at most. Rows without one are passed over.
+            Rows with a label, at most. Rows without one are passed over.
 
         Returns
         -------
-        Rows that were put in.
+        int
+            The number of rows that were put in.
 
         Raises
         ------
         StreamError
-            The source cannot be read or a row is refused: the message tells where. The rows before it are in the window.
+            The source cannot be read or a row is refused: the message says where. The rows before it are in the window.
         ValueError
-            A row of a frame or array is refused (none is in the window then), or there is no such kind of source.
+            A row of a frame or array is refused (none is in the window then), or ``source`` is of no type that can be read.
         """
         if limit is not None:
             check_number("limit", limit, 0, inclusive=True, integer=True)
         before = self.n_learned
         w: Any = 1.0
         if y is None and label is not None and hasattr(source, "columns"):
-            source, y, w = parted(source, label)
+            source, y, w = without_label(source, label)
         if y is not None:
             batch = as_batch(source, y, w)
             batch = batch._replace(matrix=batch.matrix[:limit], y=batch.y[:limit], weights=batch.weights[:limit])
@@ -232,6 +186,65 @@ class Refitting(base.Estimator):
         else:
             collect(source, label, format, limit, lambda x, y: self._put_one(x, y, 1.0))
         return self.n_learned - before
+
+    def _target(self, y: Any) -> float:
+        """Return the number that the window holds for a label or target; raise a ValueError where it is neither."""
+        raise NotImplementedError
+
+    def _known(self) -> tuple[int, ...]:
+        """Return the numbers of names known, for `_forget`."""
+        return (len(self._features),)
+
+    def _forget(self, known: tuple[int, ...]) -> None:
+        """Forget the names that a refused row has brought."""
+        self._features.forget(known[0])
+
+    def _checked_weight(self, w: Any) -> float:
+        if w == 1.0:
+            return 1.0
+        w = checked_weight(w)
+        if w not in (0.0, 1.0) and not self._weighted:
+            raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
+        return w
+
+    def _put_one(self, x: Mapping[Hashable, Any], y: Any, w: float) -> None:
+        known = self._known()
+        try:
+            target = self._target(y)
+            row = self._filled(x, True)
+        except BaseException:  # an interrupt as well
+            self._forget(known)
+            raise
+        self._put(row[np.newaxis], np.array([target]), np.array([w]))
+
+    def _admitted(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of a batch, float32 [n, columns in use], and their targets, if all of them can be learned."""
+        known = self._known()
+        targets = np.empty(len(batch.y))
+        try:
+            for i, (y, w) in enumerate(zip(batch.y, batch.weights.tolist(), strict=True)):
+                try:
+                    targets[i] = self._target(y)
+                    self._checked_weight(w)
+                except ValueError as error:
+                    batch.complain(i, error)
+            columns = self._features.columns_of(batch.names, len(targets) > 0)
+            return placed(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
+        except BaseException:
+            self._forget(known)
+            raise
+
+    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Put rows into the window; see `Window.put`."""
+        return self._window.put(X, targets, weights)
+
+    def _filled(self, x: Mapping[Hashable, Any], learn: bool) -> np.ndarray:
+        """Return a row by its columns, float32 [columns in use]: a view, which the next row overwrites."""
+        self._features.fill(self._row, x, learn)
+        row = self._row[: len(self._features)]
+        if not np.isfinite(row).all():
+            self._features.complain_not_finite(x)
+        return row
 
     # Fits -------------------------------------------------------------------------------------------------------------------
 
@@ -244,13 +257,22 @@ class Refitting(base.Estimator):
         format: str | None = None,  # noqa: A002
         limit: int | None = None,
     ) -> Self:
-        """Fit now, on all rows of the window; those of a source are put into it first. Parameters as in `collect`.
+        """Fit now, on all rows of the window.
+
+        Parameters
+        ----------
+        source, y, label, format, limit
+            Rows that are put into the window first, as in `collect`.
+
+        Returns
+        -------
+        The adapter.
 
         Raises
         ------
         ValueError
-            The window cannot be fitted: it is empty, has one class, or the solver says why. The model is as it was, and rows
-            that were collected stay.
+            The window cannot be fitted: it is empty, has one class, or the model says why. The model is as it was, and rows that
+            were collected stay.
         StreamError
             As `collect`.
         """
@@ -259,45 +281,46 @@ class Refitting(base.Estimator):
         self._refit()
         return self
 
-    def _why_not(self) -> str | None:
-        """Why the rows of the window cannot be fitted, where that is known without trying."""
+    def _obstacle(self) -> str | None:
+        """Return why the window cannot be fitted, if that is known without trying."""
         return None if self.n_window else "the window has no rows"
 
-    def _fit_where_due(self) -> None:
+    def _fit_if_due(self) -> None:
         if self.refit_every is None or self.n_since_fit < self.refit_every:
             return
         last = "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
-        if why_not := self._why_not():
-            if last and not self._told:
-                self._told = True
-                warn(f"{why_not}: {last} until that changes", RuntimeWarning)
+        if obstacle := self._obstacle():
+            if last and not self._warned:
+                self._warned = True
+                warn(f"{obstacle}: {last} until that changes", RuntimeWarning)
             return
         try:
             self._refit()
-        except Exception as error:  # a solver may raise anything
+        except Exception as error:  # a model may raise anything
             if not last:
                 raise
             warn(f"the fit of {self.n_window:,} rows failed, {last}: {error}", RuntimeWarning)
 
     def _refit(self) -> None:
-        if why_not := self._why_not():
-            raise ValueError(f"{why_not}: there is nothing to fit")
-        self._attempted, self._told = self._window.n_put, False
+        if obstacle := self._obstacle():
+            raise ValueError(f"{obstacle}: there is nothing to fit")
+        self._attempted, self._warned = self._window.n_put, False
         rows = self._window.ordered(len(self._features))
         mean, scale = np.zeros(rows.X.shape[1]), np.ones(rows.X.shape[1])
         if self.standardize:
             mean = np.average(rows.X, axis=0, weights=rows.weights)
-            varies = rows.X.min(axis=0) < rows.X.max(axis=0)  # the deviation of equal values need not come out as 0
+            varies = rows.X.min(axis=0) < rows.X.max(axis=0)  # the deviation of equal values may not be computed as 0
             deviation = np.sqrt(np.average((rows.X - mean) ** 2, axis=0, weights=rows.weights))
             scale[varies] = deviation[varies]
             rows = rows._replace(X=(rows.X - mean) / scale)
-        self._fit = self._fitted(rows, mean, scale)  # at once: an interrupt leaves the last one
+        self._fit = self._fitted(rows, mean, scale)  # one assignment: an interrupt before it leaves the last fit
         self._n_fits, self._fitted_at = self._n_fits + 1, self._attempted
 
     def _fitted(self, rows: Rows, mean: np.ndarray, scale: np.ndarray) -> Fit:
         raise NotImplementedError
 
-    def _solved(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
+    def _trained(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
+        """Return a clone of the model, fitted."""
         model = clone(self.model, safe=False)
         weighted = {} if (weights == 1.0).all() else {"sample_weight": weights}
         return model.fit(X, y, **weighted)
@@ -305,20 +328,18 @@ class Refitting(base.Estimator):
     # Predictions ------------------------------------------------------------------------------------------------------------
 
     def _row_of(self, x: Mapping[Hashable, Any], fit: Fit | None) -> np.ndarray:
-        # As the model takes it, float64 [1, features when it was fitted]; checked also where there is none yet.
-        self._features.fill(self._row, x, False)
-        row = self._row[: len(self._features)]
-        if not np.isfinite(row).all():
-            self._features.complain_not_finite(x)
-        return row[np.newaxis] if fit is None else (row[np.newaxis, : len(fit.mean)] - fit.mean) / fit.scale
+        """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
+        row = self._filled(x, False)[np.newaxis]
+        return row if fit is None else fit.scaled(row)
 
     def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
+        """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
         matrix, names, like = as_matrix(X)
         columns = self._features.columns_of(names, False)
         rows = placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
-        return rows if fit is None else (rows[:, : len(fit.mean)] - fit.mean) / fit.scale, like
+        return rows if fit is None else fit.scaled(rows), like
 
-    # What there is ----------------------------------------------------------------------------------------------------------
+    # Attributes -------------------------------------------------------------------------------------------------------------
 
     @property
     def fitted_(self) -> Any:
@@ -327,22 +348,22 @@ class Refitting(base.Estimator):
 
     @property
     def mean(self) -> np.ndarray | None:
-        """float64 [features when the model was fitted]: what is taken from its features; None before the first fit."""
+        """float64 [features when the model was fitted]: subtracted from the features; None before the first fit."""
         return None if self._fit is None else self._fit.mean.copy()
 
     @property
     def scale(self) -> np.ndarray | None:
-        """float64 [features when the model was fitted]: what they are divided by; None before the first fit."""
+        """float64 [features when the model was fitted]: divides the features; None before the first fit."""
         return None if self._fit is None else self._fit.scale.copy()
 
     @property
     def feature_names(self) -> list[Hashable]:
-        """The features seen, in the order of the columns that the model is given."""
+        """The features seen, in the order of the model's columns."""
         return self._features.names
 
     @property
     def n_fits(self) -> int:
-        """Fits so far that came to their end."""
+        """Number of fits that succeeded."""
         return self._n_fits
 
     @property
@@ -357,7 +378,7 @@ class Refitting(base.Estimator):
 
     @property
     def n_since_fit(self) -> int:
-        """Rows since a fit was tried last."""
+        """Rows since a fit was last tried."""
         return self._window.n_put - self._attempted
 
     @property
@@ -365,7 +386,7 @@ class Refitting(base.Estimator):
         """Bytes of the window, constant from construction: ``window * (4 * max_features + 16)``."""
         return self._window.nbytes
 
-    # What is kept -----------------------------------------------------------------------------------------------------------
+    # Saved adapters ---------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -384,9 +405,9 @@ class Refitting(base.Estimator):
         if not all(isinstance(count, int) for count in counts) or not (
             0 <= self._fitted_at <= self._attempted <= self.n_learned and self._n_fits >= 0
         ):
-            raise ValueError(f"the adapter was kept with {self._n_fits} fits, the last tried after {self._attempted} rows")
+            raise ValueError(f"the saved adapter is corrupt: {self._n_fits} fits, the last tried after {self._attempted} rows")
         if state["fit"] is not None:
-            self._fit = restored(state["fit"], type(self.model), len(self._features))
+            self._fit = Fit.restored(state["fit"], type(self.model), len(self._features))
 
 
 @lru_cache

@@ -1,4 +1,4 @@
-"""Rows in columns, and the last rows of a stream in arrays that are allocated once."""
+"""The last rows of a stream in arrays of a fixed size, and rows of frames in the columns of their features."""
 
 from __future__ import annotations
 
@@ -14,25 +14,22 @@ __all__ = ["Rows", "Window", "placed"]
 
 
 class Rows(NamedTuple):
-    """Copies of the rows of a window, the oldest first."""
+    """Copies of the n rows of a window, the oldest first, float64."""
 
     X: np.ndarray
-    """float64 [n, columns]."""
     targets: np.ndarray
-    """float64 [n]."""
     weights: np.ndarray
-    """float64 [n]."""
 
 
 class Window:
-    """A ring of rows with targets and weights.
+    """A ring of the last rows with their targets and weights.
 
     Parameters
     ----------
     size
-        Rows that are kept; the oldest goes.
+        Rows, at most; a new row replaces the oldest one.
     columns
-        Columns that there is room for.
+        Columns of the rows, at most.
 
     Attributes
     ----------
@@ -64,16 +61,16 @@ class Window:
 
     @property
     def targets(self) -> np.ndarray:
-        """float64 [rows there are], in no particular order; a view."""
+        """float64 [rows in the window], in no particular order; a view."""
         return self._targets[: len(self)]
 
     def put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Put in rows, float32 [n, columns in use or fewer], in O(n d); the targets of those that went, float64 [n or fewer].
+        """Put in rows float32 [n, columns in use or fewer]; return the targets of those they replace, float64. O(n d).
 
-        Columns once in use must stay so.
+        The columns in use may only become more.
         """
         size, n = len(self._X), len(X)
-        skipped = max(n - size, 0)  # rows that would go again at once
+        skipped = max(n - size, 0)  # rows that others of the batch would replace
         places = (self.n_put + np.arange(skipped, n)) % size
         gone = self._targets[places[places < len(self)]]
         self._X[places, : X.shape[1]] = X[skipped:]
@@ -83,49 +80,47 @@ class Window:
         return gone
 
     def ordered(self, columns: int) -> Rows:
-        """All rows, with their first ``columns`` columns, in O(n d)."""
+        """Return all rows with their first ``columns`` columns. O(n d)."""
         n = len(self)
         order = (self.n_put - n + np.arange(n)) % len(self._X)
         return Rows(self._X[order, :columns].astype(np.float64), self._targets[order], self._weights[order])
 
     def snapshot(self, columns: int) -> tuple[Any, ...]:
-        """Plain values for `restore`: only what rows there are take."""
+        """Return the rows and their number as plain values for `restore`."""
         n = len(self)
         return self.n_put, self._X[:n, :columns].copy(), self._targets[:n].copy(), self._weights[:n].copy()
 
     def restore(self, snapshot: Any, columns: int) -> None:
-        """Take back what `snapshot` gave, into a window that has no rows yet.
+        """Take back a `snapshot` into a window without rows.
 
         Raises
         ------
         ValueError
-            It is of another size, or holds what no row could have brought.
+            It is of a window of another size, or corrupt.
         """
         n_put, X, targets, weights = snapshot
         if not isinstance(n_put, int) or n_put < 0:
-            raise ValueError(f"a window was kept with {n_put!r} rows")
+            raise ValueError(f"the saved window is corrupt: {n_put!r} is no number of rows")
         n = min(n_put, len(self._X))
         for values, dtype, shape in ((X, np.float32, (n, columns)), (targets, np.float64, (n,)), (weights, np.float64, (n,))):
-            if (
-                not isinstance(values, np.ndarray)
-                or values.dtype != dtype
-                or values.shape != shape
-                or not np.isfinite(values).all()
-            ):
-                raise ValueError(f"a window was kept with other arrays than finite {np.dtype(dtype)} {list(shape)}")
+            array = isinstance(values, np.ndarray) and values.dtype == dtype and values.shape == shape
+            if not array or not np.isfinite(values).all():
+                raise ValueError(f"the saved window is corrupt: an array is not finite {np.dtype(dtype)} {list(shape)}")
         if not ((weights > 0.0) & (weights <= LARGEST_WEIGHT)).all():
-            raise ValueError("a window was kept with weights that are not above 0")
+            raise ValueError(f"the saved window is corrupt: a weight is not above 0 and at most {LARGEST_WEIGHT:g}")
         self._X[:n, :columns], self._targets[:n], self._weights[:n] = X, targets, weights
         self.n_put = n_put
 
 
 def placed(matrix: np.ndarray, names: list[Hashable], columns: np.ndarray, width: int, numbers: np.ndarray) -> np.ndarray:
-    """The features of rows float32 [n, features] in their columns (-1: none): float32 [n, width]. Those that meet in one add up.
+    """Return rows float32 [n, features] with each feature in its column (-1: none), float32 [n, width].
+
+    Features of one column add up.
 
     Raises
     ------
     ValueError
-        A value is not finite; the message names the feature, and the row by its place in ``numbers``.
+        A value is not finite; the message names the feature, and the row by its element of ``numbers``.
     """
     out = np.zeros((len(matrix), width), np.float32)
     with np.errstate(over="ignore"):  # a sum that is too large is refused below

@@ -1,4 +1,4 @@
-"""Columns of a kernel matrix, kept as long as there is room, the ones used last."""
+"""A cache of the columns of a kernel matrix that were used last."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from numba import njit
 
 __all__ = ["ColumnCache", "Slots", "find"]
 
-_ROW_BYTES = 16  # of bookkeeping a row and slot
+_ROW_BYTES = 16  # of bookkeeping for a row and its slot
 
 
 class Slots(NamedTuple):
-    """A cache as compiled functions take it. ``newer`` and ``older`` chain the slots by last use, in a ring that slot number
-    ``capacity`` closes: its ``newer`` is the one used longest ago.
+    """A cache as compiled functions take it.
+
+    ``newer`` and ``older`` link the slots in the order of their last use, in a ring that slot number ``capacity`` closes: its
+    ``newer`` is the slot used longest ago.
     """
 
-    buffer: np.ndarray  # float32 [at least capacity n]: slot s has the column from s n
-    slot_of: np.ndarray  # int32 [n], -1: not here
-    owner: np.ndarray  # int32 [capacity], -1: none
+    buffer: np.ndarray  # float32 [at least capacity n]: the column in slot s begins at s n
+    slot_of: np.ndarray  # int32 [n], -1: the column is not cached
+    owner: np.ndarray  # int32 [capacity], -1: the slot is empty
     newer: np.ndarray  # int32 [capacity + 1]
     older: np.ndarray
 
 
 class ColumnCache:
-    """Room for columns of n values each, within a number of bytes, two columns at least.
+    """Columns of n values each, in a buffer that is given; at least two columns.
 
     Parameters
     ----------
     buffer
-        Where the columns go, float32 [`values`]. The operating system gives memory only as columns are written.
+        Memory for the columns, float32 [`values`]. The operating system provides it only as columns are written.
     n
-        Rows there are at first, and never more of them.
+        Values of a column at first; later columns may only be shorter.
     """
 
     def __init__(self, buffer: np.ndarray, n: int) -> None:
@@ -41,37 +43,41 @@ class ColumnCache:
 
     @staticmethod
     def values(limit: int, n: int) -> int:
-        """How many values of columns of n take up, with the bookkeeping, ``limit`` bytes at most; two columns at least."""
+        """Return how many float32 values a buffer needs, so that with its bookkeeping the cache takes at most ``limit`` bytes.
+
+        It always has room for two columns, and never for more than n.
+        """
         return max(min(max(limit - 2 * _ROW_BYTES * n, 0) // 4, n * n), 2 * n)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the cache can take up."""
+        """Bytes that the cache can take."""
         return sum(array.nbytes for array in self.slots)
 
     def reset(self, n: int) -> None:
-        """Forget all columns; those to come have n values."""
+        """Empty the cache; columns will have n values."""
         capacity = min(len(self.buffer) // n, max(n, 2))
         ring = np.arange(capacity + 1, dtype=np.int32)
         self.slots = Slots(
             self.buffer, np.full(n, -1, np.int32), np.full(capacity, -1, np.int32), np.roll(ring, 1), np.roll(ring, -1)
-        )  # the last slot is the first to be used
+        )  # the last slot is used first
 
     def keep(self, rows: np.ndarray) -> None:
-        """Forget all but some rows, int64 [m] ascending: their columns stay, and lose the values of the others."""
+        """Keep only some rows, int64 [m] ascending: the columns of the others go, and their values in the columns that stay."""
         old = self.slots
         n, slot_of = len(old.slot_of), old.slot_of[rows]
         self.reset(len(rows))
         new = self.slots
-        here = np.flatnonzero(slot_of >= 0)
-        here = here[np.argsort(slot_of[here])]  # columns move towards the begin of the buffer, one after the other
-        _move(self.buffer, n, slot_of[here].astype(np.int64), rows)
-        new.slot_of[here] = np.arange(len(here))
-        new.owner[: len(here)] = here
+        cached = np.flatnonzero(slot_of >= 0)
+        cached = cached[np.argsort(slot_of[cached])]  # columns move towards the beginning of the buffer, one after the other
+        _move(self.buffer, n, slot_of[cached].astype(np.int64), rows)
+        new.slot_of[cached] = np.arange(len(cached))
+        new.owner[: len(cached)] = cached
 
 
 @njit(cache=True, error_model="numpy")
 def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
+    """Move the columns in ``slots``, int64 ascending, to the first slots, with the values of ``rows`` only."""
     m = len(rows)
     for s in range(len(slots)):
         for k in range(m):
@@ -80,8 +86,10 @@ def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> No
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.ndarray, i: int) -> tuple[int, bool]:
-    """The slot of column i, which is now the one used last, and whether the column is there or has still to be written: in the
-    place of the one used longest ago. The slot found before this one stays as it is. O(1).
+    """Return the slot of column i, and whether the column is there; if not, the slot used longest ago becomes its slot.
+
+    The slot becomes the one used last; the caller writes a column that is not there. The slot that the call before returned is
+    never given away. O(1).
     """
     end = len(owner)
     s = slot_of[i]

@@ -1,7 +1,7 @@
-"""Kernel values between one row and many, from rows that lie dense, packed into bits, or sparse.
+"""Columns of a kernel matrix, from rows that are stored dense, packed into bits, or sparse.
 
-Distances of dense rows are sums of squared differences, which data far from the origin cannot cancel. Every function works in the
-precision of the rows that it is given: float32 where columns are cached, float64 where a result is checked.
+Distances of dense rows are sums of squared differences, which do not cancel for data far from the origin. Every function works in
+the precision of the rows that it is given: float32 for cached columns, float64 for checks and predictions.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ __all__ = [
     "best_dense",
     "column",
     "cost",
+    "csr_without_zeros",
     "diagonal",
     "expand",
     "pack",
     "same_rows",
     "single",
+    "store",
     "store_dense",
     "store_sparse",
     "subset",
@@ -31,15 +33,15 @@ __all__ = [
 
 DENSE, BITS, SPARSE = 0, 1, 2
 
-_SPARSE_COST = 12  # dense features for each one that two sparse rows share
-_TILE = 2048  # rows whose running sums stay in the first-level cache
+_SPARSE_COST = 12  # a feature that two sparse rows share takes as long as so many dense features
+_TILE = 2048  # so many running sums stay in the first-level cache
 _UNIT = np.uint64(1)
 _PAIRS, _FOURS = np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
 _ODD, _BYTES = np.uint64(0x5555555555555555), np.uint64(0x0101010101010101)
 
 
 class Rows(NamedTuple):
-    """n rows of d features in one of three forms; what the others would need is empty.
+    """n rows of d features in one of three forms; the arrays of the other forms are empty.
 
     Dense: ``dense`` [d, n], feature by feature. Bits, for the Gaussian kernel of features with two values each: ``words`` uint64
     [w, n], and ``table`` [64 w + 1] with the kernel values of 0, 1, ... differing features. Sparse: row i has the ``values`` and
@@ -78,12 +80,12 @@ def _rows(kind: int, dtype: Any, features: int, **given: np.ndarray) -> Rows:
 
 
 def store_dense(X: np.ndarray, dtype: Any) -> Rows:
-    """The rows of X [n, d], copied feature by feature."""
+    """Return the rows of X [n, d], copied feature by feature."""
     return _rows(DENSE, dtype, X.shape[1], dense=np.require(X.T, dtype, ["C", "W"]))
 
 
 def store_sparse(X: Any, dtype: Any) -> Rows:
-    """The rows of X, a scipy CSR array or matrix without duplicates [n, d]; they share its memory where they can."""
+    """Return the rows of X, CSR without duplicates [n, d]; they share its memory where they can."""
     squares = sparse.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), X.shape) @ np.ones(X.shape[1])
     by_feature = X.tocsc()
     return _rows(
@@ -100,13 +102,37 @@ def store_sparse(X: Any, dtype: Any) -> Rows:
     )
 
 
+def csr_without_zeros(X: Any) -> Any:
+    """Return a copy of X as a CSR array without duplicates and stored zeros.
+
+    Raises
+    ------
+    ValueError
+        X has more features than 32-bit indices can tell apart.
+    """
+    if X.shape[1] >= 2**31:
+        raise ValueError(f"X has {X.shape[1]:,} features, and 2^31 or more are too many: hash them into fewer")
+    X = sparse.csr_array(X, copy=True)
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X
+
+
+def store(X: Any, *, dense: bool) -> Rows:
+    """Return X, an array or sparse matrix [n, d], as dense or as sparse rows of float64."""
+    if dense:
+        return store_dense(X.toarray() if sparse.issparse(X) else X, np.float64)
+    return store_sparse(csr_without_zeros(X), np.float64)
+
+
 def pack(X: np.ndarray, gamma: float) -> tuple[Rows, Rows] | None:
-    """X [n, d] as bits with the Gaussian kernel's values in float32 and in float64, or None where it has other than two-valued
-    features, or features whose two values differ by unequal amounts. Features of one value count for nothing.
+    """Return X [n, d] as bits, with the Gaussian kernel's values in float32 and in float64.
+
+    None if a feature has more than two values, or the two differ by unequal amounts. Features of one value are ignored.
     """
     low, high = X.min(axis=0), X.max(axis=0)
     gaps = np.unique((high - low)[high > low])
-    first = X[:100]  # tells most others without a look at all of them
+    first = X[:100]  # most data with other features are recognised by these
     if len(gaps) != 1 or not ((first == low) | (first == high)).all():
         return None
     upper = high == X
@@ -120,7 +146,7 @@ def pack(X: np.ndarray, gamma: float) -> tuple[Rows, Rows] | None:
 
 
 def subset(rows: Rows, which: np.ndarray) -> Rows:
-    """A copy of the rows numbered ``which``, int64 [m]."""
+    """Return a copy of the rows numbered ``which``, int64 [m]."""
     if rows.kind == DENSE:
         return rows._replace(dense=np.take(rows.dense, which, axis=1))
     if rows.kind == BITS:
@@ -130,34 +156,34 @@ def subset(rows: Rows, which: np.ndarray) -> Rows:
 
 
 def cost(rows: Rows) -> float:
-    """About how many operations a kernel value takes: dense features, or what takes as long."""
+    """Return about how many operations a kernel value takes, counted in dense features."""
     if rows.kind == SPARSE:
         return 8.0 + _SPARSE_COST * _shared(np.diff(rows.lists), len(rows.squares))
     return 4.0 + (rows.features if rows.kind == DENSE else len(rows.words))
 
 
 def _shared(counts: np.ndarray, n: int) -> float:
-    # Features that two of n rows share, in the mean, where ``counts`` rows have each of them.
+    """Return the mean number of features that two of n rows share, where ``counts`` rows have each feature."""
     return float(np.square(counts / n).sum())
 
 
 def best_dense(X: Any) -> bool:
-    """Whether kernel values of X, CSR [n, d], come quicker from dense rows."""
+    """Whether kernel values of X, CSR [n, d], are computed quicker from dense rows."""
     counts = np.bincount(X.indices, minlength=X.shape[1])
     return X.shape[1] <= 8.0 + _SPARSE_COST * _shared(counts, X.shape[0])
 
 
 def single(rows: Rows) -> Rows:
-    """Rows of float64 in float32."""
+    """Return rows of float64 in float32."""
     return rows._replace(**{name: getattr(rows, name).astype(np.float32) for name in ("dense", "table", "values", "entries")})
 
 
 def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
-    """A number for each row of X, float64 [n, d] or CSR, int64 [n], from 0 without gaps: equal only for rows that are equal bit
-    by bit, and in their ``values`` float64 [n] where those are given. O(n (d + log n)).
+    """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
 
-    The numbers do not depend on the order of the rows, but for sparse ones, which each have their own. Equal rows whose hashes
-    others share may be given different numbers.
+    Rows are equal if all their bits are, and those of their ``values`` float64 [n] where these are given. The numbers do not
+    depend on the order of the rows. Each sparse row is a group. Equal rows may get different numbers if a different row has the
+    same hash. O(n (d + log n)).
     """
     if sparse.issparse(X):
         return np.arange(X.shape[0])
@@ -168,7 +194,7 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     hashes = np.zeros(len(bits[0]), np.uint64)
     for part, factor in zip(bits, factors, strict=True):
         hashes = (hashes + part) * factor
-        hashes ^= hashes >> np.uint64(29)  # the low bits of a product know nothing of the high ones
+        hashes ^= hashes >> np.uint64(29)  # the low bits of a product do not depend on the high ones
     order = np.argsort(hashes, kind="stable")
     new = np.ones(len(order), bool)
     new[1:] = hashes[order[1:]] != hashes[order[:-1]]
@@ -180,13 +206,11 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     return groups
 
 
-# Compiled -------------------------------------------------------------------------------------------------------------------
-
-
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _add_differences(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
-    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
-    while j + 4 <= d:  # four a sweep: the running sum is loaded and stored once for four of them
+    """Add the squared distances of x [d] to n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n]."""
+    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned: a signed index may be negative, which prevents SIMD
+    while j + 4 <= d:  # four features at once: the running sum is loaded and stored once for them
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
         v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
         for i in range(np.uint64(n)):
@@ -204,8 +228,9 @@ def _add_differences(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _add_products(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
-    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned indices, as signed ones may be negative: no SIMD
-    while j + 4 <= d:  # four a sweep: the running sum is loaded and stored once for four of them
+    """Add the products of x [d] with n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n]."""
+    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned: a signed index may be negative, which prevents SIMD
+    while j + 4 <= d:  # four features at once: the running sum is loaded and stored once for them
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
         v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
         for i in range(np.uint64(n)):
@@ -221,7 +246,7 @@ def _add_products(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: n
 
 @njit(cache=True, error_model="numpy")
 def _population(word: np.uint64) -> np.uint64:
-    # The number of bits that are set; the compiler knows the pattern as one instruction.
+    """Return the number of bits that are set; the compiler recognises the pattern as one instruction."""
     word = word - ((word >> _UNIT) & _ODD)
     word = (word & _PAIRS) + ((word >> np.uint64(2)) & _PAIRS)
     word = (word + (word >> np.uint64(4))) & _FOURS
@@ -230,6 +255,7 @@ def _population(word: np.uint64) -> np.uint64:
 
 @njit(cache=True, error_model="numpy")
 def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, n: int, out: np.ndarray) -> None:
+    """Look up kernel values by the number of bits in which x uint64 [w] differs from each of n rows."""
     if len(words) == 2:
         x0, x1, w0, w1 = x[0], x[1], words[0], words[1]
         for i in range(n):
@@ -244,7 +270,7 @@ def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, n: int, out:
 
 @njit(cache=True, error_model="numpy")
 def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
-    # Squared distances (rbf) or products become kernel values.
+    """Turn squared distances (rbf) or products into kernel values."""
     n = len(out)
     if kernel.kind == RBF:
         exponentials(sums, -kernel.gamma, n, out)
@@ -261,6 +287,7 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
+    """Compute a column of sparse rows, through the rows that share a feature with row i of ``source``."""
     n, lists, members, entries = len(out), rows.lists, rows.members, rows.entries
     products = np.zeros(n)
     for k in range(source.starts[i], source.starts[i + 1]):
@@ -277,7 +304,7 @@ def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.nda
 
 @njit(cache=True, error_model="numpy")
 def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
-    """Kernel values between row i of ``source`` and all n of ``rows``, stored alike, into ``out`` [n].
+    """Write the kernel values between row i of ``source`` and all n of ``rows``, of the same form, into ``out`` [n].
 
     O(n d), or for sparse rows O(n + values that are not zero in both rows).
     """
@@ -303,7 +330,7 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
 
 @njit(cache=True, error_model="numpy")
 def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
-    """k(x, x) of every row, into ``out`` [n]."""
+    """Write the self-kernel of every row into ``out`` [n]."""
     if kernel.kind == RBF:
         out[:] = 1.0
         return
@@ -329,10 +356,9 @@ def _product(a: np.ndarray, b: np.ndarray) -> float:
 def expand(
     rows: Rows, coefficients: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, values: np.ndarray, out: np.ndarray
 ) -> None:
-    """``out[t, k] += sum_s coefficients[k, s] k(rows_s, source_i)`` where i is ``which[t]``, int64 [m].
+    """Add ``sum_s coefficients[k, s] k(rows_s, source_i)`` to ``out[t, k]`` for i = ``which[t]``, int64 [m]. O(m n d).
 
-    ``coefficients`` float64 [outputs, n], ``out`` float64 [m, outputs], ``values`` [n]: scratch of the rows' own type.
-    O(m n d).
+    ``coefficients`` float64 [outputs, n], ``out`` float64 [m, outputs], ``values`` [n]: scratch of the rows' dtype.
     """
     for t in range(len(which)):
         column(rows, source, which[t], kernel, values)

@@ -1,16 +1,10 @@
-"""Steps of conjugate SMO on the rows that are active, compiled.
+"""Steps of conjugate SMO on the working set, compiled.
 
-One problem for classification and regression, in one signed variable a row:
+``gradient`` is that of the smooth part of the problem (see `streamsvm.batch.problem`), Kb - t. A variable that rises changes the
+objective by ``gradient + rise`` a unit, one that falls by minus ``gradient + fall``; ``rise`` is infinite at the upper bound,
+``fall`` minus infinite at the lower one.
 
-    min 1/2 b'Kb - t'b + sum_i epsilon |b_i - kink_i|,    lower_i <= b_i <= upper_i,    sum_i b_i = 0.
-
-Regression: t the targets, kinks at 0. Classification: b_i = y_i alpha_i, t = 0, epsilon = 1 and the kink at the bound that is not
-0, so that the last term is C - alpha_i. Equal rows of both classes are one row with the kink between its bounds.
-
-``gradient`` is that of the smooth part, Kb - t. A variable that rises changes the objective by ``gradient + rise`` a unit, one
-that falls by minus ``gradient + fall``; ``rise`` is infinite at the upper bound, ``fall`` minus infinite at the lower one.
-
-Torres-Barrán, Alaíz and Dorronsoro (2021) call beta what the previous direction is multiplied with, as here.
+Torres-Barrán, Alaíz and Dorronsoro (2021) call beta what the previous direction is multiplied with; so do these functions.
 """
 
 from __future__ import annotations
@@ -24,34 +18,34 @@ from streamsvm.batch.csmo.column_cache import Slots, find
 from streamsvm.batch.csmo.columns import Rows, column
 from streamsvm.kernels import FAST, Kernel
 
-__all__ = ["CONVERGED", "RUNNING", "STALLED", "Active", "slopes", "steps"]
+__all__ = ["CONVERGED", "RUNNING", "STALLED", "WorkingSet", "slopes", "steps"]
 
 RUNNING, CONVERGED, STALLED = 0, 1, 2
 
-_CHUNK = 512  # rows of which one minimum is kept, to be looked for among them alone
+_CHUNK = 512  # rows that a sweep takes at once
 _TAU = 1e-12  # the least curvature, as in LIBSVM
-_NOTHING = 1e-14  # a share of a direction that is rounding beside that of the pair; most are, a dozen steps after their own
-_SNAP = 1.0 + 1e-12
-_SIGN_APART = np.int32(2**31 - 1)
+_NEGLIGIBLE = 1e-14  # components of a direction, of which the pair's are 1; most are less a dozen steps after their pair
+_SNAP = 1.0 + 1e-12  # a step that ends so close before a bound or kink ends on it
+_ALL_BUT_SIGN = np.int32(2**31 - 1)
 
 
-class Active(NamedTuple):
-    """The rows in play. All arrays [n]."""
+class WorkingSet(NamedTuple):
+    """The variables that steps change. All arrays [n]."""
 
     b: np.ndarray
     gradient: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
     kink: np.ndarray
-    rise: np.ndarray  # float32: they choose pairs, and are worked out in float64 for the pair chosen
+    rise: np.ndarray  # float32, to choose pairs; computed in float64 for the chosen pair
     fall: np.ndarray
-    diagonal: np.ndarray  # float32, of the kernel matrix
-    ascent: np.ndarray  # float32 scratch: gradient + rise less a constant, as the last sweep found it, or gains
-    descent: np.ndarray  # float32 scratch: gradient + fall less that
-    direction: np.ndarray  # zero but for the coordinates that `support` lists
-    image: np.ndarray  # K direction, as far as it is needed; finite
+    diagonal: np.ndarray  # float32, of the Gram matrix
+    ascent: np.ndarray  # float32 scratch: gradient + rise minus a constant since the last sweep, or gains
+    descent: np.ndarray  # float32 scratch: gradient + fall minus that constant
+    direction: np.ndarray  # zero but for the coordinates in ``support``
+    image: np.ndarray  # K direction, where conjugate steps need it; finite
     support: np.ndarray  # int64
-    listed: np.ndarray  # bool: in `support`
+    listed: np.ndarray  # bool: whether a coordinate is in ``support``
 
 
 @njit(cache=True, error_model="numpy", forceinline=True)
@@ -69,9 +63,9 @@ def _fall(b: float, lower: float, kink: float, epsilon: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def slopes(a: Active, epsilon: float) -> tuple[int, int]:
-    """Set `rise` and `fall` of all rows; the row that gains most by rising and the one that gains most by falling, -1 where none
-    may. Their violation is the gap.
+def slopes(a: WorkingSet, epsilon: float) -> tuple[int, int]:
+    """Set ``rise`` and ``fall`` of all rows, and return the most violating pair: the row that gains most by rising, and the one
+    that gains most by falling, -1 if none can. By how much they violate optimality is the gap.
     """
     b, gradient, lower, upper, kink, rises, falls = a.b, a.gradient, a.lower, a.upper, a.kink, a.rise, a.fall
     i = j = -1
@@ -86,9 +80,9 @@ def slopes(a: Active, epsilon: float) -> tuple[int, int]:
     return i, j
 
 
-# Sweeps. They are taken chunk by chunk, so that what one loop wrote is near for the next. A minimum of floats is not vectorised,
-# one of integers is: floats are compared by their bits, which have the same order once all bits but the sign are inverted for
-# negative numbers. Loops run from begin to end, unsigned: a slice counts a reference, and a signed index may be negative.
+# A sweep takes the rows chunk by chunk, so that each loop finds in the cache what the loop before it wrote. A minimum of floats
+# is not vectorised, one of integers is: floats are compared by their bits, which have the same order once all bits but the sign
+# are inverted for negative numbers. Indices are unsigned, since a signed one may be negative; a slice would count a reference.
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
@@ -106,9 +100,10 @@ def _advance(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
-    own, other = np.uint64(at_i), np.uint64(at_j)
+    """Advance gradient, ascent and descent of a chunk by a step along e_i - e_j, whose columns begin at ``at_i`` and ``at_j``."""
+    of_i, of_j = np.uint64(at_i), np.uint64(at_j)
     for k in range(np.uint64(begin), np.uint64(end)):
-        g = gradient[k] + step * np.float64(columns[own + k] - columns[other + k])
+        g = gradient[k] + step * np.float64(columns[of_i + k] - columns[of_j + k])
         gradient[k] = g
         h = np.float32(g - origin)
         ascent[k] = h + rise[k]
@@ -132,9 +127,10 @@ def _advance_conjugate(
     ascent: np.ndarray,
     descent: np.ndarray,
 ) -> None:
-    own, other = np.uint64(at_i), np.uint64(at_j)
+    """Advance a chunk as `_advance` does by a step along the conjugate direction, whose image is computed on the way."""
+    of_i, of_j = np.uint64(at_i), np.uint64(at_j)
     for k in range(np.uint64(begin), np.uint64(end)):
-        q = np.float64(columns[own + k] - columns[other + k]) + beta * image[k]
+        q = np.float64(columns[of_i + k] - columns[of_j + k]) + beta * image[k]
         image[k] = q
         g = gradient[k] + step * q
         gradient[k] = g
@@ -145,11 +141,12 @@ def _advance_conjugate(
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[np.int32, np.int32]:
-    least, most = _SIGN_APART, -_SIGN_APART
+    """Return the least of ``low`` and the largest of ``high`` in a chunk, both given and returned as bits."""
+    least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
     for k in range(np.uint64(begin), np.uint64(end)):
         u, v = low[k], high[k]
-        least = min(least, u ^ ((u >> np.int32(31)) & _SIGN_APART))
-        most = max(most, v ^ ((v >> np.int32(31)) & _SIGN_APART))
+        least = min(least, u ^ ((u >> np.int32(31)) & _ALL_BUT_SIGN))
+        most = max(most, v ^ ((v >> np.int32(31)) & _ALL_BUT_SIGN))
     return least, most
 
 
@@ -170,9 +167,12 @@ def _sweep(
     extremes: np.ndarray,
     keep_image: bool,
 ) -> int:
-    # gradient += step K direction, the next first row of a pair, and in ``extremes`` the least ascent and the largest descent.
+    """Add step K direction to the gradient; return the first row of the next pair.
+
+    Writes the least ascent and the largest descent into ``extremes`` float32 [2].
+    """
     n, low, high = len(gradient), ascent.view(np.int32), descent.view(np.int32)
-    least, most, at = _SIGN_APART, -_SIGN_APART, 0
+    least, most, at = _ALL_BUT_SIGN, -_ALL_BUT_SIGN, 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
         if keep_image:
@@ -184,8 +184,8 @@ def _sweep(
         if u < least:
             least, at = u, begin
     bits = extremes.view(np.int32)
-    bits[0] = least ^ ((least >> np.int32(31)) & _SIGN_APART)
-    bits[1] = most ^ ((most >> np.int32(31)) & _SIGN_APART)
+    bits[0] = least ^ ((least >> np.int32(31)) & _ALL_BUT_SIGN)
+    bits[1] = most ^ ((most >> np.int32(31)) & _ALL_BUT_SIGN)
     for k in range(at, n):
         if ascent[k] == extremes[0]:
             return k
@@ -200,22 +200,24 @@ def _gains(
     columns: np.ndarray,
     at_i: int,
     diagonal: np.ndarray,
-    own: np.float32,
+    diagonal_i: np.float32,
     least: np.float32,
     image: np.ndarray,
     image_i: float,
     inverse: float,
     out: np.ndarray,
 ) -> None:
-    # Twice what a step with each row would gain were it not clipped: the second-order selection of Fan, Chen and Lin (2005), with
-    # the curvature of the conjugate direction that the pair would lead to. The paper takes that of the pair alone, for which
-    # ``inverse`` is 0: a tenth to a quarter more steps.
-    # Curvatures that float32 cannot tell from zero are those of twins, and their gain would be noise.
-    floor, start = max(own * np.float32(2.0**-22), np.float32(_TAU)), np.uint64(at_i)
+    """Write into ``out`` twice what an unclipped step of each row of a chunk with row i would gain.
+
+    This is the second-order selection of Fan, Chen and Lin (2005), with the curvature of the conjugate direction that the pair
+    would lead to. The source has the curvature of the pair alone (``inverse`` = 0), which takes 10 to 25 % more steps.
+    """
+    # A curvature that float32 cannot tell from 0 is that of nearly equal rows: their gain would be noise.
+    floor, start = max(diagonal_i * np.float32(2.0**-22), np.float32(_TAU)), np.uint64(at_i)
     for k in range(np.uint64(begin), np.uint64(end)):
         g = descent[k] - least
         g = g if g > np.float32(0.0) else np.float32(0.0)
-        curvature = (own + diagonal[k]) - np.float32(2.0) * columns[start + k]
+        curvature = (diagonal_i + diagonal[k]) - np.float32(2.0) * columns[start + k]
         difference = image_i - image[k]
         curvature -= np.float32(inverse * (difference * difference))
         curvature = curvature if curvature > floor else floor
@@ -224,6 +226,7 @@ def _gains(
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
+    """Return the largest of a chunk of positive floats, given and returned as bits, which have their order."""
     most = np.int32(0)
     for k in range(np.uint64(begin), np.uint64(end)):
         most = max(most, bits[k])
@@ -242,14 +245,13 @@ def _partner(
     inverse: float,
     gains: np.ndarray,
 ) -> int:
-    # The second row of the pair whose first is i, -1 where none violates optimality with it. Gains are positive: their bits have
-    # their order.
-    n, bits, own = len(descent), gains.view(np.int32), diagonal[i]
-    descent[i] = -np.inf  # until the next sweep: no row is its own partner
+    """Return the second row of the pair whose first row is i, -1 if no row violates optimality with it."""
+    n, bits, diagonal_i = len(descent), gains.view(np.int32), diagonal[i]
+    descent[i] = -np.inf  # until the next sweep, so that no row is paired with itself
     most, at = np.int32(0), 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
-        _gains(begin, end, descent, columns, at_i, diagonal, own, np.float32(least), image, image[i], inverse, gains)
+        _gains(begin, end, descent, columns, at_i, diagonal, diagonal_i, np.float32(least), image, image[i], inverse, gains)
         found = _largest(begin, end, bits)
         if found > most:
             most, at = found, begin
@@ -261,35 +263,32 @@ def _partner(
     return -1
 
 
-# Directions -----------------------------------------------------------------------------------------------------------------
-
-
 @njit(cache=True, error_model="numpy")
 def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, length: int, beta: float, i: int, j: int) -> int:
-    # direction = e_i - e_j + beta direction; the length of its support.
-    kept = 0
+    """Replace the direction by e_i - e_j + beta direction; return the length of its support."""
+    size = 0
     for t in range(length):
         k = support[t]
         direction[k] *= beta
-        if abs(direction[k]) > _NOTHING:
-            support[kept] = k
-            kept += 1
+        if abs(direction[k]) > _NEGLIGIBLE:
+            support[size] = k
+            size += 1
         else:
             direction[k] = 0.0
             listed[k] = False
     for k in (i, j):
         if not listed[k]:
             listed[k] = True
-            support[kept] = k
-            kept += 1
+            support[size] = k
+            size += 1
     direction[i] += 1.0
     direction[j] -= 1.0
-    return kept
+    return size
 
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def _target(b: float, d: float, lower: float, upper: float, kink: float) -> float:
-    # Where a coordinate stops on its way: a bound, or its kink, where the objective bends.
+    """Return where a coordinate has to stop: at a bound, or at its kink, where the objective bends."""
     if d > 0.0:
         return kink if b < kink else upper
     return kink if b > kink else lower
@@ -299,7 +298,7 @@ def _target(b: float, d: float, lower: float, upper: float, kink: float) -> floa
 def _room(
     b: np.ndarray, lower: np.ndarray, upper: np.ndarray, kink: np.ndarray, direction: np.ndarray, support: np.ndarray, length: int
 ) -> float:
-    # The largest step that no coordinate of the support ends.
+    """Return the largest step before a coordinate of the support has to stop."""
     room = np.inf
     for t in range(length):
         k = support[t]
@@ -323,7 +322,7 @@ def _walk(
     step: float,
     epsilon: float,
 ) -> bool:
-    # b += step direction, onto bounds and kinks exactly where they are reached. Whether anything moved.
+    """Add step direction to b, exactly onto the bounds and kinks that are reached; return whether anything moved."""
     moved = False
     for t in range(length):
         k = support[t]
@@ -341,15 +340,16 @@ def _walk(
 
 @njit(cache=True, error_model="numpy")
 def steps(
-    a: Active, slots: Slots, rows: Rows, kernel: Kernel, epsilon: float, tol: float, conjugate: bool, limit: int
+    a: WorkingSet, slots: Slots, rows: Rows, kernel: Kernel, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:
-    """At most ``limit`` steps: why they ended, and how many they were.
+    """Do at most ``limit`` steps; return why they ended, and how many they were.
 
-    `CONVERGED` where no pair violates optimality by ``tol``, `STALLED` where float64 has no smaller step. The first step is one
-    of plain SMO, so that what happened between two calls cannot spoil a conjugate direction. A step costs O(n), and O(n d) for
-    each of its two columns that the cache does not have.
+    `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: float64 has no smaller step. The first step is one of plain
+    SMO, as the working set may have changed since the last direction. A step costs O(n), and O(n d) for each of its two columns
+    that is not cached.
     """
-    # Arrays by name: each look into a tuple counts a reference, atomically, and in a loop over a few numbers that is most of it.
+    # Local names, since each access to a field of a tuple counts a reference, atomically: in a loop over few numbers, most of its
+    # time.
     b, gradient, lower, upper, kink, rise, fall = a.b, a.gradient, a.lower, a.upper, a.kink, a.rise, a.fall
     diagonal, ascent, descent, extremes = a.diagonal, a.ascent, a.descent, np.empty(2, np.float32)
     direction, image, support, listed = a.direction, a.image, a.support, a.listed
@@ -380,7 +380,7 @@ def steps(
         ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
         inverse = 1.0 / curvature if follow else 0.0
         j = _partner(descent, columns, at_i, diagonal, i, ascent_i - origin, image, inverse, ascent)
-        if j < 0:  # what is left is below the resolution of float32
+        if j < 0:  # violations that are left are below the resolution of float32
             return STALLED, done
         slot, found = find(slot_of, owner, newer, older, j)
         at_j = n * slot
@@ -393,7 +393,7 @@ def steps(
         curvature = max(plain + beta * image_ij, _TAU)
         length = _point(direction, support, listed, length, beta, i, j)
         room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature
-        if room <= 0.0:  # only by rounding: the pair alone has room
+        if room <= 0.0:  # by rounding alone: along the pair there is room
             beta, curvature = 0.0, max(plain, _TAU)
             length = _point(direction, support, listed, length, beta, i, j)
             room, step = _room(b, lower, upper, kink, direction, support, length), gain / curvature

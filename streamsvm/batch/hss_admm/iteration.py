@@ -1,12 +1,8 @@
-"""The dual of a kernel machine by the alternating direction method of multipliers, on a compressed kernel matrix.
+"""The alternating direction method of multipliers (ADMM) for the dual of a kernel machine on a compressed kernel matrix.
 
-The problem is that of `streamsvm.batch.csmo.steps`, in one signed variable a row:
-
-    min 1/2 b'Kb - t'b + sum_i epsilon |b_i - kink_i|,    lower_i <= b_i <= upper_i,    sum_i b_i = 0,
-
-split into the quadratic part with the sum, in x, and the rest, in z. Cipolla and Gondzio (2021), algorithm 2, with beta as there
-and u = mu / beta; their algorithm 3 writes x where q is meant. Problems that differ in their bounds alone are solved together:
-they have one factorisation, and each a column.
+The problem of `streamsvm.batch.problem` is split into the quadratic part with the sum, in x, and the rest, in z. This is
+algorithm 2 of Cipolla and Gondzio (2021), with their beta and u = mu / beta; their algorithm 3 writes x_k where q_k is meant.
+Problems that differ only in their bounds are solved together: they share one factorisation, and each is a column.
 """
 
 from __future__ import annotations
@@ -25,18 +21,18 @@ from streamsvm.sklearn_base import is_interrupt
 __all__ = ["GAP", "ADMMOptions", "ADMMSolution", "admm"]
 
 GAP = 10.0
-"""Times the tolerance of the residuals: what the relative duality gap may be."""
+"""The relative duality gap may be so many times the tolerance of the residuals."""
 
-_CHECK_EVERY = 5  # iterations: it costs a product
-_FIRST_BALANCE = 5  # iterations before beta may change for the first time; then whenever there are twice as many
-_BALANCED = 4.0  # times that one residual may be the other
+_CHECK_EVERY = 5  # iterations, since a check costs a product
+_FIRST_BALANCE = 5  # iterations before beta may first change; then after twice as many each time
+_BALANCED = 4.0  # beta changes if one residual is more than so many times the other
 _LARGEST_CHANGE = 30.0
-_WORTH = 0.1  # of what a constant costs: where the objective is less, the gap is relative to that
-_LEAST_BETA = 1e-9  # of the largest k(x, x): where residuals ask for less, there is nothing to be balanced
+_CONSTANT_PART = 0.1  # the gap is relative at least to this part of the cost of a constant
+_LEAST_BETA = 1e-9  # times the largest self-kernel; residuals that ask for less cannot be balanced
 
 
 class ADMMOptions(NamedTuple):
-    """``balance``: whether beta follows the residuals; ``tol``: what both must be at, relative, to stop, and `GAP`."""
+    """Parameters of the iterations; ``balance``: whether beta follows the residuals."""
 
     beta: float
     balance: bool
@@ -47,32 +43,31 @@ class ADMMOptions(NamedTuple):
 
 
 class ADMMSolution(NamedTuple):
-    """Of each problem a column or a number."""
+    """A column, or a number, for each problem."""
 
     b: np.ndarray
     multipliers: np.ndarray
-    """mu: with b, what another run goes on from."""
+    """mu, with which and b another run can go on."""
     bias: np.ndarray
     primal: np.ndarray
-    """The relative residual: how far K~ x and K~ z are apart. The distance of x and z says little: where the kernel is smooth,
-    what is small of the coefficients is not small of the values.
+    """The relative difference of K~ x and K~ z. (That of x and z says little: a smooth kernel makes small differences of values
+    from large ones of coefficients.)
     """
     dual: np.ndarray
-    """How much z still moves, in the conditions of optimality, relative to their largest part."""
+    """How much z still moves, in the optimality conditions, relative to their largest part."""
     gap: np.ndarray
-    """Between the objectives, relative to the primal one, or to a tenth of what a constant costs where that is more: with K~ in
-    place of K, and as if the sum were zero.
+    """The duality gap with K~ in place of K, as if the sum were zero, relative to the primal objective, or to a tenth of the cost
+    of a constant if that is more.
     """
     n_iter: np.ndarray
     beta: float
-    """The last one."""
+    """The last beta."""
     n_factorizations: int
     interrupted: bool
-    """Whether the user asked to stop."""
 
     @property
     def residual(self) -> np.ndarray:
-        """What is to be at most the tolerance."""
+        """The largest of the residuals and of the gap divided by `GAP`: at most the tolerance at the end."""
         return _residual(self.primal, self.dual, self.gap)
 
 
@@ -84,10 +79,10 @@ def admm(
     options: ADMMOptions,
     start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ADMMSolution:
-    """``targets`` float64 [n], bounds float64 [n, problems]; ``start``: ``b`` and ``multipliers`` to go on from. O(n (m + r)) an
-    iteration and problem that has not ended. An interrupt is kept for the caller once there is an iterate.
+    """Solve problems with ``targets`` float64 [n] and bounds float64 [n, problems], from ``start``: ``b`` and ``multipliers``.
 
-    K~ has no negative eigenvalue, hence this converges for every beta above 0 and relaxation between 0 and 2.
+    An interrupt ends the iterations; before the first of them has ended it is raised. K~ has no negative eigenvalue, hence this
+    converges for every beta above 0 and relaxation between 0 and 2. O(n (m + r)) for each iteration and running problem.
     """
     n, problems = bounds.lower.shape
     middle = float(np.median(targets))  # the coefficients' sum is zero: an offset of the targets is one of the bias
@@ -108,14 +103,14 @@ def admm(
     rows = K.order
     t, bounds = (targets - middle)[rows], Bounds(*(side[rows] for side in bounds))
     z, u = (np.zeros((n, problems)), np.zeros((n, problems))) if start is None else (start[0][rows], start[1][rows] / beta)
-    wanted = t[:, np.newaxis] + beta * (z - u)
-    Kx, constant = np.empty_like(z), _constant(t, epsilon, bounds)
+    right_side = t[:, np.newaxis] + beta * (z - u)
+    Kx, constant_cost = np.empty_like(z), _constant_cost(t, epsilon, bounds)
     least = _LEAST_BETA * (K.largest_diagonal or 1.0)
-    going = np.arange(problems)  # those that have not ended, and have a column each
+    running = np.arange(problems)  # each has a column of z, u, right_side and Kx
 
     def end(ended: np.ndarray) -> None:
         for into, columns in ((found.b, z), (found.multipliers, beta * u)):
-            into[np.ix_(rows, going[ended])] = columns[:, ended]
+            into[np.ix_(rows, running[ended])] = columns[:, ended]
 
     factor: HSSFactorization | None = None
     try:
@@ -124,38 +119,38 @@ def admm(
                 factor = K.factorize(beta)
                 ones = factor.solve(np.ones(n), ordered=True)
                 factorizations += 1
-            x = factor.solve(wanted, ordered=True)
+            x = factor.solve(right_side, ordered=True)
             bias = x.sum(axis=0) / ones.sum()  # the multiplier of the sum
-            moved, size = _advance(x, ones, bias, z, u, wanted, Kx, t, beta, options.relaxation, epsilon, bounds)
-            found.bias[going], found.n_iter[going] = bias + middle, done
+            moved, size = _advance(x, ones, bias, z, u, right_side, Kx, t, beta, options.relaxation, epsilon, bounds)
+            found.bias[running], found.n_iter[running] = bias + middle, done
             if done % _CHECK_EVERY and done < options.max_iter:
                 continue
             apart, values = K.product(x, ordered=True), np.linalg.norm(Kx, axis=0)
-            primal = _share(np.linalg.norm(apart, axis=0), values)
-            dual = _share(beta * moved, np.maximum(beta * size, values + np.linalg.norm(t)))
-            gap = _gap(Kx - apart, z, bias, t, epsilon, bounds, _WORTH * constant)
-            found.primal[going], found.dual[going], found.gap[going] = primal, dual, gap
+            primal = _relative(np.linalg.norm(apart, axis=0), values)
+            dual = _relative(beta * moved, np.maximum(beta * size, values + np.linalg.norm(t)))
+            gap = _gap(Kx - apart, z, bias, t, epsilon, bounds, _CONSTANT_PART * constant_cost)
+            found.primal[running], found.dual[running], found.gap[running] = primal, dual, gap
             ended = _residual(primal, dual, gap) <= options.tol
             if ended.any():
                 end(ended)
-                z, u, wanted, Kx, *sides = (np.ascontiguousarray(of[:, ~ended]) for of in (z, u, wanted, Kx, *bounds))
+                z, u, right_side, Kx, *sides = (np.ascontiguousarray(of[:, ~ended]) for of in (z, u, right_side, Kx, *bounds))
                 bounds = Bounds(*sides)
-                going, primal, dual, constant = going[~ended], primal[~ended], dual[~ended], constant[~ended]
-                if not len(going):
+                running, primal, dual, constant_cost = running[~ended], primal[~ended], dual[~ended], constant_cost[~ended]
+                if not len(running):
                     break
             if options.balance and done == due:
                 due *= 2
                 change = max(_change(primal, dual), min(least / beta, 1.0))
                 if change != 1.0:
                     beta, u, factor = beta * change, u / change, None
-                    wanted = t[:, np.newaxis] + beta * (z - u)
+                    right_side = t[:, np.newaxis] + beta * (z - u)
     except (KeyboardInterrupt, SystemError) as error:
         if not is_interrupt(error):
             raise
-        if not found.n_iter.all():  # there is nothing to be kept
+        if not found.n_iter.all():  # no iteration has ended
             raise KeyboardInterrupt from None
         interrupted = True
-    end(np.ones(len(going), bool))
+    end(np.ones(len(running), bool))
     return found._replace(beta=beta, n_factorizations=factorizations, interrupted=interrupted)
 
 
@@ -166,7 +161,7 @@ def _advance(
     bias: np.ndarray,
     z: np.ndarray,
     u: np.ndarray,
-    wanted: np.ndarray,
+    right_side: np.ndarray,
     Kx: np.ndarray,
     targets: np.ndarray,
     beta: float,
@@ -174,17 +169,19 @@ def _advance(
     epsilon: float,
     bounds: Bounds,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One iteration, from x and ``ones``, which (K~ + beta I) has made of ``wanted`` and of ones. Changes z, u and wanted, and
-    leaves x - z in x and K~ x in Kx. Norms of what z moved and of u.
+    """Do one iteration from x and ``ones``, the solutions of (K~ + beta I) for ``right_side`` and for ones.
+
+    Changes z, u and right_side, and writes x - z into x and K~ x into Kx. Returns the norms of the change of z and of u, float64
+    [problems] each.
     """
     n, problems = x.shape
     moved, size = np.zeros(problems), np.zeros(problems)
     width = epsilon / beta
     for i in range(n):
         for k in range(problems):
-            own = x[i, k] - ones[i] * bias[k]
-            Kx[i, k] = wanted[i, k] - beta * own - bias[k]
-            relaxed = relaxation * own + (1.0 - relaxation) * z[i, k]
+            x_ik = x[i, k] - ones[i] * bias[k]
+            Kx[i, k] = right_side[i, k] - beta * x_ik - bias[k]
+            relaxed = relaxation * x_ik + (1.0 - relaxation) * z[i, k]
             v = relaxed + u[i, k]
             # argmin over z of width |z - kink| + 1/2 (z - v)^2 within the bounds
             kink = bounds.kink[i, k]
@@ -193,8 +190,8 @@ def _advance(
             moved[k] += (new - z[i, k]) ** 2
             left = v - new
             size[k] += left**2
-            z[i, k], u[i, k], x[i, k] = new, left, own - new
-            wanted[i, k] = targets[i] + beta * (new - left)
+            z[i, k], u[i, k], x[i, k] = new, left, x_ik - new
+            right_side[i, k] = targets[i] + beta * (new - left)
     return np.sqrt(moved), np.sqrt(size)
 
 
@@ -208,8 +205,9 @@ def _gap(
     bounds: Bounds,
     least: np.ndarray,
 ) -> np.ndarray:
-    """The duality gap of each problem at z, the sum over rows of what Fenchel's inequality leaves, none below 0: relative to the
-    primal objective, or to ``least`` where that is more.
+    """Return the duality gap of each problem at z, relative to the primal objective, or to ``least`` if that is more.
+
+    It is the sum over rows of the slack in Fenchel's inequality, which is never below 0.
     """
     n, problems = z.shape
     gap, primal = np.zeros(problems), np.zeros(problems)
@@ -224,8 +222,10 @@ def _gap(
 
 @njit(cache=True, error_model="numpy")
 def _loss(slope: float, lower: float, upper: float, kink: float, epsilon: float) -> float:
-    # Of a row, from its target without its value: the largest (b slope - epsilon |b - kink|) that a coefficient b could give it,
-    # and epsilon |kink|, with which it is 0 for a row that is told apart well.
+    """Return the loss of a row whose target minus value is ``slope``: the largest of b slope - epsilon |b - kink| over b.
+
+    epsilon |kink| is added, with which a row beyond the margin has loss 0.
+    """
     largest = kink * slope
     for end in (lower, upper):
         largest = max(largest, end * slope - epsilon * abs(end - kink))
@@ -233,8 +233,8 @@ def _loss(slope: float, lower: float, upper: float, kink: float, epsilon: float)
 
 
 @njit(cache=True, error_model="numpy")
-def _constant(targets: np.ndarray, epsilon: float, bounds: Bounds) -> np.ndarray:
-    """What rows cost with the best of three constants for values, of each problem: of both classes, or none of them."""
+def _constant_cost(targets: np.ndarray, epsilon: float, bounds: Bounds) -> np.ndarray:
+    """Return the cost of all rows with the best of three constant values, for each problem: those of both classes, and 0."""
     n, problems = bounds.lower.shape
     best = np.full(problems, np.inf)
     for constant in (-epsilon, 0.0, epsilon):
@@ -250,14 +250,16 @@ def _residual(primal: np.ndarray, dual: np.ndarray, gap: np.ndarray) -> np.ndarr
     return np.maximum(np.maximum(primal, dual), gap / GAP)
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # of next to nothing
+def _relative(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # if the whole is almost 0
         return np.where(part > 0.0, part / np.maximum(whole, np.finfo(np.float64).tiny), 0.0)
 
 
 def _change(primal: np.ndarray, dual: np.ndarray) -> float:
-    # What to multiply beta with. A larger one makes x and z agree sooner, a smaller one lets them move. The slowest problems
-    # count: to go on with the others costs little.
+    """Return the factor for beta: a larger beta makes x and z agree sooner, a smaller one lets them move.
+
+    The slowest problems determine it: to go on with the others costs little.
+    """
     ratio = max(primal.max(), 1e-12) / max(dual.max(), 1e-12)
     if 1.0 / _BALANCED <= ratio <= _BALANCED:
         return 1.0

@@ -1,86 +1,88 @@
-"""What the machines by ADMM on a compressed kernel matrix share."""
+"""The fit of kernel machines by ADMM on a compressed kernel matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm._warnings import warn
-from streamsvm.batch.csmo.solver import Options
-from streamsvm.batch.hss_admm.accuracy import compared
+from streamsvm.batch.csmo.problem import problem_of
+from streamsvm.batch.csmo.solver import Options, column_buffer, solve
+from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
-from streamsvm.batch.kernel_machine import KernelMachine, column_buffer, solve_exactly
-from streamsvm.batch.problem import Bounds, Groups, check_bounds, check_kernel, problem_of
+from streamsvm.batch.kernel_machine import KernelMachine, Training
+from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number, check_one_of
 from streamsvm.hss import HSSMatrix
 from streamsvm.kernels import LARGEST_KERNEL
 from streamsvm.sklearn_base import seed_of
 
-__all__ = ["HSSADMM", "Part"]
+__all__ = ["HSSADMM"]
 
-_FIRST_BETA = 5.0  # times the largest value on the diagonal; from there it follows the residuals
-_PAPER_STEPS = 11  # its loop runs from 0 to 10
-_LARGEST_DENSE = 1e9  # values
-_TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compression where it finds its own
-_SHARE = 4  # of the iterations that are left, for a compression that may have to be closer
-_TOO_MUCH = 1.0  # of the margin: with more, it is tried whatever it costs
-_ENOUGH = 0.3  # of the margin: by how much values may differ from exact ones
-_LOW_RANK = 0.5  # of a leaf's rows
+_FIRST_BETA = 5.0  # times the largest self-kernel; from there it follows the residuals
+_PAPER_STEPS = 11  # the source's loop runs from 0 to 10
+_LARGEST_DENSE = 1e9  # values of a sparse X that is made dense
+_TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compressions with rel_tol="auto"
+_TRIAL_PART = 4  # a compression that may be replaced is given one of so many parts of the iterations that are left
+_MARGIN_ERROR = 1.0  # margins by which values may be off; else a closer compression is tried whatever it costs
+_CHEAP_ERROR = 0.3  # margins by which values may be off; else a closer compression is tried if it is cheap
+_LOW_RANK = 0.5  # a compression is cheap if its ranks are at most this part of a leaf's rows
 _POLISH = Options(tol=1e-3, conjugate=True, shrinking=True, max_iter=-1, verbose=False)
 _POLISH_MEGABYTES = 200.0
 
 
-class Part(NamedTuple):
-    """What one machine learns from the rows that count."""
+class _Results:
+    """The results of some problems: a column of ``b`` and ``multipliers``, and an element of the other arrays, for each."""
 
-    weights: np.ndarray
-    """float64 [n]: of their bounds."""
-    positive: np.ndarray | None
-    """bool [n]: which are on its positive side; None: regression."""
-
-
-class _Found:
-    """What was found for each of some problems: a column of ``b``, or a number."""
-
-    def __init__(self, n: int, problems: int) -> None:
+    def __init__(self, n: int, problems: int, margin: float) -> None:
         self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
         self.bias, self.beta, self.primal, self.dual, self.gap = (np.zeros(problems) for _ in range(5))
         self.n_iter = np.zeros(problems, np.int64)
         self.residual = np.full(problems, np.inf)
-        """What is to be at most ``tol``."""
         self.polish_gap = np.zeros(problems)
-        self.shift, self.off = np.zeros(problems), np.zeros(problems)
-        """What exact expansions, with which predictions are made, want added to the bias, and what they differ by then."""
-        self.compressions: dict[int, tuple[float, np.ndarray, int]] = {}
-        """Of the matrix with which each was found: error, ranks and bytes."""
-        self.unit = 1.0
-        """The margin, or what counts as one."""
+        self.shift, self.value_error = np.zeros(problems), np.zeros(problems)  # as `compare_values` returns them
+        self.compressions: dict[int, tuple[float, np.ndarray, int]] = {}  # error, ranks and bytes of each problem's matrix
+        self.margin = margin
         self.interrupted = False
 
     def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, comparison: tuple[np.ndarray, np.ndarray]) -> None:
+        """Take the solution of the problems ``which`` with matrix K."""
         self.b[:, which], self.multipliers[:, which] = solution.b, solution.multipliers
         self.bias[which], self.beta[which] = solution.bias, solution.beta
         self.primal[which], self.dual[which], self.gap[which] = solution.primal, solution.dual, solution.gap
         self.residual[which] = solution.residual
-        self.shift[which], self.off[which] = comparison
+        self.shift[which], self.value_error[which] = comparison
         self.compressions.update(dict.fromkeys(which.tolist(), (K.error, K.ranks, K.nbytes)))
         self.n_iter[which] += solution.n_iter
         self.interrupted = solution.interrupted
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HSSADMM(KernelMachine):
-    """What the classifier and the regressor share."""
+    """The fit that `HSSADMMClassifier` and `HSSADMMRegressor` share: one problem for each machine and each C of a path."""
+
+    rel_tol: float | str = "auto"
+    abs_tol: float = 0.0
+    max_rank: int = 1000
+    n_neighbors: int = 64
+    leaf_size: int = 256
+    beta: float | str = "balanced"
+    relaxation: float = 1.6
+    tol: float = 1e-2
+    max_iter: int = 2000
+    polish: bool = False
+    memory_limit: float | None = None
+    random_state: int | None = 0
+    verbose: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from all rows. What is refused with a ValueError leaves the model as it was.
+        """Learn from all rows. A fit that raises a ValueError leaves the model as it was.
 
         Parameters
         ----------
@@ -90,12 +92,23 @@ class HSSADMM(KernelMachine):
             Labels or targets [n].
         sample_weight
             Numbers of at least 0, [n]; None: all 1.
+
+        Returns
+        -------
+        The estimator.
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small.
         """
         return self._fit_path([self], X, y, [self.C], sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Models for several values of C. They share one compression, or a closer one where values ask for it, and
-        factorisations: iterations go on until the last of them has ended, with a beta that follows the slowest.
+        """Fit models for several values of C together.
+
+        They share the compressions and factorisations. Iterations go on until the last model has ended, with a beta that follows
+        the slowest.
 
         Parameters
         ----------
@@ -107,75 +120,52 @@ class HSSADMM(KernelMachine):
         Returns
         -------
         list
-            A fitted model with each of ``Cs`` in place of C. This one stays as it was. An interrupt leaves none.
+            A fitted model with each of ``Cs`` in place of C. This estimator stays as it was. An interrupt leaves no models.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
         """
         models = self._models(Cs)
         return models[0]._fit_path(models, X, y, [model.C for model in models], sample_weight)
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, Cs: list[float], sample_weight: Any) -> list[Self]:
-        # Fit each of the models, of which this is the first one, with its C.
+        """Fit each of the models, of which this is the first one, with its C."""
         with self._all_or_nothing():
-            self._check(Cs)
-            X, y = validate_data(
-                self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=is_regressor(self)
-            )
-            weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            counted = self._begin(X, weights)
-            targets, parts = self._parts(y, weights, counted)
+            self._check_parameters(Cs)
+            training = self._training(X, y, sample_weight)
+            counted, targets = training.counted, training.targets
+            weights, sides = training.weights[counted], self._sides(training)
             for C in Cs:
-                check_bounds(C * np.concatenate([part.weights for part in parts]))
-            groups = Groups(self._dense(X), counted, targets)
+                check_bounds(C * weights)
+            groups = Groups(self._dense(training.X), counted, None if targets is None else targets[counted])
             K = self._compressed(groups)
-            units = [groups.bounds(*part) for part in parts]
+            units = [groups.bounds(weights, positive) for positive in sides]
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
-            found = self._solved(K, groups, Bounds(*(np.column_stack(sides) for sides in zip(*bounds, strict=True))))
-            interrupted = found.interrupted
+            results = self._solved(K, groups, Bounds(*(np.column_stack(parts) for parts in zip(*bounds, strict=True))))
+            interrupted = results.interrupted
             if self.beta != "paper":
-                found.bias += found.shift
+                results.bias += results.shift
             if self.polish and not interrupted:
-                interrupted = self._polished(groups, bounds, found)
+                interrupted = self._polished(groups, bounds, results)
             parameters = self.get_params(deep=False)
             fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
-            for k, (model, C) in enumerate(zip(models, Cs, strict=True)):
+            for model, C, columns in zip(models, Cs, np.arange(len(bounds)).reshape(len(Cs), -1), strict=True):
                 if model is not self:
                     model.__dict__.update(deepcopy(fitted))
-                coefficients, columns = np.zeros((len(parts), len(weights))), np.arange(k * len(parts), (k + 1) * len(parts))
-                for machine, (part, column) in enumerate(zip(parts, columns, strict=True)):
-                    coefficients[machine, counted] = groups.coefficients(found.b[:, column], C * part.weights, part.positive)
-                model._keep(X, coefficients, found.bias[columns], np.flatnonzero(coefficients.any(axis=0)))
-                model._report(found, columns)
+                coefficients = np.zeros((len(sides), len(training.weights)))
+                for machine, (positive, column) in enumerate(zip(sides, columns, strict=True)):
+                    coefficients[machine, counted] = groups.coefficients(results.b[:, column], C * weights, positive)
+                model._set_solution(training.X, coefficients, results.bias[columns], np.flatnonzero(coefficients.any(axis=0)))
+                model._report(results, columns)
         if interrupted:
             raise KeyboardInterrupt
-        self._warn(found, Cs)
+        self._warn(results, np.repeat(Cs, len(sides)))
         return models
 
-    def _warn(self, found: _Found, Cs: list[float]) -> None:
-        of = np.repeat(Cs, len(found.bias) // len(Cs))
-        if self.polish:
-            worst = int(found.polish_gap.argmax())
-            if (gap := found.polish_gap[worst]) > _POLISH.tol:
-                message = f"the polish for C={of[worst]:g} ended with a gap of {gap:.3g}, above {_POLISH.tol:g}"
-                warn(f"{message}: scale the features", ConvergenceWarning)
-            return
-        if self.beta == "paper":
-            return
-        worst = int(found.residual.argmax())
-        if found.residual[worst] > self.tol:
-            warn(
-                f"{type(self).__name__} ended for C={of[worst]:g} after {found.n_iter[worst]} iterations with relative residuals "
-                f"of {found.primal[worst]:.1e} and {found.dual[worst]:.1e}, above tol={self.tol:g}, or a gap of "
-                f"{found.gap[worst]:.1e}, above {GAP * self.tol:g}: raise max_iter or tol",
-                ConvergenceWarning,
-            )
-        worst = int(found.off.argmax())
-        if self.rel_tol == "auto" and found.off[worst] > _TOO_MUCH * found.unit:
-            message = f"values of the model for C={of[worst]:g} differ from exact ones by {found.off[worst]:.2g}"
-            warn(f"{message}, as the matrix is compressed: lower rel_tol, or polish", ConvergenceWarning)
-
-    def _check(self, Cs: Sequence[float]) -> None:
-        for C in Cs:
-            check_number("C", C, 0.0)
-        check_kernel(self)
+    def _check_parameters(self, Cs: Iterable[float]) -> None:
+        super()._check_parameters(Cs)
         if self.memory_limit is not None:
             check_number("memory_limit", self.memory_limit, 0.0)
         if isinstance(self.rel_tol, str):
@@ -190,65 +180,30 @@ class HSSADMM(KernelMachine):
         check_number("tol", self.tol, 0.0, inclusive=True)
         check_number("max_iter", self.max_iter, 1, inclusive=True, integer=True)
 
-    @property
-    def _width(self) -> float | None:
-        # Of the band of errors that cost nothing; None of classification.
-        return None
+    @staticmethod
+    def _sides(training: Training) -> list[np.ndarray | None]:
+        """Return for each machine which of the rows that count are of its positive class, bool [n]; None: regression."""
+        if training.labels is None:
+            return [None]
+        labels = training.labels[training.counted]
+        classes = int(labels.max()) + 1
+        return [labels == k for k in range(1 if classes == 2 else 0, classes)]
 
-    def _parts(self, y: Any, weights: np.ndarray, counted: np.ndarray) -> tuple[np.ndarray | None, list[Part]]:
-        # The targets of rows that count, and what the machines learn of them.
-        raise NotImplementedError
+    def _dense(self, X: Any) -> np.ndarray:
+        if not sparse.issparse(X):
+            return X
+        values = float(X.shape[0]) * X.shape[1]
+        if self.memory_limit is not None and 8.0 * values > self.memory_limit:
+            raise ValueError(f"memory_limit={self.memory_limit:,.0f} bytes, and a sparse X takes {8.0 * values:,.0f} as an array")
+        if values > _LARGEST_DENSE:
+            raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
+        return np.asarray(X.toarray())
 
     @property
     def _tolerances(self) -> tuple[float, ...]:
         if self.rel_tol != "auto":
-            return (self.rel_tol,)
+            return (self.rel_tol,)  # type: ignore[return-value]
         return _TOLERANCES[:1] if self.beta == "paper" else _TOLERANCES
-
-    def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> _Found:
-        # With a closer compression for those whose values ask for one: if they are far off, or if it costs little.
-        width = 1.0 if self._width is None else self._width
-        found = _Found(*bounds.lower.shape)
-        found.unit = 1.0 if self._width is None else max(self._width, 0.1 * float(groups.targets.std()))
-        asking, start, beta, closer = np.arange(bounds.lower.shape[1]), None, None, list(self._tolerances[1:])
-        try:
-            while left := int(self.max_iter - found.n_iter[asking].max()):
-                own = Bounds(*(side[:, asking] for side in bounds))
-                # On a compression that is to be replaced, it need not go on to the end.
-                options = self._admm_options(len(groups), K, beta, -(-left // _SHARE) if closer else left)
-                solution = admm(K, groups.targets, width, own, options, start)
-                regression = self._width is not None
-                comparison = compared(K, groups.targets, solution.b, solution.bias, own, width, regression=regression)
-                found.put(asking, K, solution, comparison)
-                enough = _TOO_MUCH if K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size else _ENOUGH
-                far, slow = found.off > enough * found.unit, found.residual > self.tol
-                if solution.interrupted or self.beta == "paper" or not (slow.any() or (far.any() and closer)):
-                    break
-                if far.any() and closer:
-                    K = K.closer(closer.pop(0), self.abs_tol)
-                    if not K.reached:
-                        closer = []  # nor will a smaller one be
-                    asking = np.flatnonzero(far | slow)
-                else:
-                    asking, closer = np.flatnonzero(slow), []
-                start, beta = (found.b[:, asking], found.multipliers[:, asking]), solution.beta
-        except KeyboardInterrupt:
-            if not found.n_iter.all():
-                raise
-            found.interrupted = True  # while the next ones were prepared: those before are kept
-        return found
-
-    def _polished(self, groups: Groups, bounds: list[Bounds], found: _Found) -> bool:
-        # Whether the user asked to stop.
-        problem = problem_of(groups, bounds[0], self._kernel, self._width)
-        buffer = column_buffer(_POLISH_MEGABYTES, len(groups))
-        for column, own in enumerate(bounds):
-            options = replace(_POLISH, verbose=bool(self.verbose))
-            exact = solve_exactly(replace(problem, **own._asdict()), found.b[:, column], options, buffer)
-            found.b[:, column], found.bias[column], found.polish_gap[column] = exact.b, exact.bias, exact.gap
-            if exact.interrupted:
-                return True
-        return False
 
     def _compressed(self, groups: Groups) -> HSSMatrix:
         kernel = self._kernel
@@ -272,18 +227,42 @@ class HSSADMM(KernelMachine):
             raise ValueError("X has values that are too large for this kernel: scale its features")
         return K
 
-    def _dense(self, X: Any) -> np.ndarray:
-        if not sparse.issparse(X):
-            return X
-        values = float(X.shape[0]) * X.shape[1]
-        if self.memory_limit is not None and 8.0 * values > self.memory_limit:
-            raise ValueError(f"memory_limit={self.memory_limit:,.0f} bytes, and a sparse X takes {8.0 * values:,.0f} as an array")
-        if values > _LARGEST_DENSE:
-            raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
-        return np.asarray(X.toarray())
+    def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> _Results:
+        """Solve all problems; go on with a closer compression for those whose values are far off, or off and it is cheap."""
+        regression = self._epsilon is not None
+        epsilon = 1.0 if self._epsilon is None else self._epsilon
+        margin = max(epsilon, 0.1 * float(groups.targets.std())) if regression else 1.0
+        n, problems = bounds.lower.shape
+        results = _Results(n, problems, margin)
+        going, start, beta, closer = np.arange(problems), None, None, list(self._tolerances[1:])
+        try:
+            while left := int(self.max_iter - results.n_iter[going].max()):
+                some = Bounds(*(side[:, going] for side in bounds))
+                # On a compression that may be replaced, iterations need not go on to the end.
+                options = self._admm_options(n, K, beta, -(-left // _TRIAL_PART) if closer else left)
+                solution = admm(K, groups.targets, epsilon, some, options, start)
+                comparison = compare_values(K, groups.targets, solution.b, solution.bias, some, epsilon, regression=regression)
+                results.put(going, K, solution, comparison)
+                limit = _MARGIN_ERROR if K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size else _CHEAP_ERROR
+                far, slow = results.value_error > limit * margin, results.residual > self.tol
+                if solution.interrupted or self.beta == "paper" or not (slow.any() or (far.any() and closer)):
+                    break
+                if far.any() and closer:
+                    K = K.closer(closer.pop(0), self.abs_tol)
+                    if not K.reached:
+                        closer = []  # nor would it reach a smaller tolerance
+                    going = np.flatnonzero(far | slow)
+                else:
+                    going, closer = np.flatnonzero(slow), []
+                start, beta = (results.b[:, going], results.multipliers[:, going]), solution.beta
+        except KeyboardInterrupt:
+            if not results.n_iter.all():
+                raise
+            results.interrupted = True  # while the next compression was made: the results are those of the last
+        return results
 
     def _admm_options(self, n: int, K: HSSMatrix, beta: float | None, max_iter: int) -> ADMMOptions:
-        # ``beta``: where another run ended, if there was one.
+        """Return the options of a run; ``beta`` is where the run before it ended, None if it is the first."""
         if self.beta == "paper":
             return ADMMOptions(1e2 if n < 10**5 else 1e3 if n < 10**6 else 1e4, False, 1.0, 0.0, _PAPER_STEPS, bool(self.verbose))
         balance = self.beta == "balanced"
@@ -291,12 +270,46 @@ class HSSADMM(KernelMachine):
             beta = _FIRST_BETA * (K.largest_diagonal or 1.0) if balance else float(self.beta)
         return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), max_iter, bool(self.verbose))
 
-    def _report(self, found: _Found, columns: np.ndarray) -> None:
-        worst = int(columns[found.off[columns].argmax()])
-        self.n_iter_ = int(found.n_iter[columns].max())
-        self.beta_ = float(found.beta[columns].max())
-        self.primal_residual_ = float(found.primal[columns].max())
-        self.dual_residual_ = float(found.dual[columns].max())
-        self.gap_ = float(found.gap[columns].max())
-        self.value_error_ = float(found.off[worst])
-        self.compression_error_, self.ranks_, self.compressed_nbytes_ = found.compressions[worst]
+    def _polished(self, groups: Groups, bounds: list[Bounds], results: _Results) -> bool:
+        """Go on with conjugate SMO; return whether the user interrupted."""
+        problem = problem_of(groups, bounds[0], self._kernel, self._epsilon)
+        buffer, options = column_buffer(_POLISH_MEGABYTES, len(groups)), _POLISH._replace(verbose=bool(self.verbose))
+        for column, some in enumerate(bounds):
+            exact = solve(problem._replace(**some._asdict()), results.b[:, column], options, buffer)
+            results.b[:, column], results.bias[column], results.polish_gap[column] = exact.b, exact.bias, exact.gap
+            if exact.interrupted:
+                return True
+        return False
+
+    def _report(self, results: _Results, columns: np.ndarray) -> None:
+        worst = int(columns[results.value_error[columns].argmax()])
+        self.n_iter_ = int(results.n_iter[columns].max())
+        self.beta_ = float(results.beta[columns].max())
+        self.primal_residual_ = float(results.primal[columns].max())
+        self.dual_residual_ = float(results.dual[columns].max())
+        self.gap_ = float(results.gap[columns].max())
+        self.value_error_ = float(results.value_error[worst])
+        self.compression_error_, self.ranks_, self.compressed_nbytes_ = results.compressions[worst]
+
+    def _warn(self, results: _Results, Cs: np.ndarray) -> None:
+        """Warn of problems, each with its C, that were not solved to the tolerance."""
+        if self.polish:
+            worst = int(results.polish_gap.argmax())
+            if (gap := results.polish_gap[worst]) > _POLISH.tol:
+                message = f"the polish for C={Cs[worst]:g} ended with a gap of {gap:.3g}, above {_POLISH.tol:g}"
+                warn(f"{message}: scale the features", ConvergenceWarning)
+            return
+        if self.beta == "paper":
+            return
+        worst = int(results.residual.argmax())
+        if results.residual[worst] > self.tol:
+            warn(
+                f"{type(self).__name__} ended for C={Cs[worst]:g} after {results.n_iter[worst]} iterations with relative "
+                f"residuals of {results.primal[worst]:.1e} and {results.dual[worst]:.1e}, above tol={self.tol:g}, or a gap of "
+                f"{results.gap[worst]:.1e}, above {GAP * self.tol:g}: raise max_iter or tol",
+                ConvergenceWarning,
+            )
+        worst = int(results.value_error.argmax())
+        if self.rel_tol == "auto" and results.value_error[worst] > _MARGIN_ERROR * results.margin:
+            message = f"values of the model for C={Cs[worst]:g} differ from exact ones by {results.value_error[worst]:.2g}"
+            warn(f"{message}, as the matrix is compressed: lower rel_tol, or polish", ConvergenceWarning)

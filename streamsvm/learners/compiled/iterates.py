@@ -1,8 +1,9 @@
-"""The last iterate and its average, compiled: what every online rule keeps of the two, whatever its coefficients belong to.
+"""The last iterate and the average iterate, compiled, for coefficients of support vectors and for weights of features.
 
-A model has one output (two classes, a number, a score) or one for each of three and more classes. Each output has two rows of
-coefficients, u and v: of the last iterate, scale * u, and of an average of the iterates, average_v * v + average_u * u. With
-these factors, which `COMMON` holds, to shrink and to average cost O(1). Which of the two is followed, recent errors tell.
+A model has one output (two classes, a number, an anomaly score), or one for each of three and more classes. An output has two
+rows of coefficients, u and v. The last iterate is ``scale * u``, the average iterate ``average_v * v + average_u * u``. With
+these factors, fields of `COMMON`, to shrink or to average all coefficients costs O(1). Predictions follow the iterate that has
+made fewer errors recently.
 """
 
 from __future__ import annotations
@@ -22,50 +23,63 @@ __all__ = [
     "EPSILON_INSENSITIVE",
     "HINGE",
     "LAST",
+    "LEARNED",
     "ONE_CLASS",
-    "OWN_BEGIN",
     "PROBABILITY",
-    "close_step",
+    "RULE_STATE",
+    "add_to_iterates",
     "common",
     "error_rate",
-    "layer_of",
+    "finish_step",
+    "iterate_for",
     "prefers_average",
-    "raise_pair",
     "shortfall",
-    "watch_output",
+    "track_output",
 ]
 
-#: What a decision is asked for.
+#: What is asked of a model: the decision value by the last iterate, by the average, by the better one, or the probability.
 LAST, AVERAGE, CHOSEN, PROBABILITY = 0, 1, 2, 3
-#: What a model loses by a row. HINGE: by a label; EPSILON_INSENSITIVE: by a number; ONE_CLASS: by a row below the threshold.
+#: Losses: of labels, of numbers, and of rows below the threshold.
 HINGE, EPSILON_INSENSITIVE, ONE_CLASS = 0, 1, 2
 
-#: The state that every learner has; a rule's own follows it in the block.
+#: The state that all learners have; that of the rule follows it in the block.
 COMMON = np.dtype(
     [
         ("t", "i8"),  # rows learned
-        ("n_merges", "i8"),
+        ("n_merges", "i8"),  # of support vectors
         ("loss", "i8"),
-        ("maintenance", "i8"),
         ("random", "u8"),
-        ("gamma_rows", "i8"),  # rows that gamma was found from; -1 where it was given
+        ("gamma_rows", "i8"),  # rows that gamma="scale" was computed from; -1 for a gamma that was given
         ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean
         ("epsilon", "f8"),  # of the epsilon-insensitive loss
         ("scale", "f8"),
         ("average_v", "f8"),
         ("average_u", "f8"),
-        ("horizon", "f8"),  # rows that the average remembers; 0 where there is none
-        ("error", "f8", 2),  # recent prequential error of the last iterate and of the average
-        ("slope", "f8", 2),  # log of the factor from margin to log odds, of the two
-        ("curvature", "f8", 2),
+        ("horizon", "f8"),  # rows that the average remembers; 0: there is no average
+        ("error", "f8", 2),  # recent prequential error of the last and of the average iterate
+        ("slope", "f8", 2),  # of the two: log of the factor from decision value to log odds
+        ("curvature", "f8", 2),  # of the log-likelihood of the two, averaged
     ]
 )
-#: Where in a block the rule's own state begins.
-OWN_BEGIN = STATE_BEGIN + COMMON.itemsize
+#: Fields of it that learning changes, with the least and the largest value that they can have.
+LEARNED = {
+    "t": (0, 2**62),
+    "n_merges": (0, 2**62),
+    "random": (0, 2**64 - 1),
+    "deviation": (0.0, 1e100),
+    "scale": (1e-10, 1.0),
+    "average_v": (1e-10, 1.0),
+    "average_u": (0.0, 1.0),
+    "error": (0.0, 1e100),
+    "slope": (-50.0, 50.0),
+    "curvature": (-1e-9, 1e3),
+}
+#: Where in a block the state of the rule begins.
+RULE_STATE = STATE_BEGIN + COMMON.itemsize
 
-_POWER = 15.0  # of the polynomial decay (Shamir and Zhang 2013) with which the average starts
-_WINDOW = 1000.0  # rows over which the errors of the last iterate and of the average are compared
-_TINY = 1e-5  # below it a lazy scale factor is multiplied in, at O(B)
+_POWER = 15.0  # the average starts with a polynomial decay of this power (Shamir and Zhang 2013)
+_WINDOW = 1000.0  # rows over which the errors of the two iterates are compared
+_TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
 
 
 @njit(cache=True, forceinline=True)
@@ -76,27 +90,27 @@ def common(block: np.ndarray) -> np.ndarray:
 
 @njit(cache=True, error_model="numpy")
 def error_rate(c: np.ndarray) -> float:
-    """By how much a row moves the recent errors; ``c``: the `COMMON` record."""
+    """The weight of a new row in the recent errors; ``c`` is the `COMMON` record."""
     rows = float(c["t"])
     return 1.0 / min(rows, _WINDOW)
 
 
 @njit(cache=True, error_model="numpy")
-def watch_output(c: np.ndarray, layer: int, f: float, target: float, rate: float) -> None:
-    """Compare a number, or the label of one output, with the decision value of a layer (0: last iterate, 1: average)."""
+def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
+    """Update the recent error, and for labels the calibration, of an iterate whose decision value of a row is f."""
     if c["loss"] == EPSILON_INSENSITIVE:
         error = abs(target - f)
     else:
         error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
-        z = min(max(math.exp(c["slope"][layer]) * f, -10.0), 10.0)
-        p = probability(c["slope"][layer], f)
-        fit_slope(c, layer, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
-    c["error"][layer] += rate * (error - c["error"][layer])
+        z = min(max(math.exp(c["slope"][iterate]) * f, -10.0), 10.0)
+        p = probability(c["slope"][iterate], f)
+        fit_slope(c, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
+    c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
 @njit(cache=True, error_model="numpy")
 def shortfall(c: np.ndarray, f: float, target: float) -> float:
-    """By how much one output, whose decision value is f, misses what the loss asks of it: above 0 where it must rise."""
+    """By how much an output, whose decision value is f, misses what the loss asks: above 0 where it must rise."""
     if c["loss"] == EPSILON_INSENSITIVE:
         residual, epsilon = target - f, float(c["epsilon"])
         return max(residual - epsilon, 0.0) + min(residual + epsilon, 0.0)
@@ -107,7 +121,7 @@ def shortfall(c: np.ndarray, f: float, target: float) -> float:
 
 @njit(cache=True, error_model="numpy")
 def prefers_average(c: np.ndarray) -> bool:
-    """Whether predictions follow the average: unless the last iterate's recent error is less by more than chance."""
+    """Whether predictions follow the average iterate: unless the last one's recent error is less by more than chance."""
     if c["horizon"] == 0.0:
         return False
     last, average = float(c["error"][0]), float(c["error"][1])
@@ -117,33 +131,25 @@ def prefers_average(c: np.ndarray) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def layer_of(c: np.ndarray, what: int) -> int:
-    """The layer of what is asked for: that of `CHOSEN` and of `PROBABILITY` is the one that predictions follow."""
+def iterate_for(c: np.ndarray, what: int) -> int:
+    """The iterate (0: last, 1: average) that answers what is asked."""
     return (AVERAGE if prefers_average(c) else LAST) if what >= CHOSEN else what
 
 
 @njit(cache=True, error_model="numpy")
-def raise_pair(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, step: float) -> None:
-    """Add ``step`` to a coefficient of the last iterate; the average learns of it later."""
+def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, step: float) -> None:
+    """Add ``step`` to a coefficient of the last iterate; `finish_step` averages it later."""
     lazy = step / c["scale"]
     u[place] += lazy
     v[place] -= c["average_u"] / c["average_v"] * lazy
 
 
 @njit(cache=True, error_model="numpy")
-def close_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
-    """Average, and keep the lazy factors in their range.
+def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
+    """Average the iterates, and keep their lazy factors in range.
 
-    Parameters
-    ----------
-    c
-        The `COMMON` record.
-    coefficients
-        float64 [outputs of two rows each, n or more].
-    biases
-        float64 [outputs of two each].
-    live, n
-        Rows and columns of them that are in use.
+    Of ``coefficients``, float64 [2 outputs, slots], the first ``live`` rows and ``n`` columns are in use, of ``biases``, float64
+    [2 outputs], the first ``live``.
     """
     if c["horizon"] > 0.0:
         _average(c, coefficients, biases, live, n)
@@ -153,8 +159,7 @@ def close_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live
 
 @njit(cache=True, error_model="numpy")
 def _renormalise(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> None:
-    # Both at once: the average may remember for long what the last iterate has forgotten, and a factor that made up for it would
-    # grow without bound.
+    # Both at once: where the last iterate has shrunk away and the average has not, a factor between them would grow unboundedly.
     for k in range(0, live, 2):
         u, v = coefficients[k], coefficients[k + 1]
         for i in range(n):

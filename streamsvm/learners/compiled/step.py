@@ -1,59 +1,39 @@
-"""Online learning, compiled: what the rules share, the parts of a step and the decisions.
+"""What a step is made of, compiled: the row at hand, its decision values, what the loss asks, and new support vectors.
 
-A rule is a module with three things: ``STATE``, the dtype of its own numbers; ``learn_one(block, upkeep, target, weight)``, a
-step with the row at hand, which returns `LEARNED`, `REFUSED` (the row is not finite or too large; nothing has changed) or `FULL`
-(there is no room for a support vector; what has changed is for the caller to undo); and ``learn_many(block, upkeep, X, columns,
-targets, weights)``, the loop over it, which stops where the store is full and returns how many rows it has learned.
-
-The two rows of coefficients that each output has in the store are those of `compiled.iterates`.
+Every function takes the block of a model. The row at hand is in ``rows[0]`` of its views, its decision values in ``scores``: that
+of output k by the last iterate at 2k, by the average iterate at 2k + 1, as `iterates` has them.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from streamsvm.budget.dispatch import maintain
-from streamsvm.budget.maintenance import REFUSAL
-from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, LARGEST_NORM, self_kernel
-from streamsvm.learners.compiled.iterates import (
-    PROBABILITY,
-    close_step,
-    common,
-    error_rate,
-    layer_of,
-    raise_pair,
-    shortfall,
-    watch_output,
-)
-from streamsvm.learners.compiled.probability import fit_softmax, probabilities, probability
+from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
+from streamsvm.learners.compiled.iterates import add_to_iterates, common, error_rate, finish_step, shortfall, track_output
+from streamsvm.learners.compiled.probability import fit_softmax
 from streamsvm.memory.slots import append, fill_kernel_row, next_random, scan_row
 from streamsvm.memory.support_vectors import views
 
 __all__ = [
-    "FULL",
     "GAMMA_ROWS",
-    "LEARNED",
-    "REFUSED",
+    "Row",
     "add_support_vector",
-    "begin",
-    "decide",
-    "decide_many",
-    "dots",
-    "draw",
-    "end",
-    "fill",
-    "first_refused",
-    "largest",
-    "margins",
+    "add_to_coefficient",
+    "begin_row",
+    "best_output",
+    "compute_scores",
+    "dot_products",
+    "end_row",
     "observe",
-    "raise_coefficient",
+    "random_bits",
+    "random_slot",
+    "track_errors",
     "violation",
-    "watch",
 ]
-
-#: What becomes of a row.
-LEARNED, REFUSED, FULL = 0, 1, 2
 
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
 GAMMA_ROWS = 500
@@ -61,23 +41,37 @@ GAMMA_ROWS = 500
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-# Parts of a step ------------------------------------------------------------------------------------------------------------
+class Row(NamedTuple):
+    """The row at hand, as a step takes it."""
+
+    target: float
+    """Its label as -1 or 1, or as the number of its class; or its target."""
+    weight: float
+    norm: float
+    """Its squared norm; -1 for a row that is refused."""
+    self_kernel: float
+    """k(x, x). A row where this is 0 adds nothing to any decision, and should not become a support vector."""
+    upkeep: np.ndarray
+    """What `budget.dispatch.maintain` takes."""
 
 
 @njit(cache=True, error_model="numpy")
-def begin(block: np.ndarray) -> tuple[int, float]:
-    """Look at the row at hand; its non-zero features and its squared norm, or -1 where it is not finite or too large."""
+def begin_row(block: np.ndarray) -> tuple[int, float]:
+    """Count the row at hand as learned; how many of its features are not zero, and its squared norm.
+
+    The first is -1 for a row that is not finite or too large, which is not counted.
+    """
     v, c = views(block), common(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active >= 0:
         if 0 <= c["gamma_rows"] < GAMMA_ROWS:
-            _watch_gamma(block)
+            _update_gamma(block)
         c["t"] += 1
     return n_active, norm
 
 
 @njit(cache=True, error_model="numpy")
-def _watch_gamma(block: np.ndarray) -> None:
+def _update_gamma(block: np.ndarray) -> None:
     # gamma = 1 / (sum of the features' variances), by Welford's recurrence over the first rows.
     v, c = views(block), common(block)
     h = v.header[0]
@@ -93,8 +87,8 @@ def _watch_gamma(block: np.ndarray) -> None:
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def dots(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
-    """Sums of kernels * u and of kernels * v, over the first n of each."""
+def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
+    """The dot products of the first n kernel values with u and with v."""
     a = b = 0.0
     for i in range(n):
         k = np.float64(kernels[i])
@@ -112,10 +106,10 @@ def _differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def margins(block: np.ndarray, n_active: int, norm: float) -> None:
-    """Decision values of the row at hand, into ``scores``: of output k's last iterate at 2k, of its average at 2k + 1.
+def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
+    """Compute the decision values of the row at hand, by both iterates.
 
-    The row's kernel values stay for the next call with the same row: who predicts and then learns a row pays for them once.
+    Its kernel values are reused in the next call with the same row: to predict and then learn a row costs them once.
     """
     v, c = views(block), common(block)
     h = v.header[0]
@@ -125,94 +119,85 @@ def margins(block: np.ndarray, n_active: int, norm: float) -> None:
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1
-    if h["kernel"] == FOURIER:  # its two rows of coefficients are of the cosines and of the sines
-        a = dots(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
-        v.scores[0] = v.scores[1] = a + dots(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
+    if h["kernel"] == FOURIER:  # the two rows of coefficients are those of the cosines and of the sines
+        a = dot_products(v.kernel_rows[0], v.coefficients[0], v.coefficients[1], n)[0]
+        v.scores[0] = v.scores[1] = a + dot_products(v.kernel_rows[1], v.coefficients[0], v.coefficients[1], n)[1]
         return
     for k in range(0, h["live"], 2):
-        a, b = dots(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
+        a, b = dot_products(v.kernel_rows[0], v.coefficients[k], v.coefficients[k + 1], n)
         v.scores[k] = c["scale"] * a + v.biases[k]
         v.scores[k + 1] = c["average_v"] * b + c["average_u"] * a + v.biases[k + 1]
 
 
 @njit(cache=True, error_model="numpy")
-def largest(scores: np.ndarray, start: int, live: int, but: int) -> int:
-    """The output with the largest of every other score from ``start`` on; ``but`` is left out."""
+def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> int:
+    """The output with the largest decision value by an iterate (0: last, 1: average), but for the excluded one."""
     best = -1
-    for k in range(start, live, 2):
-        if k // 2 != but and (best < 0 or scores[k] > scores[2 * best + start]):
+    for k in range(iterate, live, 2):
+        if k // 2 != excluded and (best < 0 or scores[k] > scores[2 * best + iterate]):
             best = k // 2
     return best
 
 
 @njit(cache=True, error_model="numpy")
-def observe(block: np.ndarray, target: float) -> tuple[float, float]:
-    """Begin a step: decision values of the row at hand into ``scores``, and what they tell of recent errors.
-
-    Returns
-    -------
-    The row's squared norm and its kernel value with itself; -1 and 0 where it is not finite or too large. A row whose kernel
-    value with itself is 0 adds nothing to any decision, and should not become a support vector.
-    """
-    n_active, norm = begin(block)
-    if n_active < 0:
-        return -1.0, 0.0
-    margins(block, n_active, norm)
-    watch(block, target)
+def observe(block: np.ndarray, upkeep: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
+    """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
+    compute_scores(block, n_active, norm)
+    track_errors(block, target)
     h = views(block).header[0]
-    return norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm)
+    return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm), upkeep)
 
 
 @njit(cache=True, error_model="numpy")
 def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
-    """What the loss asks of the last iterate at the row at hand: the output that must rise, the one that must fall (-1: none),
-    and by how much they miss the margin. Negative where the first must fall; 0 where nothing is asked.
+    """By how much the last iterate misses the margin at the row at hand.
 
     With three and more classes the loss is that of Crammer and Singer (2001): the row's class against the best of the others.
+
+    Returns
+    -------
+    The output that must rise, the one that must fall (-1: none), and the shortfall: 0 where the loss is 0, and negative where
+    the only output must fall.
     """
     v = views(block)
     live = v.header[0]["live"]
     if live == 2:
         return 0, -1, shortfall(common(block), v.scores[0], target)
-    own = int(target)
-    rival = largest(v.scores, 0, live, own)
-    return own, rival, max(1.0 - (v.scores[2 * own] - v.scores[2 * rival]), 0.0)
+    label = int(target)
+    rival = best_output(v.scores, 0, live, label)
+    return label, rival, max(1.0 - (v.scores[2 * label] - v.scores[2 * rival]), 0.0)
 
 
 @njit(cache=True, error_model="numpy")
-def watch(block: np.ndarray, target: float) -> None:
-    """Compare the target with the scores of both layers: what predictions and probabilities follow."""
+def track_errors(block: np.ndarray, target: float) -> None:
+    """Update the recent error and the calibration of both iterates, which predictions and probabilities follow."""
     v, c = views(block), common(block)
     rate, live = error_rate(c), v.header[0]["live"]
-    for layer in range(2):
+    for iterate in range(2):
         if live == 2:
-            watch_output(c, layer, v.scores[layer], target, rate)
+            track_output(c, iterate, v.scores[iterate], target, rate)
         else:
-            error = 1.0 if largest(v.scores, layer, live, -1) != int(target) else 0.0
-            if (c["t"] + layer) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
-                fit_softmax(c, v.scores, 2 * int(target) + layer, layer, live, rate)
-            c["error"][layer] += rate * (error - c["error"][layer])
+            error = 1.0 if best_output(v.scores, iterate, live, -1) != int(target) else 0.0
+            if (c["t"] + iterate) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
+                fit_softmax(c, v.scores, 2 * int(target) + iterate, iterate, live, rate)
+            c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
 @njit(cache=True, error_model="numpy")
-def add_support_vector(
-    block: np.ndarray, upkeep: np.ndarray, norm: float, weight: float, rising: int, falling: int, coefficient: float
-) -> int:
-    """Make the row at hand, of this weight, a support vector, with this coefficient for the output that rises and its negative
-    for the one that falls (-1: none), and bring the store back to its budget. `LEARNED`, or `FULL` where that is refused. O(B d).
+def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: int = 0, falling: int = -1) -> None:
+    """Make the row at hand a support vector, and bring the store back to its budget. O(B d).
+
+    ``coefficient`` is that of the output that rises; the output that falls (-1: none) has its negative.
     """
-    v, c = views(block), common(block)
+    v = views(block)
     h = v.header[0]
-    if h["n_support"] == h["budget"] and c["maintenance"] == REFUSAL:
-        return FULL
-    raise_coefficient(block, append(block, v.rows[0], norm, weight), rising, falling, coefficient)
+    add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
     if h["n_support"] > h["budget"]:
-        c["n_merges"] += maintain(block, upkeep, draw(block))
-    return LEARNED
+        common(block)["n_merges"] += maintain(block, row.upkeep, random_bits(block))
 
 
 @njit(cache=True, error_model="numpy")
-def draw(block: np.ndarray) -> np.uint64:
+def random_bits(block: np.ndarray) -> np.uint64:
     """The next of the learner's random numbers, of 64 bits."""
     c = common(block)
     c["random"] += _GOLDEN_GAMMA
@@ -220,94 +205,23 @@ def draw(block: np.ndarray) -> np.uint64:
 
 
 @njit(cache=True, error_model="numpy")
-def raise_coefficient(block: np.ndarray, slot: int, rising: int, falling: int, step: float) -> None:
+def random_slot(block: np.ndarray) -> int:
+    """Draw a support vector; its slot."""
+    return np.int64(random_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
+
+
+@njit(cache=True, error_model="numpy")
+def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 0, falling: int = -1) -> None:
     """Add ``step`` to a support vector's coefficient of the output that rises, and take it from the one that falls (-1: none)."""
     v, c = views(block), common(block)
-    raise_pair(c, v.coefficients[2 * rising], v.coefficients[2 * rising + 1], slot, step)
+    add_to_iterates(c, v.coefficients[2 * rising], v.coefficients[2 * rising + 1], slot, step)
     if falling >= 0:
-        raise_pair(c, v.coefficients[2 * falling], v.coefficients[2 * falling + 1], slot, -step)
+        add_to_iterates(c, v.coefficients[2 * falling], v.coefficients[2 * falling + 1], slot, -step)
 
 
 @njit(cache=True, error_model="numpy")
-def end(block: np.ndarray) -> None:
-    """Average, and keep the lazy scale factors in their range."""
+def end_row(block: np.ndarray) -> None:
+    """Average the iterates, and keep their lazy scale factors in range."""
     v = views(block)
     h = v.header[0]
-    close_step(common(block), v.coefficients, v.biases, h["live"], h["n_support"])
-
-
-# Rows and decisions ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, error_model="numpy")
-def fill(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Make row i of X, whose features are in ``columns`` int64 [features] (-1: in none), the row at hand."""
-    v = views(block)
-    row = v.rows[0]
-    row[: v.header[0]["used"]] = np.float32(0.0)
-    for j in range(X.shape[1]):
-        if columns[j] >= 0:
-            row[columns[j]] += X[i, j]
-
-
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def _squared_norm(X: np.ndarray, i: int) -> float:
-    norm = 0.0
-    for j in range(X.shape[1]):
-        norm += np.float64(X[i, j]) * np.float64(X[i, j])
-    return norm
-
-
-@njit(cache=True, error_model="numpy")
-def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: bool) -> int:
-    """The number of the first row of X that `learn_one` would refuse, or -1. ``apart``: each feature has a column of its own."""
-    v = views(block)
-    limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
-    for i in range(X.shape[0]):
-        if apart:
-            norm = _squared_norm(X, i)
-        else:
-            fill(block, X, columns, i)
-            norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])[1]
-        if not norm < limit:
-            return i
-    return -1
-
-
-@njit(cache=True, error_model="numpy")
-def decide(block: np.ndarray, what: int) -> float:
-    """The decision on the row in ``rows[0]``, NaN where that is not finite or too large.
-
-    ``what``: of the `LAST` iterate, of the `AVERAGE`, of the one `CHOSEN` by recent error, or the `PROBABILITY` under that.
-    With one output, its value (the probability is that of the positive label). With more, the number of the best, and all values
-    in ``scores[: outputs]``.
-    """
-    v, c = views(block), common(block)
-    n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
-    if n_active < 0:
-        return np.nan
-    margins(block, n_active, norm)
-    layer = layer_of(c, what)
-    live = v.header[0]["live"]
-    if live == 2:
-        f = v.scores[layer]
-        return probability(c["slope"][layer], f) if what == PROBABILITY else f
-    best = largest(v.scores, layer, live, -1)
-    if what == PROBABILITY:
-        probabilities(c["slope"][layer], v.scores, layer, live)
-    for k in range(live // 2):
-        v.scores[k] = v.scores[2 * k + layer]
-    return float(best)
-
-
-@njit(cache=True, error_model="numpy")
-def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features] into ``out``: float64 [n, 1], or with more outputs than one
-    float64 [n, outputs + 1], the number of the best first and then all values.
-    """
-    v = views(block)
-    for i in range(X.shape[0]):
-        fill(block, X, columns, i)
-        out[i, 0] = decide(block, what)
-        for k in range(1, out.shape[1]):
-            out[i, k] = v.scores[k - 1]
+    finish_step(common(block), v.coefficients, v.biases, h["live"], h["n_support"])

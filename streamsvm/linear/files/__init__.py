@@ -1,1 +1,1 @@
-"""Files that a fit of a linear machine reads and writes."""
+"""Files that a fit reads and writes: rows in blocks, and their coefficients."""

@@ -1,9 +1,9 @@
-r"""A file of rows in blocks, written once and read again and again, a block at a time.
+"""A file of rows in blocks, written once and read many times, a block at a time.
 
 Layout, little-endian: a header of 64 bytes; blocks, each at a multiple of 64 bytes; the index, 32 bytes a block; and JSON about
-the labels. A block has its rows' labels (float64), in a file of some rows of another their numbers there (uint64), then of sparse
-rows where each begins (uint32, one more than rows) and the values' features (uint32, rising within a row), and the values
-(float32). The header is written last, and the file gets its name when all of it is on the disk.
+the labels. A block has the labels of its rows (float64); in a file with copies of rows of another file their numbers there
+(uint64); of sparse rows where each begins (uint32, one more than rows) and the features of the values (uint32, rising within a
+row); and the values (float32). The header is written last, and the file gets its name when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -20,51 +20,37 @@ from typing import NamedTuple, Self
 import numpy as np
 from numba import njit
 
-__all__ = [
-    "ALIGNED",
-    "CRC",
-    "HEADER",
-    "INDEX",
-    "KINDS",
-    "LARGEST_BLOCK",
-    "LARGEST_JSON",
-    "MAGIC",
-    "MOST_FEATURES",
-    "VERSION",
-    "Block",
-    "BlockFile",
-    "BlockFileError",
-    "is_block_file",
-]
+__all__ = ["Block", "BlockFile", "BlockFileError", "is_block_file"]
 
+# The layout, which `BlockWriter` writes.
 MAGIC = b"svmrows\n"
 VERSION = 1
-# Magic, version, whether rows are dense and numbered, rows, features, blocks, begin and end of index and JSON, their CRC; its CRC
+# Magic, version, whether rows are dense and numbered, rows, features, blocks, begin and end of index and JSON, and their CRC.
 HEADER = struct.Struct("<8sIHHQQQQQI")
+# Of the header.
 CRC = struct.Struct("<I")
 ALIGNED = 64
 INDEX = np.dtype([("begin", "<u8"), ("first", "<u8"), ("rows", "<u4"), ("values", "<u4"), ("crc", "<u4"), ("spare", "<u4")])
 KINDS = ("<f8", "<u8", "<u4", "<u4", "<f4")  # of labels, numbers, starts, indices and values
 MOST_FEATURES = 2**31 - 1
 _MOST_ROWS = 2**53
-LARGEST_JSON = 2**26
-#: Bytes of a block at most: a row is read whole.
-LARGEST_BLOCK = 2**30
+LARGEST_JSON = 2**26  # bytes
+LARGEST_BLOCK = 2**30  # bytes: of a single row, which is read at once
 
 
 class BlockFileError(ValueError):
-    """A block file that is damaged, cut off, changed, or none at all."""
+    """A file is not a block file, or it is corrupt, cut off or changed."""
 
 
 class Block(NamedTuple):
-    """Rows of a block."""
+    """The rows of a block."""
 
     first: int
     """Number of its first row."""
     labels: np.ndarray
     """float64 [rows]"""
     numbers: np.ndarray
-    """uint64 [rows]: in the file that the rows are from; empty where there is none."""
+    """uint64 [rows]: their numbers in the file that they are copied from; empty where they are no copies."""
     starts: np.ndarray
     """uint32 [rows + 1]: where each begins in ``values``; empty where rows are dense."""
     indices: np.ndarray
@@ -74,7 +60,7 @@ class Block(NamedTuple):
 
 
 def is_block_file(path: Path) -> bool:
-    """Whether there is a file that begins as one."""
+    """Tell whether there is a file at a path that begins as a block file does."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -83,33 +69,41 @@ def is_block_file(path: Path) -> bool:
 
 
 class BlockFile:
-    """Reads a block file, block by block: no more than what is held is in memory.
+    """Reads a block file, block by block: only the blocks that the caller holds are in memory.
 
-    It is read, not mapped: a mapped file that is cut off while it is read ends the process with a signal, and this with an error.
+    The file is read, not mapped: if a mapped file is cut off while it is read, a signal ends the process.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
 
     Attributes
     ----------
     path : Path
     shape : tuple of int
+        Rows and features.
     dense : bool
+        Whether rows have all their features.
     numbered : bool
-        Whether rows have numbers: they are some of another file's.
+        Whether rows have numbers: they are copies of some of another file's.
     label_counts : dict of float to int, or None
         How often each label is there; None: there are too many to be classes.
     mean_square : float
-        Of the rows' squared norms.
+        Mean of the squared norms of rows.
     mean_label : float
-        Of the absolute values of labels.
+        Mean of the absolute values of labels.
     meta : dict
+        What the writer saved beside the rows.
     nbytes : int
-        Of the file.
+        Size of the file.
     largest_block : int
-        Bytes of the largest block.
+        Size of the largest block in bytes.
 
     Raises
     ------
     BlockFileError
-        It is no block file, or not a whole one; the message says what is wrong.
+        It is not a block file, or corrupt or cut off; the message says what is wrong.
     OSError
         It cannot be read.
     """
@@ -124,8 +118,8 @@ class BlockFile:
             raise
 
     def _open(self) -> None:
-        self._state = self._stat()
-        self.nbytes = self._state[0]
+        self._opened = self._stat()
+        self.nbytes = self._opened[0]
         header = self._file.read(ALIGNED)
         if len(header) < ALIGNED or not header.startswith(MAGIC):
             raise BlockFileError(f"{self.path} is not a block file")
@@ -133,24 +127,24 @@ class BlockFile:
         if version != VERSION:
             raise BlockFileError(f"{self.path} is a block file of version {version}; this reads version {VERSION}")
         if CRC.unpack_from(header, HEADER.size)[0] != zlib.crc32(header[: HEADER.size]):
-            raise BlockFileError(f"{self.path} is damaged: its header does not match its checksum")
+            raise BlockFileError(f"{self.path} is corrupt: its header does not match its checksum")
         size = blocks * INDEX.itemsize
         if end != self.nbytes:
             raise BlockFileError(f"{self.path} is cut off or has grown: {self.nbytes:,} bytes, {end:,} were written")
-        contradiction = BlockFileError(f"{self.path} is damaged: its index contradicts itself")
+        contradiction = BlockFileError(f"{self.path} is corrupt: its index contradicts itself")
         if not (ALIGNED <= begin <= begin + size <= end and end - begin - size <= LARGEST_JSON):
             raise contradiction
         self._file.seek(begin)
         data = self._file.read(end - begin)
         if zlib.crc32(data) != crc:
-            raise BlockFileError(f"{self.path} is damaged: its index does not match its checksum")
+            raise BlockFileError(f"{self.path} is corrupt: its index does not match its checksum")
         self.shape, self.dense, self.numbered = (rows, features), bool(dense), bool(numbered)
         self._index, self._crc = np.frombuffer(data[:size], INDEX), crc
         self._checked = np.zeros(blocks, bool)
         lengths = self._index["rows"].astype(np.int64)
         values = self._index["values"].astype(np.int64)
         sizes = 8 * (1 + self.numbered) * lengths + 4 * values + (0 if self.dense else 4 * (lengths + 1 + values))
-        begins = self._index["begin"].astype(np.float64)  # of untrusted whole numbers no sum overflows
+        begins = self._index["begin"].astype(np.float64)  # whose sums do not overflow, whatever the file says
         in_place = (begins[1:] >= begins[:-1] + sizes[:-1]).all() and (not blocks or begins[-1] + sizes[-1] <= begin)
         in_place = in_place and (begins >= ALIGNED).all() and (self._index["begin"] % ALIGNED == 0).all()
         counted = lengths.sum() == rows <= _MOST_ROWS and (self._index["first"] == np.cumsum(lengths) - lengths).all()
@@ -177,31 +171,33 @@ class BlockFile:
 
     @property
     def firsts(self) -> np.ndarray:
-        """uint64 [blocks]: the number of the first row of each."""
+        """uint64 [blocks]: the number of the first row of each block."""
         return self._index["first"]
 
     @property
     def signature(self) -> list[int]:
-        """What tells the file from others."""
+        """Numbers that tell the file from others: its shape, its size and a checksum."""
         return [*self.shape, self.nbytes, self._crc]
 
     def __len__(self) -> int:
-        """Of blocks."""
+        """Return the number of blocks."""
         return len(self._index)
 
     def block(self, number: int) -> Block:
-        """A block, by its number from 0. What it holds is checked when it is read for the first time, and always that it can be
-        taken by compiled code.
+        """Return a block, by its number from 0.
+
+        Its checksum and values are checked when it is read for the first time; each time, whether indices are safe for compiled
+        code.
 
         Raises
         ------
         BlockFileError
-            It is damaged, or the file was changed since it was opened.
+            The block is corrupt, or the file was changed since it was opened.
         """
         entry = self._index[number]
         data = np.empty(self._sizes[number], np.uint8)
         self._file.seek(int(entry["begin"]))
-        if self._file.readinto(data.data) != len(data) or self._stat() != self._state:
+        if self._file.readinto(data.data) != len(data) or self._stat() != self._opened:
             raise BlockFileError(f"{self.path} was changed while it was read")
         n, values = int(entry["rows"]), int(entry["values"])
         sizes = [8 * n, 8 * n * self.numbered, *((0, 0) if self.dense else (4 * (n + 1), 4 * values)), 4 * values]
@@ -213,13 +209,13 @@ class BlockFile:
         if not self._checked[number]:
             whole = whole and zlib.crc32(data.data) == entry["crc"] and np.isfinite(labels).all() and np.isfinite(found).all()
         if not whole:
-            raise BlockFileError(f"{self.path} is damaged: block {number:,} is not what was written")
+            raise BlockFileError(f"{self.path} is corrupt: block {number:,} is not what was written")
         self._checked[number] = True
         return Block(int(entry["first"]), labels, numbers, starts, indices, found)
 
     def expect(self, number: int) -> None:
-        """Say that a block is wanted soon: the operating system reads it meanwhile."""
-        if hasattr(os, "posix_fadvise"):  # not on every system
+        """Say that a block is read next: the operating system reads it meanwhile."""
+        if hasattr(os, "posix_fadvise"):  # which not every system has
             begin, size = int(self._index["begin"][number]), int(self._sizes[number])
             os.posix_fadvise(self._file.fileno(), begin, size, os.POSIX_FADV_WILLNEED)
 
@@ -228,7 +224,7 @@ class BlockFile:
         return stat.st_size, stat.st_mtime_ns
 
     def close(self) -> None:
-        """Blocks that are held stay."""
+        """Close the file. Blocks that the caller holds stay."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -240,7 +236,7 @@ class BlockFile:
 
 @njit(cache=True, error_model="numpy")
 def _fits(starts: np.ndarray, indices: np.ndarray, features: int, rising: bool) -> bool:
-    # Whether rows follow each other and features are those there are, and where asked for rise within a row.
+    """Tell whether rows follow each other, features are below ``features``, and if asked for rise within a row."""
     if starts[0] != 0 or starts[-1] != len(indices):
         return False
     for i in range(len(starts) - 1):

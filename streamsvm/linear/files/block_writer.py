@@ -1,4 +1,4 @@
-"""Writes block files, which `streamsvm.linear.files.block_file` describes."""
+"""Writes block files; `streamsvm.linear.files.block_file` describes their layout."""
 
 from __future__ import annotations
 
@@ -13,42 +13,39 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from streamsvm.linear.files.block_file import (
-    ALIGNED,
-    CRC,
-    HEADER,
-    INDEX,
-    KINDS,
-    LARGEST_BLOCK,
-    LARGEST_JSON,
-    MAGIC,
-    MOST_FEATURES,
-    VERSION,
-    Block,
-)
+from streamsvm.linear.files import block_file as layout
+from streamsvm.linear.files.block_file import Block
+from streamsvm.linear.files.disk import explained
 
 __all__ = ["BlockWriter"]
 
-_MOST_LABELS = 64  # that are counted: what has more is no classification of these machines
+_MOST_LABELS = 64  # with more, labels are not counted: they are no classes
 _BLOCK_BYTES = 2**20
-_SORTED = 4.0  # of the statistic of the F test, which is about 1 for rows in random order
+_SORTED = 4.0  # the statistic of the F test from which rows count as sorted; it is about 1 for rows in random order
 
 
 class BlockWriter:
-    """Writes a block file. Used with ``with``: the file is there if all went well, and nothing is if it did not.
+    """Writes a block file. Used with ``with``: if something fails, no file is left.
 
     Parameters
     ----------
     path
-        Of the file. Until it is whole, ``.partial`` is added to its name.
+        Path of the file. Until it is whole, ``.partial`` is added to its name.
     dense
         Whether rows are written with all their features.
     numbered
-        Whether rows have numbers: they are some of another file's.
+        Whether rows have numbers: they are copies of some of another file's.
     block_bytes
-        What a block takes, about: that much is in memory at a time, or a row if it is larger.
+        About the size of a block; a block, or a row if it is larger, is in memory at a time.
     durable
-        Whether the file is to survive a loss of power.
+        Whether the file must survive a loss of power once it is closed.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and features so far.
+    meta : dict
+        What JSON saves beside the rows, until the file is closed.
 
     Examples
     --------
@@ -74,23 +71,21 @@ class BlockWriter:
         self._path, self._partial = Path(path), Path(f"{path}.partial")
         self._dense, self._numbered, self._block_bytes, self._durable = dense, numbered, block_bytes, durable
         self.shape = (0, 0)
-        """Rows and features so far."""
-        self._index = bytearray()  # of `INDEX` records
+        self.meta: dict[str, Any] = {}
+        self._index = bytearray()  # records of `INDEX`
         self._blocks = self._written = 0  # blocks, and rows in them
-        # Of the rows that wait: labels, numbers, where each ends, indices, values.
-        self._waiting = [bytearray() for _ in KINDS]
+        # Labels, numbers, ends, indices and values of the rows of the next block.
+        self._waiting = [bytearray() for _ in layout.KINDS]
         self._bytes = 0  # about
         self._counts: dict[float, int] | None = {}
-        self._squares = self._sizes = 0.0
-        # Of labels: sum, sum of squares, and of the blocks' squared sums over their rows.
+        self._squares = self._magnitudes = 0.0
+        # The sum of labels, the sum of their squares, and the sum over blocks of (sum of labels)^2 / rows.
         self._label_sums = np.zeros(3)
-        self.meta: dict[str, Any] = {}
-        """What is kept beside the rows, as JSON."""
         self._file = self._partial.open("wb")
-        self._file.write(bytes(ALIGNED))
+        self._file.write(bytes(layout.ALIGNED))
 
     def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None) -> None:
-        """Rows to be written after those before.
+        """Append rows.
 
         Parameters
         ----------
@@ -99,12 +94,12 @@ class BlockWriter:
         labels
             Labels or targets [n].
         numbers
-            Of a numbered file, uint64 [n].
+            For a numbered file, uint64 [n].
 
         Raises
         ------
         ValueError
-            A value or a label is not finite in float32 or float64; there are more features than can be.
+            A value or a label is not finite in float32 or float64, or there are more features than a file can have.
         OSError
             The disk is full, or cannot be written to.
         """
@@ -112,10 +107,10 @@ class BlockWriter:
         if np.iscomplexobj(X):
             raise ValueError("X must be real numbers, not complex ones")
         if self._dense:
-            with np.errstate(over="ignore"):  # which is looked at below
+            with np.errstate(over="ignore"):  # infinity is refused below
                 X = np.ascontiguousarray(X.toarray() if sparse.issparse(X) else X, np.float32)
             if X.ndim != 2 or (self.shape[1] and X.shape[1] != self.shape[1]):
-                raise ValueError(f"rows of {self.shape[1]} features are wanted, not of shape {X.shape}")
+                raise ValueError(f"X must have {self.shape[1]} features, as the rows before, not shape {X.shape}")
             starts, indices, values = none, none, X.reshape(-1)
         else:
             X = sparse.csr_array(X)
@@ -129,24 +124,23 @@ class BlockWriter:
             values = values.astype(np.float32, copy=False)
         labels = np.asarray(labels, np.float64)
         if labels.shape != (X.shape[0],) or (self._numbered and (numbers is None or numbers.shape != labels.shape)):
-            raise ValueError(f"{X.shape[0]} rows, and labels or numbers of shape {labels.shape}")
+            raise ValueError(f"labels and numbers must have one value for each of {X.shape[0]} rows, not shape {labels.shape}")
         if not (np.isfinite(values).all() and np.isfinite(labels).all()):
             raise ValueError("rows or labels have values that are not finite in float32: impute or scale them")
         self.append(Block(self.shape[0], labels, none if numbers is None else numbers, starts, indices, values), X.shape[1])
 
     def append(self, rows: Block, features: int) -> None:
-        """As `add`, of rows as blocks have them, which are not checked."""
-        if features > MOST_FEATURES:
-            raise ValueError(f"{features:,} features are too many: there may be {MOST_FEATURES:,}")
+        """Append the rows of a block, which are not checked."""
+        if features > layout.MOST_FEATURES:
+            raise ValueError(f"{features:,} features are more than a block file can have, {layout.MOST_FEATURES:,}")
         n = len(rows.labels)
         self._count(rows.labels, rows.values)
         self.shape = (self.shape[0] + n, max(self.shape[1], features))
-        own = 16.0 if self._numbered else 8.0
-        sizes = np.full(n, own + 4.0 * features) if self._dense else own + 4.0 + 8.0 * np.diff(rows.starts.astype(np.float64))
-        ends = np.cumsum(sizes)
-        begin = 0
+        fixed = 16.0 if self._numbered else 8.0
+        sizes = np.full(n, fixed + 4.0 * features) if self._dense else fixed + 4.0 + 8.0 * np.diff(rows.starts.astype(np.float64))
+        ends, begin = np.cumsum(sizes), 0
         while begin < n:
-            # As many as go into the block that is being filled, at least one into an empty one.
+            # As many rows as the next block has room for, and at least one.
             before = ends[begin - 1] if begin else 0.0
             end = int(np.searchsorted(ends, before + self._block_bytes - self._bytes, "right"))
             end = max(end, begin + (not self._waiting[0]))
@@ -161,7 +155,7 @@ class BlockWriter:
         if self._numbered:
             return
         self._squares += float(np.square(values, dtype=np.float64).sum())
-        self._sizes += float(np.abs(labels).sum())
+        self._magnitudes += float(np.abs(labels).sum())
         if self._counts is None:
             return
         for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
@@ -179,53 +173,50 @@ class BlockWriter:
             before = len(self._waiting[-1]) // 4
             ends, indices = rows.starts[begin + 1 : end + 1].astype(np.int64) + (before - at), rows.indices[at:to]
         parts = (rows.labels[begin:end], rows.numbers[begin:end], ends, indices, rows.values[at:to])
-        for waiting, part, kind in zip(self._waiting, parts, KINDS, strict=True):
+        for waiting, part, kind in zip(self._waiting, parts, layout.KINDS, strict=True):
             waiting += np.ascontiguousarray(part, kind).data
 
     def _flush(self) -> None:
-        # Writes a block of what waits.
+        """Write what waits as a block."""
         labels, numbers, ends, indices, values = self._waiting
-        first_start = bytes(0 if self._dense else 4)  # 0
+        first_start = bytes(0 if self._dense else 4)
         parts = (labels, numbers, first_start, ends, indices, values)
         size = sum(map(len, parts))
-        if size > LARGEST_BLOCK:
-            raise ValueError(f"a row of {size:,} bytes is too large: there may be {LARGEST_BLOCK:,}")
+        if size > layout.LARGEST_BLOCK:
+            raise ValueError(f"a row of {size:,} bytes is larger than a block can be, {layout.LARGEST_BLOCK:,} bytes")
         begin, crc = self._file.tell(), 0
-        try:
+        with explained("rows were written", self._partial):
             for part in parts:
                 crc = zlib.crc32(part, crc)
                 self._file.write(part)
-            self._file.write(bytes(-size % ALIGNED))
-        except OSError as error:
-            raise OSError(error.errno, f"{error.strerror}, while rows were written", str(self._partial)) from error
-        own = np.frombuffer(labels, KINDS[0])
-        with np.errstate(over="ignore"):  # of labels that are refused later
-            self._label_sums += (own.sum(), own @ own, own.sum() ** 2 / len(own))
-        del own  # which keeps what waits from being cleared
-        n = len(labels) // 8
-        self._index += np.array([(begin, self._written, n, len(values) // 4, crc, 0)], INDEX).tobytes()
+            self._file.write(bytes(-size % layout.ALIGNED))
+        y, n = np.frombuffer(labels, layout.KINDS[0]), len(labels) // 8
+        with np.errstate(over="ignore"):  # labels that large are refused later
+            self._label_sums += (y.sum(), y @ y, y.sum() ** 2 / n)
+        del y  # a view, with which what waits could not be cleared
+        self._index += np.array([(begin, self._written, n, len(values) // 4, crc, 0)], layout.INDEX).tobytes()
         self._blocks, self._written = self._blocks + 1, self._written + n
         for part in self._waiting:
             part.clear()
         self._bytes = 0
 
     def close(self) -> None:
-        """Write what is missing and give the file its name."""
+        """Write the rows that wait, the index and the header, and give the file its name."""
         if self._waiting[0]:
             self._flush()
         labels = None if self._counts is None or self._numbered else list(self._counts.items())
         n = max(self.shape[0], 1)
-        means = {"mean_square": self._squares / n, "mean_label": self._sizes / n}
+        means = {"mean_square": self._squares / n, "mean_label": self._magnitudes / n}
         text = json.dumps({"labels": labels, **means, "meta": self.meta}).encode()
-        if len(text) > LARGEST_JSON:
-            raise ValueError(f"meta takes {len(text):,} bytes, more than {LARGEST_JSON:,}")
+        if len(text) > layout.LARGEST_JSON:
+            raise ValueError(f"meta takes {len(text):,} bytes; make it less than {layout.LARGEST_JSON:,}")
         data = self._index + text
         begin = self._file.tell()
         self._file.write(data)
         shape = (*self.shape, self._blocks, begin, begin + len(data))
-        header = HEADER.pack(MAGIC, VERSION, self._dense, self._numbered, *shape, zlib.crc32(data))
+        header = layout.HEADER.pack(layout.MAGIC, layout.VERSION, self._dense, self._numbered, *shape, zlib.crc32(data))
         self._file.seek(0)
-        self._file.write(header + CRC.pack(zlib.crc32(header)))
+        self._file.write(header + layout.CRC.pack(zlib.crc32(header)))
         self._file.flush()
         if self._durable:
             os.fsync(self._file.fileno())
@@ -234,19 +225,19 @@ class BlockWriter:
 
     @property
     def came_sorted(self) -> bool:
-        """Whether labels differ more between blocks, of which there are two at least, than chance would have it: the F test of
-        an analysis of variance. Known when the file is closed.
+        """Whether labels differ more between blocks, two at least, than in random order: the F test of an analysis of variance.
+        Known when the file is closed.
         """
         n, blocks = self.shape[0], self._blocks
-        total, square, own = self._label_sums.tolist()
+        total, square, of_blocks = self._label_sums.tolist()
         if blocks < 2 or n <= blocks:
             return False
-        between, within = (own - total * total / n) / (blocks - 1), max(square - own, 0.0) / (n - blocks)
+        between, within = (of_blocks - total * total / n) / (blocks - 1), max(square - of_blocks, 0.0) / (n - blocks)
         return bool(between > (_SORTED + 4.0 * _SORTED / (blocks - 1)) * within + 1e-9 * square / n)
 
     def discard(self) -> None:
-        """Leave nothing behind."""
-        with suppress(OSError):  # what waits cannot be written, and need not be
+        """Close the file and remove it."""
+        with suppress(OSError):  # of a buffer that cannot be written, and need not be
             self._file.close()
         self._partial.unlink(missing_ok=True)
 

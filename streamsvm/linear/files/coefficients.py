@@ -1,4 +1,4 @@
-"""Coefficients of more rows than memory holds."""
+"""The coefficients of more rows than memory holds."""
 
 from __future__ import annotations
 
@@ -13,65 +13,69 @@ from typing import cast
 
 import numpy as np
 
+from streamsvm.linear.files.disk import explained, write_all
+
 __all__ = ["Coefficients"]
 
-_CHUNK = 2**16  # bytes
+_CHUNK = 2**16  # bytes that a checksum reads at once
 
 
 class Coefficients:
-    """float64 [n] on disk, 0 at first. There are two copies, so that what was kept stays as it was while a pass writes.
+    """float64 [n] on disk, at first 0, in two copies: a pass that follows `save` writes to the other one.
 
     Parameters
     ----------
     stem
-        Of the names of the two files.
+        What the names of the two files begin with.
     n
-        Coefficients; 0 where they are written one after the other.
-    kept
-        What `keep` gave to a process before this one; None: there was none.
+        Number of coefficients; 0 where they are written one after the other.
+    saved
+        What `save` returned in an earlier process, which is opened; None: the files are new.
 
     Raises
     ------
     OSError
-        What was kept is not there any more, or is something else.
+        What was saved is missing, or is something else.
     """
 
-    def __init__(self, stem: Path, n: int, kept: list[int] | None = None) -> None:
+    def __init__(self, stem: Path, n: int, saved: list[int] | None = None) -> None:
         self._paths = [stem.with_name(f"{stem.name}-{copy}") for copy in (0, 1)]
-        self._from = self._to = 0
-        self._kept: int | None = None
+        self._from = self._to = 0  # the copies that are read and written
+        self._saved: int | None = None
         with ExitStack() as stack:
-            mode = "w+b" if kept is None else "r+b"
+            mode = "w+b" if saved is None else "r+b"
             self._files = [cast(FileIO, stack.enter_context(path.open(mode, buffering=0))) for path in self._paths]
-            if kept is not None:
-                self._from = self._to = self._kept = 1 if kept[0] == 1 else 0
-                if self._checksum() != kept:
+            if saved is not None:
+                self._from = self._to = self._saved = 1 if saved[0] == 1 else 0
+                if self._checksum() != saved:
                     raise OSError(f"{self._paths[self._from]} was changed")
             elif n:
                 for file in self._files:
-                    file.truncate(8 * n)  # zeros, which take no room on the disk
+                    file.truncate(8 * n)  # to zeros, which take no room on the disk
             stack.pop_all()
 
     def begin(self, *, some: bool = False) -> None:
-        """A pass begins, which writes those of all rows, or only of some."""
-        if self._from == self._kept:
+        """Begin a pass, which writes all coefficients, or only some."""
+        if self._from == self._saved:
             self._to = 1 - self._from
             if some:
-                try:
+                with explained("coefficients were copied", self._paths[self._to]):
                     shutil.copyfile(self._paths[self._from], self._paths[self._to])
-                except OSError as error:
-                    raise self._told(error) from error
 
     def end(self) -> None:
-        """The pass is finished: what it wrote is read from now on."""
+        """End a pass: from now on what it wrote is read."""
         self._from = self._to
 
-    def keep(self) -> list[int]:
-        """What is read now stays as it is until it is called again, also if the process is killed. What tells it: which of the
-        two it is, its size and its CRC.
+    def save(self) -> list[int]:
+        """Make sure that what is read now stays as it is until the next call, even if the process is killed.
+
+        Returns
+        -------
+        list of int
+            Which copy it is, its size and its CRC.
         """
         os.fsync(self._files[self._from].fileno())
-        self._kept = self._from
+        self._saved = self._from
         return self._checksum()
 
     def _checksum(self) -> list[int]:
@@ -82,34 +86,28 @@ class Coefficients:
         return [self._from, size, crc]
 
     def read(self, first: int, count: int) -> np.ndarray:
-        """float64 [count], from row ``first`` on."""
+        """Return float64 [count], from row ``first`` on."""
         return self._read(self._from, first, count)
 
     def write(self, first: int, b: np.ndarray) -> None:
-        """Those of the rows from ``first`` on."""
+        """Write the coefficients of the rows from ``first`` on."""
         file = self._files[self._to]
         file.seek(8 * first)
-        data = np.ascontiguousarray(b).view(np.uint8).data
-        try:
-            while data:  # a disk that is nearly full takes a part of it before it complains
-                data = data[file.write(data) :]
-        except OSError as error:
-            raise self._told(error) from error
-
-    def _told(self, error: OSError) -> OSError:
-        return OSError(error.errno, f"{error.strerror}, while coefficients were written", str(self._paths[self._to]))
+        with explained("coefficients were written", self._paths[self._to]):
+            write_all(file, b)
 
     def scatter(self, numbers: np.ndarray, b: np.ndarray, firsts: np.ndarray) -> None:
-        """Those of the rows with these numbers, uint64 [m], in a pass of some. They rise within runs, and each run is read and
-        written at once, up to the next of ``firsts``, uint64.
+        """Write the coefficients of the rows with these numbers, uint64 [m], in a pass of some.
+
+        The numbers rise within runs. Each run is read and written at once, up to the next of ``firsts``, uint64.
         """
         runs = np.searchsorted(firsts, numbers, "right")
         cuts = np.flatnonzero((numbers[1:] < numbers[:-1]) | (runs[1:] != runs[:-1])) + 1
         for begin, end in itertools.pairwise([0, *cuts.tolist(), len(b)]):
             first, last = int(numbers[begin]), int(numbers[end - 1])
-            whole = self._read(self._to, first, last - first + 1)
-            whole[(numbers[begin:end] - np.uint64(first)).astype(np.int64)] = b[begin:end]
-            self.write(first, whole)
+            run = self._read(self._to, first, last - first + 1)
+            run[(numbers[begin:end] - np.uint64(first)).astype(np.int64)] = b[begin:end]
+            self.write(first, run)
 
     def _read(self, copy: int, first: int, count: int) -> np.ndarray:
         b, file = np.empty(count), self._files[copy]
@@ -119,11 +117,12 @@ class Coefficients:
         return b
 
     def close(self) -> None:
+        """Close the files."""
         for file in self._files:
             file.close()
 
     def remove(self) -> None:
-        """Close the files and take them away."""
+        """Close and remove the files."""
         self.close()
         for path in self._paths:
             path.unlink(missing_ok=True)

@@ -1,9 +1,10 @@
-"""Dual coordinate ascent over rows on disk, which keeps the undecided ones in a file of their own.
+"""Dual coordinate ascent over rows on disk, with shrinking to a working set in a file of its own.
 
-A pass over all rows gives each a step, and writes those that end at no bound to another file; passes over that one follow, of
-which each looks at what is still undecided; then one over all rows again, until the duality gap over all rows is closed. (The
-source ends after the first round, which can be far from the optimum.) Where C is large, a coefficient is many steps away from it:
-so a small C comes first, and coefficients are multiplied as it grows, by which those at their bounds stay there.
+A pass over all rows steps each of them, and writes those that are free afterwards to a working set. Passes over the working set
+follow, each over the rows that are still free. Then comes a pass over all rows again, until the duality gap over all rows is
+closed. (Hsieh et al. end after the first round, which can be far from the optimum.) Where C is large, a coefficient is many
+steps away from it. So the fit goes through stages of rising C: coefficients are multiplied as C grows, and those at their
+bounds stay there.
 """
 
 from __future__ import annotations
@@ -13,78 +14,34 @@ import math
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import cast
 
 import numpy as np
 
 from streamsvm._progress import shown
-from streamsvm.linear.files.block_file import Block, BlockFile, BlockFileError
-from streamsvm.linear.files.block_writer import BlockWriter
-from streamsvm.linear.files.coefficients import Coefficients
-from streamsvm.linear.solvers import state
+from streamsvm.linear.files.block_file import BlockFile
+from streamsvm.linear.solvers.dual_state import DualFiles, DualState
+from streamsvm.linear.solvers.loss import Loss
 from streamsvm.linear.solvers.solution import Options, Pass, Solution
-from streamsvm.linear.solvers.sweep import Loss, loss_of, measure, sweep, sweeps, taken, undecided
+from streamsvm.linear.solvers.sweep import free_rows, measure, sweep, sweep_free
+from streamsvm.linear.solvers.working_set import StoredRows, take, working_set_writer
 
 __all__ = ["DualSolver"]
 
-_STEPS = 2  # for each row there is, of the undecided between two passes over all
-_SETTLED = 0.03  # of the largest step of the pass over all rows: when those over the undecided end
-_STAGES = 0.3  # of the passes: those of stages, at most
-_GROWTH = 4.0  # of C, at most, from stage to stage
-_STAGE_TOLERANCE = 0.03  # of the gap as it is estimated, where a stage ends
-_REWRITTEN = 0.7  # of the rows in the file of the undecided: with fewer that still are, it is written anew
-_PROMISING = 4.0  # tolerances: a gap that is estimated to be below is measured
-_KEPT_EVERY = 1.0  # seconds
-_COUNTS, _NUMBERS = ("serial", "number", "visited", "steps", "undecided"), ("dual", "gap", "largest", "settled", "seconds")
-_FACTS: dict[str, type] = {**dict.fromkeys(_COUNTS, int), **dict.fromkeys(_NUMBERS, float), "direct": bool}
-
-
-class _Rows(NamedTuple):
-    """Rows with their coefficients."""
-
-    file: BlockFile
-    b: Coefficients
-
-    def close(self) -> None:
-        self.file.close()
-        self.b.close()
-
-    def remove(self) -> None:
-        self.close()
-        self.file.path.unlink(missing_ok=True)
-        self.b.remove()
-
-
-class _Undecided:
-    """Undecided rows on their way to files of their own. Used with ``with``: nothing is left of it if something goes wrong."""
-
-    def __init__(self, folder: Path, serial: int, options: Options, *, dense: bool, durable: bool) -> None:
-        self._path = folder / f"undecided-{serial}"
-        size = options.undecided_bytes
-        self._writer = BlockWriter(self._path, dense=dense, numbered=True, block_bytes=size, durable=durable)
-        try:
-            self._b = Coefficients(self._path.with_name(f"{self._path.name}-b"), 0)
-        except BaseException:
-            self._writer.discard()
-            raise
-
-    def add(self, block: Block, b: np.ndarray, rows: np.ndarray, features: int) -> None:
-        """Some rows of a block, int64 [m], with their coefficients, of which ``b`` has those of all."""
-        self._b.write(self._writer.shape[0], b[rows])
-        self._writer.append(taken(block, rows), features)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._writer.__exit__(kind, error, trace)
-        if kind is not None:
-            self._b.remove()
-
-    def rows(self) -> _Rows:
-        """What was written."""
-        return _Rows(BlockFile(self._path), self._b)
+# Between two passes over all rows, the working set gets at most so many steps for each row there is.
+_WORKING_SET_STEPS = 2
+# Passes over the working set end where the largest step is this part of that of the pass over all rows.
+_STEP_TOLERANCE = 0.03
+# The working set is written anew where less than this part of it is still free.
+_REWRITE_BELOW = 0.7
+# A stage multiplies C by at most this, and ends where the estimate of the relative gap is at most that.
+_STAGE_FACTOR = 4.0
+_STAGE_TOLERANCE = 0.03
+# Stages take at most this part of the passes.
+_STAGES_PART = 0.3
+# The gap is measured where its estimate is at most so many tolerances.
+_MEASURE_BELOW = 4.0
+_SAVE_EVERY = 1.0  # seconds
 
 
 class DualSolver:
@@ -93,301 +50,227 @@ class DualSolver:
     Parameters
     ----------
     file
-        Rows.
+        All rows.
     folder
-        For files of its own.
+        Folder for the files of the solver.
+    options
+        When it ends, and how large a block of the working set is.
     seed
-        Of the order of rows.
+        Seed of the order of rows.
     resumable
-        Whether what was found so far is kept in the folder, and gone on from if there is some for the same rows.
+        Whether the state is saved in the folder, and a saved state of the same rows is gone on from.
     """
 
-    _w: np.ndarray
-    _all: _Rows
-    _loss: Loss
-    _target: Loss
-    _serial: int
-    _number: int
-    _visited: int
-    _steps: int
-    _undecided: int
-    _dual: float  # without -1/2 |w|^2
-    _gap: float  # relative, as it was estimated last
-    _largest: float
-    _settled: float
-    _seconds: float
+    _state: DualState
+    _began: float
+    _saved_at: float
 
     def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
-        self._file, self._folder, self._options, self._seed, self._resumable = file, folder, options, seed, resumable
-        self._begun = self._direct = False
-        self._some: _Rows | None = None
-        self._kept_some: _Rows | None = None
-        self._history: list[Pass] = []
+        self._file, self._options, self._seed = file, options, seed
+        self._files = DualFiles(file, folder, seed, resumable=resumable)
+        self._begun = False
 
     def solve(self, loss: Loss) -> Solution:
-        """The optimum of a loss within the tolerance, or what as many passes as there may be lead to.
+        """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to.
 
         Raises
         ------
         BlockFileError
-            The file was changed, or is damaged.
+            A file was changed, or is corrupt.
         OSError
             The disk is full.
         """
         if not self._begun:
-            self._begin(loss)
-        if self._target != loss:
-            self._target, self._history, self._visited, self._seconds = loss, [], 0, 0.0
-            if self._some is not None:
-                self._back()
-            if self._loss != loss and not self._on_the_way():
-                self._grow()
-        self._began = time.monotonic() - self._seconds
-        solution = self._solve()
-        self._keep(now=True)
+            self._saved_at = time.monotonic()
+            self._state = self._files.open() or DualState(np.zeros(self._file.shape[1] + 1), _first_stage(loss, self._file), loss)
+            self._begun = True
+        state = self._state
+        if state.goal != loss:
+            state.goal, state.history, state.visited, state.seconds = loss, [], 0, 0.0
+            self._files.merge_working_set()
+            on_the_way = _differ_in_size(state.loss, loss) and state.loss.C_positive < loss.C_positive
+            if state.loss != loss and not on_the_way:
+                self._next_stage()
+        self._began = time.monotonic() - state.seconds
+        solution = self._ascend()
+        self._save(now=True)
         return solution
 
-    def _solve(self) -> Solution:
-        n, options = self._file.shape[0], self._options
+    def _ascend(self) -> Solution:
+        state, files, n, tol = self._state, self._files, self._file.shape[0], self._options.tol
+        most = self._options.max_iter * n
         while True:
-            if self._some is None and self._loss != self._target and self._stage_ends():
-                self._grow()
-            if self._some is None:
-                self._over_all()
-                self._keep()
-            if self._loss != self._target and self._stage_ends():
-                self._back()
+            if files.working_set is None:
+                if state.loss != state.goal and self._stage_ends():
+                    self._next_stage()
+                self._pass_over_all()
+                self._save()
+            if state.loss != state.goal and self._stage_ends():
+                files.merge_working_set()
                 continue
-            most = options.max_iter * n
-            while self._undecided and self._largest > self._settled and self._steps < _STEPS * n and self._visited < most:
-                self._over_some()
-                self._keep()
-            self._back()
-            ends = self._visited >= most
-            if self._loss == self._target and (ends or self._direct or self._gap <= _PROMISING * options.tol):
-                primal, dual, expansion = self._measured()
-                closed = primal - dual <= options.tol * primal
-                # The next problem is like this one: it need not wait for a pass over all that finds the gap closed already.
-                self._direct = closed and (self._direct or 0.0 <= self._gap <= options.tol)
+            while (
+                state.free
+                and state.largest_step > state.step_tolerance
+                and state.working_set_steps < _WORKING_SET_STEPS * n
+                and state.visited < most
+            ):
+                self._pass_over_working_set()
+                self._save()
+            files.merge_working_set()
+            ends = state.visited >= most
+            if state.loss == state.goal and (ends or state.gap_first or state.gap <= _MEASURE_BELOW * tol):
+                primal, dual, expansion = self._measure()
+                closed = primal - dual <= tol * primal
+                # The next problem of a path is like this one: if one pass closes the gap, no second one is needed to see it.
+                state.gap_first = closed and (state.gap_first or 0.0 <= state.gap <= tol)
                 if ends or closed:
-                    return Solution(self._w.copy(), primal, dual, self._visited / n, self._history)
-                self._w = expansion  # steps have rounded w, each a little
+                    return Solution(state.w.copy(), primal, dual, state.visited / n, state.history)
+                state.w = expansion  # every step has rounded w a little
 
     def _stage_ends(self) -> bool:
-        return self._gap <= _STAGE_TOLERANCE or self._visited >= self._for_stages
+        return self._state.gap <= _STAGE_TOLERANCE or self._stages_took_long()
 
-    @property
-    def _for_stages(self) -> float:
-        return _STAGES * self._options.max_iter * self._file.shape[0]
+    def _stages_took_long(self) -> bool:
+        return self._state.visited >= _STAGES_PART * self._options.max_iter * self._file.shape[0]
 
-    def _begin(self, loss: Loss) -> None:
-        # From what was kept, or from nothing.
-        self._kept_at = time.monotonic()
-        size = self._file.shape[1] + 1
-        kept = state.load(self._folder / "state", self._problem, size) if self._resumable else None
-        if kept is None or not self._restore(*kept):
-            self._w, self._all = (
-                np.zeros(size),
-                _Rows(self._file, Coefficients(self._folder / "coefficients", self._file.shape[0])),
-            )
-            self._serial = self._number = self._visited = self._steps = self._undecided = 0
-            self._dual = self._largest = self._settled = self._seconds = 0.0
-            self._gap = np.inf
-            self._loss, self._target = _first(loss, self._file), loss
-        self._begun = True
-        own = None if self._some is None else self._some.file.path.name
-        for path in self._folder.glob("undecided-*"):
-            if own not in (path.name, path.name.rpartition("-b-")[0]):
-                path.unlink()  # of a process that was killed
-
-    @property
-    def _problem(self) -> dict[str, object]:
-        return {"rows": self._file.signature, "seed": self._seed}
-
-    def _restore(self, facts: dict[str, Any], w: np.ndarray) -> bool:
-        # What another process has kept; False: some of it is not there any more, or is something else.
-        with ExitStack() as stack:
-            try:
-                b = Coefficients(self._folder / "coefficients", self._file.shape[0], facts["kept"])
-                stack.callback(b.close)
-                some = None
-                if facts["kept_some"] is not None:
-                    kept, signature = facts["kept_some"]
-                    path = self._folder / f"undecided-{int(facts['serial'])}"
-                    file = stack.enter_context(BlockFile(path))
-                    like = (self._file.shape[1], self._file.dense, True)
-                    if file.signature != signature or (file.shape[1], file.dense, file.numbered) != like:
-                        return False
-                    some = _Rows(file, Coefficients(path.with_name(f"{path.name}-b"), 0, kept))
-                    stack.callback(some.b.close)
-                history = [Pass(*of) for of in facts["history"]]
-                losses = [loss_of(facts[name]) for name in ("loss", "target")]
-                numbers = {f"_{name}": type_of(facts[name]) for name, type_of in _FACTS.items()}
-            except (OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):
-                return False
-            stack.pop_all()
-        self._w, self._all, self._some, self._kept_some, self._history = w, _Rows(self._file, b), some, some, history
-        self._loss, self._target = losses
-        self.__dict__.update(numbers)
-        return True
-
-    def _alike(self) -> bool:
-        # Whether the target is the loss at hand but for C.
-        old, target = self._loss, self._target
-        shares = np.isclose(target.C_negative / target.C_positive, old.C_negative / old.C_positive, rtol=1e-12, atol=0.0)
-        return bool(shares and old._replace(C_positive=target.C_positive, C_negative=target.C_negative) == target)
-
-    def _on_the_way(self) -> bool:
-        return self._alike() and self._loss.C_positive < self._target.C_positive
-
-    def _grow(self) -> None:
-        # The next stage: coefficients grow with C. Those at it stay there, and the others keep their share. Where stages have
-        # taken too long, the target is next, and coefficients stay what they are: far from the optimum, w times so much would be
-        # worse than none. From another problem nothing is taken.
-        old, target = self._loss, self._target
-        ratio = target.C_positive / old.C_positive
-        if not self._alike():
-            ratio, self._loss = 0.0, _first(target, self._file)
-        elif ratio <= _GROWTH or self._visited >= self._for_stages:
-            ratio, self._loss = ratio if ratio <= _GROWTH else 1.0, target
-        else:
-            ratio = _GROWTH
-            self._loss = old._replace(C_positive=ratio * old.C_positive, C_negative=ratio * old.C_negative)
-        b = self._all.b
+    def _next_stage(self) -> None:
+        state, b = self._state, self._files.all_rows.b
+        state.loss, factor = _next_stage(state.loss, state.goal, self._file, to_the_goal=self._stages_took_long())
         b.begin()
         for first, end in itertools.pairwise([*self._file.firsts.tolist(), self._file.shape[0]]):
-            b.write(first, ratio * b.read(first, end - first))
+            b.write(first, factor * b.read(first, end - first))
         b.end()
-        self._w *= ratio
-        self._dual *= ratio
-        self._gap = np.inf  # that of the next stage is not known yet
+        state.w *= factor
+        state.dual *= factor
+        state.gap = math.inf  # that of the next stage is not known yet
 
-    def _over_all(self) -> None:
-        self._serial += 1
-        cost, self._some = self._pass(self._all)
-        half = 0.5 * float(self._w @ self._w)
+    def _pass_over_all(self) -> None:
+        state = self._state
+        cost, self._files.working_set = self._pass(self._files.all_rows, collect=True)
+        half = 0.5 * float(state.w @ state.w)
         primal = half + cost
-        self._gap = (primal - (self._dual - half)) / primal if primal > 0.0 else 0.0
-        self._settled, self._steps = _SETTLED * self._largest, 0
-        self._tell("all", self._file.shape[0], primal)
+        state.gap = (primal - (state.dual - half)) / primal if primal > 0.0 else 0.0
+        state.step_tolerance, state.working_set_steps = _STEP_TOLERANCE * state.largest_step, 0
+        self._record("all", self._file.shape[0], primal, state.dual - half)
 
-    def _over_some(self) -> None:
-        rows, before = cast(_Rows, self._some), self._visited
-        anew = self._undecided < _REWRITTEN * rows.file.shape[0] and len(rows.file) > 1
-        if anew:
-            self._serial += 1
-        _, some = self._pass(rows, anew=anew)
-        if some is not None:
-            self._back()
-            self._some = some
-        self._steps += self._visited - before
-        self._tell("undecided", self._visited - before, math.nan)
+    def _pass_over_working_set(self) -> None:
+        state, rows, before = self._state, cast(StoredRows, self._files.working_set), self._state.visited
+        collect = state.free < _REWRITE_BELOW * rows.file.shape[0] and len(rows.file) > 1
+        _, working_set = self._pass(rows, collect=collect)
+        if working_set is not None:
+            self._files.merge_working_set()
+            self._files.working_set = working_set
+        steps = state.visited - before
+        state.working_set_steps += steps
+        self._record("working set", steps, math.nan, state.dual - 0.5 * float(state.w @ state.w))
 
-    def _pass(self, rows: _Rows, *, anew: bool = True) -> tuple[float, _Rows | None]:
-        # Steps for all rows, or for the undecided ones of some. What all of them cost before theirs; and, where asked for, those
-        # that are undecided after it, in files of their own.
-        self._number += 1
-        all_rows, n = rows is self._all, self._file.shape[0]
-        rng = np.random.default_rng((self._seed, self._number))
-        order, seeds = rng.permutation(len(rows.file)), rng.integers(2**62, size=len(rows.file))
-        # What fits into one block is in memory, and learned to the end.
-        most = _STEPS * n - self._steps if len(rows.file) == 1 else 0
-        self._largest, self._undecided, total = 0.0, 0, 0.0
+    def _pass(self, rows: StoredRows, *, collect: bool) -> tuple[float, StoredRows | None]:
+        """Step all rows, or the free ones of the working set, block by block in random order.
+
+        Returns what all rows cost before their steps, and if asked for a new working set of those that are free after them.
+        """
+        state, file, over_all = self._state, rows.file, rows is self._files.all_rows
+        state.n_passes += 1
+        state.working_sets += collect
+        rng = np.random.default_rng((self._seed, state.n_passes))
+        order, seeds = rng.permutation(len(file)), rng.integers(2**62, size=len(file))
+        # A working set of one block is swept until it ends, without a pass for each sweep.
+        most = _WORKING_SET_STEPS * self._file.shape[0] - state.working_set_steps if len(file) == 1 else 0
+        state.largest_step, state.free, total = 0.0, 0, 0.0
         with ExitStack() as stack:
-            into = None
-            if anew:
-                dense, durable = self._file.dense, self._resumable
-                into = stack.enter_context(_Undecided(self._folder, self._serial, self._options, dense=dense, durable=durable))
+            path, size, durable = self._files.working_set_path(state), self._options.working_set_bytes, self._files.resumable
+            if collect:
+                writer, free_b = stack.enter_context(
+                    working_set_writer(path, dense=file.dense, block_bytes=size, durable=durable)
+                )
             rows.b.begin()
-            for at, number in enumerate(shown(order, f"pass {self._number}", self._options.verbose)):
+            for at, number in enumerate(shown(order, f"pass {state.n_passes}", self._options.verbose)):
                 if at + 1 < len(order):
-                    rows.file.expect(order[at + 1])
-                block = rows.file.block(number)
+                    file.expect(order[at + 1])
+                block = file.block(number)
                 b = rows.b.read(block.first, len(block.labels))
-                if all_rows:
+                if over_all:
                     steps = len(b)
-                    largest, gain, cost, count = sweep(self._w, b, block, np.arange(steps), seeds[at], self._loss)
+                    largest, gain, cost, free = sweep(state.w, b, block, np.arange(steps), seeds[at], state.loss)
                     total += float(cost)
                 else:
-                    largest, gain, count, steps = sweeps(self._w, b, block, seeds[at], self._loss, self._settled, most)
+                    tolerance = state.step_tolerance
+                    largest, gain, free, steps = sweep_free(state.w, b, block, seeds[at], state.loss, tolerance, most)
                 rows.b.write(block.first, b)
-                self._largest = max(self._largest, float(largest))
-                self._dual += float(gain)
-                self._undecided += int(count)
-                self._visited += int(steps)
-                if into is not None and count:
-                    into.add(block, b, undecided(b, block.labels, self._loss), self._file.shape[1])
-                del block, b  # before the next are read
+                state.largest_step = max(state.largest_step, float(largest))
+                state.dual += float(gain)
+                state.free += int(free)
+                state.visited += int(steps)
+                if collect and free:
+                    chosen = free_rows(b, block.labels, state.loss)
+                    free_b.write(writer.shape[0], b[chosen])
+                    writer.append(take(block, chosen), self._file.shape[1])
+                del block, b  # to free their memory before the next are read
             rows.b.end()
-        return total, None if into is None else into.rows()
+        return total, StoredRows(BlockFile(path), free_b) if collect else None
 
-    def _back(self) -> None:
-        # The coefficients of the undecided go back to those of all rows.
-        some = cast(_Rows, self._some)
-        self._all.b.begin(some=True)
-        for number in range(len(some.file)):
-            block = some.file.block(number)
-            if block.numbers.max() >= self._file.shape[0]:
-                raise BlockFileError(f"{some.file.path} is damaged: it has rows that there are not")
-            self._all.b.scatter(block.numbers, some.b.read(block.first, len(block.labels)), self._file.firsts)
-        self._all.b.end()
-        self._some = None
-        if some is not self._kept_some:  # which another process would go on from
-            some.remove()
+    def _measure(self) -> tuple[float, float, np.ndarray]:
+        """Return the primal objective of w, the dual objective of the coefficients, and their expansion, sum_i b_i x_i.
 
-    def _measured(self) -> tuple[float, float, np.ndarray]:
-        # The primal objective of w, the dual one of the coefficients, and their expansion, which w should be: the gap is true
-        # whether it is or not.
-        primal, self._dual, expansion = 0.5 * float(self._w @ self._w), 0.0, np.zeros(len(self._w))
-        for number in shown(range(len(self._file)), "duality gap", self._options.verbose):
-            block = self._file.block(number)
-            cost, gain = measure(self._w, self._all.b.read(block.first, len(block.labels)), block, self._loss, expansion)
+        The expansion differs from w by rounding. The gap between the two objectives is exact all the same.
+        """
+        state, file = self._state, self._file
+        primal, state.dual, expansion = 0.5 * float(state.w @ state.w), 0.0, np.zeros(len(state.w))
+        for number in shown(range(len(file)), "duality gap", self._options.verbose):
+            block = file.block(number)
+            b = self._files.all_rows.b.read(block.first, len(block.labels))
+            cost, gain = measure(state.w, b, block, state.loss, expansion)
             primal += float(cost)
-            self._dual += float(gain)
-        self._visited += self._file.shape[0]
-        dual = self._dual - 0.5 * float(expansion @ expansion)
-        self._tell("measured", self._file.shape[0], primal, dual)
+            state.dual += float(gain)
+        state.visited += file.shape[0]
+        dual = state.dual - 0.5 * float(expansion @ expansion)
+        self._record("gap", file.shape[0], primal, dual)
         return primal, dual, expansion
 
-    def _tell(self, kind: str, rows: int, primal: float, dual: float | None = None) -> None:
-        dual = self._dual - 0.5 * float(self._w @ self._w) if dual is None else dual
-        seconds = time.monotonic() - self._began
-        self._history.append(Pass(kind, rows, self._undecided, self._loss.C_positive, primal, dual, seconds))
+    def _record(self, kind: str, rows: int, primal: float, dual: float) -> None:
+        state, seconds = self._state, time.monotonic() - self._began
+        state.history.append(Pass(kind, rows, state.free, state.loss.C_positive, primal, dual, seconds))
 
-    def _keep(self, *, now: bool = False) -> None:
-        # What another process goes on from: it stays whole until the next one is.
-        time_now = time.monotonic()
-        if not self._resumable or (time_now - self._kept_at < _KEPT_EVERY and not now):
-            return
-        self._kept_at, self._seconds = time_now, time_now - self._began
-        facts = {name: getattr(self, f"_{name}") for name in _FACTS} | {
-            "problem": self._problem,
-            "loss": self._loss,
-            "target": self._target,
-            "history": self._history,
-            "kept": self._all.b.keep(),
-            "kept_some": None if self._some is None else [self._some.b.keep(), self._some.file.signature],
-        }
-        state.save(self._folder / "state", facts, self._w)
-        if self._kept_some is not None and self._kept_some is not self._some:
-            self._kept_some.remove()
-        self._kept_some = self._some
+    def _save(self, *, now: bool = False) -> None:
+        at, state = time.monotonic(), self._state
+        if self._files.resumable and (now or at - self._saved_at >= _SAVE_EVERY):
+            self._saved_at, state.seconds = at, at - self._began
+            self._files.save(state)
 
     def close(self) -> None:
-        """Close its files. What was kept stays, and what another process would not go on from does not."""
-        if self._begun:
-            self._all.b.close()
-            if self._some is not None and self._some is not self._kept_some:
-                self._some.remove()
-            if self._kept_some is not None:
-                self._kept_some.close()
+        """Close the files. A saved state stays; what is not saved is removed."""
+        self._files.close()
 
 
-def _first(loss: Loss, file: BlockFile) -> Loss:
-    # The first stage: a C to which a coefficient comes in a step or two.
-    square = file.mean_square + loss.bias * loss.bias
-    step = (file.mean_label if loss.regression else 1.0) / square if square > 0.0 else math.inf
-    ratio = step / max(loss.C_positive, loss.C_negative)
-    if not 0.0 < ratio < 1.0 / _GROWTH or loss.squared:
-        return loss
-    return loss._replace(C_positive=ratio * loss.C_positive, C_negative=ratio * loss.C_negative)
+def _differ_in_size(loss: Loss, goal: Loss) -> bool:
+    """Tell whether two losses are the same but for a factor of both C."""
+    same = np.isclose(goal.C_negative / goal.C_positive, loss.C_negative / loss.C_positive, rtol=1e-12, atol=0.0)
+    return bool(same and loss._replace(C_positive=goal.C_positive, C_negative=goal.C_negative) == goal)
+
+
+def _first_stage(goal: Loss, file: BlockFile) -> Loss:
+    """Return the loss with a C that a coefficient reaches in a step or two."""
+    square = file.mean_square + goal.constant * goal.constant
+    step = (file.mean_label if goal.regression else 1.0) / square if square > 0.0 else math.inf
+    ratio = step / max(goal.C_positive, goal.C_negative)
+    if not 0.0 < ratio < 1.0 / _STAGE_FACTOR or goal.squared:
+        return goal
+    return goal._replace(C_positive=ratio * goal.C_positive, C_negative=ratio * goal.C_negative)
+
+
+def _next_stage(loss: Loss, goal: Loss, file: BlockFile, *, to_the_goal: bool) -> tuple[Loss, float]:
+    """Return the loss of the next stage, and what coefficients are multiplied by for it.
+
+    Coefficients grow with C: those at a bound stay there, and the others stay where they are between theirs. Where stages took
+    too long, the goal is next, and coefficients stay as they are: multiplied by so much, a w far from the optimum would be
+    worse than 0. From the solution of another problem nothing is taken.
+    """
+    ratio = goal.C_positive / loss.C_positive
+    if not _differ_in_size(loss, goal):
+        return _first_stage(goal, file), 0.0
+    if ratio <= _STAGE_FACTOR:
+        return goal, ratio
+    if to_the_goal:
+        return goal, 1.0
+    C_positive, C_negative = _STAGE_FACTOR * loss.C_positive, _STAGE_FACTOR * loss.C_negative
+    return loss._replace(C_positive=C_positive, C_negative=C_negative), _STAGE_FACTOR

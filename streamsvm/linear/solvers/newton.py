@@ -1,4 +1,7 @@
-"""Newton's method in the primal, for squared losses of rows with few features: a dozen passes, whatever C is."""
+"""Newton's method in the primal, for squared losses of rows with few features: a dozen passes, whatever C is.
+
+Mangasarian, O. L. (2002). A finite Newton method for classification. Optimization Methods and Software 17.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +16,30 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from streamsvm._progress import shown
 from streamsvm.linear.files.block_file import Block, BlockFile
 from streamsvm.linear.solvers import state
+from streamsvm.linear.solvers.loss import Loss, target_of
 from streamsvm.linear.solvers.solution import Options, Pass, Solution
-from streamsvm.linear.solvers.sweep import Loss, product, target
+from streamsvm.linear.solvers.sweep import product
 
 __all__ = ["NewtonSolver"]
 
-_ENOUGH = 1e-4  # of the decrease that the slope promises: Armijo's rule
-_SMALLEST = 2.0**-30
-_PARTS = 16  # of a block of dense rows
+_ARMIJO = 1e-4  # a step must decrease the objective by at least this part of what the slope promises
+_SMALLEST_STEP = 2.0**-30
+_DENSE_CHUNKS = 16  # in which a block of dense rows is added, since they become float64
 
 
-class _Place:
-    """w, and what a pass over all rows says of it."""
+class _Point:
+    """w, and what a pass over all rows computes at it."""
 
     def __init__(self, w: np.ndarray) -> None:
         self.w = w
         self.primal = 0.5 * float(w @ w)
         self.gradient, self.hessian = w.copy(), np.eye(len(w))
-        self.conjugate = 0.0
-        self.active = 0
+        self.conjugate = 0.0  # the dual objective without -1/2 |expansion|^2
+        self.active = 0  # rows that cost something
 
     @property
     def dual(self) -> float:
-        """The dual objective of the coefficients that the rows' losses have here, whose expansion is w without the gradient."""
+        """The dual objective of the coefficients that the losses have here, whose expansion is w minus the gradient."""
         expansion = self.w - self.gradient
         return self.conjugate - 0.5 * float(expansion @ expansion)
 
@@ -43,8 +47,7 @@ class _Place:
 class NewtonSolver:
     """Finds w for one squared loss after the other, each from where the one before has ended.
 
-    Mangasarian, O. L. (2002). A finite Newton method for classification. Optimization Methods and Software 17. O(values^2) for
-    each row that costs something, or O(features^2) where rows are dense, and O(features^3), a pass.
+    A pass is O(features^3), and O(values^2) for each row that costs something, or O(features^2) where rows are dense.
 
     Parameters
     ----------
@@ -54,61 +57,64 @@ class NewtonSolver:
 
     def __init__(self, file: BlockFile, folder: Path, options: Options, *, resumable: bool) -> None:
         self._file, self._options = file, options
-        self._state = folder / "newton" if resumable else None
+        self._path = folder / "newton" if resumable else None
         self._w = np.zeros(file.shape[1] + 1)
-        if self._state is not None and (kept := state.load(self._state, {"rows": file.signature}, len(self._w))) is not None:
-            self._w = kept[1]
+        if self._path is not None and (found := state.load(self._path, {"rows": file.signature}, len(self._w))) is not None:
+            self._w = found[1]
 
     def solve(self, loss: Loss) -> Solution:
-        """The optimum of a loss within the tolerance, or what as many passes as there may be lead to."""
+        """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to."""
         options, began = self._options, time.monotonic()
         history: list[Pass] = []
 
-        def tried(w: np.ndarray) -> _Place:
-            place = self._pass(w, loss, len(history) + 1)
-            row = (place.active, loss.C_positive, place.primal, place.dual, time.monotonic() - began)
-            history.append(Pass("newton", self._file.shape[0], *row))
-            return place
+        def try_(w: np.ndarray) -> _Point:
+            point = self._pass(w, loss, len(history) + 1)
+            numbers = (point.active, loss.C_positive, point.primal, point.dual, time.monotonic() - began)
+            history.append(Pass("newton", self._file.shape[0], *numbers))
+            return point
 
-        place = tried(self._w)
-        while place.primal - place.dual > options.tol * place.primal and len(history) < options.max_iter:
-            direction, size = -_solved(place.hessian, place.gradient), 1.0
-            slope = float(place.gradient @ direction)
-            new = tried(place.w + direction)
-            while new.primal > place.primal + _ENOUGH * size * slope and len(history) < options.max_iter and size > _SMALLEST:
+        point = try_(self._w)
+        while point.primal - point.dual > options.tol * point.primal and len(history) < options.max_iter:
+            direction, size = -_solve(point.hessian, point.gradient), 1.0
+            slope = float(point.gradient @ direction)
+            new = try_(point.w + direction)
+            while (
+                new.primal > point.primal + _ARMIJO * size * slope and len(history) < options.max_iter and size > _SMALLEST_STEP
+            ):
                 size *= 0.5
-                new = tried(place.w + size * direction)
-            if new.primal >= place.primal:
-                break  # rounding is larger than what is left
-            place = new
-            if self._state is not None:
-                state.save(self._state, {"problem": {"rows": self._file.signature}}, place.w)
-        self._w = place.w
-        return Solution(place.w.copy(), place.primal, place.dual, float(len(history)), history)
+                new = try_(point.w + size * direction)
+            if new.primal >= point.primal:
+                break  # what is left is less than rounding
+            point = new
+            if self._path is not None:
+                state.save(self._path, {"problem": {"rows": self._file.signature}}, point.w)
+        self._w = point.w
+        return Solution(point.w.copy(), point.primal, point.dual, float(len(history)), history)
 
-    def _pass(self, w: np.ndarray, loss: Loss, number: int) -> _Place:
-        place = _Place(w)
+    def _pass(self, w: np.ndarray, loss: Loss, number: int) -> _Point:
+        point = _Point(w)
         for at in shown(range(len(self._file)), f"pass {number}", self._options.verbose):
             if at + 1 < len(self._file):
                 self._file.expect(at + 1)
             block = self._file.block(at)
             add = _add_dense if self._file.dense else _add_sparse
-            for some in _parts(block) if self._file.dense else [block]:
-                cost, conjugate, active = add(w, some, loss, place.gradient, place.hessian)
-                place.primal += float(cost)
-                place.conjugate += float(conjugate)
-                place.active += int(active)
-        if not self._file.dense:  # of which one triangle was made
-            place.hessian += np.triu(place.hessian, 1).T
-        return place
+            for rows in _chunks(block) if self._file.dense else [block]:
+                cost, conjugate, active = add(w, rows, loss, point.gradient, point.hessian)
+                point.primal += float(cost)
+                point.conjugate += float(conjugate)
+                point.active += int(active)
+        if not self._file.dense:  # of sparse rows only one triangle was added
+            point.hessian += np.triu(point.hessian, 1).T
+        return point
 
     def close(self) -> None:
-        """What was kept stays."""
+        """Nothing is open between solutions."""
 
 
-def _solved(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    # By a Cholesky factorisation of the matrix with 1 on its diagonal: features may be of very different size. Where rounding has
-    # left it no positive one, of that with more on its diagonal: still a direction downwards.
+def _solve(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Solve with a Cholesky factor of the matrix scaled to a diagonal of 1, since features may be of very different size. If
+    rounding left it indefinite, its diagonal is raised: the solution is a direction of descent all the same.
+    """
     scale, ridge = 1.0 / np.sqrt(hessian.diagonal()), 0.0
     scaled = hessian * scale
     scaled *= scale[:, np.newaxis]
@@ -123,22 +129,21 @@ def _solved(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
             return scale * cho_solve(factor, scale * gradient)
 
 
-def _parts(block: Block) -> Iterator[Block]:
-    # Dense rows, few at a time: those that are added become float64, and several copies.
+def _chunks(block: Block) -> Iterator[Block]:
     n = len(block.labels)
-    size = max(n // _PARTS, 1)
-    features = len(block.values) // n
+    size, features = max(n // _DENSE_CHUNKS, 1), len(block.values) // n
     for begin in range(0, n, size):
         end = min(begin + size, n)
         yield block._replace(labels=block.labels[begin:end], values=block.values[begin * features : end * features])
 
 
 def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:
+    """Add the parts of dense rows to the gradient and the Hessian; return their cost, conjugate, and how many cost something."""
     X = np.empty((len(block.labels), len(w)))
     X[:, :-1] = block.values.reshape(len(X), -1)
-    X[:, -1] = loss.bias
+    X[:, -1] = loss.constant
     b, C = np.empty(len(X)), np.empty(len(X))
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused at the end
+    with np.errstate(over="ignore", invalid="ignore"):  # a solution that is not finite is refused later
         cost, conjugate, active = _errors(X @ w, block.labels, loss, b, C)
         gradient -= b @ X
         X = X[b != 0.0] * np.sqrt(2.0 * C[b != 0.0])[:, np.newaxis]
@@ -148,10 +153,10 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
 
 @njit(cache=True, error_model="numpy")
 def _errors(f: np.ndarray, labels: np.ndarray, loss: Loss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
-    # What rows with values f cost; their coefficients and C; and how many cost something.
+    """Set the coefficients b and C of rows with decision values f; return cost, conjugate, and how many cost something."""
     cost, conjugate, active = 0.0, 0.0, 0
     for i in range(len(f)):
-        t = target(labels[i], loss)
+        t = target_of(labels[i], loss)
         C[i] = loss.C_positive if t > 0.0 else loss.C_negative
         distance = t - f[i]
         error = max(abs(distance) - loss.epsilon, 0.0) if loss.regression else max(1.0 - t * f[i], 0.0)
@@ -165,12 +170,12 @@ def _errors(f: np.ndarray, labels: np.ndarray, loss: Loss, b: np.ndarray, C: np.
 
 @njit(cache=True, error_model="numpy")
 def _add_sparse(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:
-    # Of the Hessian, the upper triangle.
+    """Do as `_add_dense` for sparse rows, with the upper triangle of the Hessian."""
     starts, indices, values = block.starts, block.indices, block.values
     n = len(block.labels)
     f, b, C = np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
-        f[i] = product(w, block, i) + loss.bias * w[-1]
+        f[i] = product(w, block, i) + loss.constant * w[-1]
     found = _errors(f, block.labels, loss, b, C)
     last = len(w) - 1
     for i in range(n):
@@ -182,7 +187,7 @@ def _add_sparse(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, h
             scaled, row = 2.0 * C[i] * values[k], hessian[indices[k]]
             for j in range(k, end):
                 row[indices[j]] += scaled * values[j]
-            row[last] += scaled * loss.bias
-        gradient[last] -= b[i] * loss.bias
-        hessian[last, last] += 2.0 * C[i] * loss.bias * loss.bias
+            row[last] += scaled * loss.constant
+        gradient[last] -= b[i] * loss.constant
+        hessian[last, last] += 2.0 * C[i] * loss.constant * loss.constant
     return found

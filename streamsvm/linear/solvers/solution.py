@@ -1,4 +1,4 @@
-"""What the linear solvers are asked for and what they find."""
+"""What the linear solvers are given and what they return; solutions that are saved in a work folder."""
 
 from __future__ import annotations
 
@@ -11,67 +11,75 @@ import numpy as np
 
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.solvers import state
-from streamsvm.linear.solvers.sweep import Loss
+from streamsvm.linear.solvers.loss import Loss
 
-__all__ = ["Options", "Pass", "Solution", "forget", "recall", "remember"]
+__all__ = ["Options", "Pass", "Solution", "load_solution", "remove_stale_solutions", "save_solution"]
 
 
 class Options(NamedTuple):
-    """``tol``: of the gap, relative to the primal objective; ``max_iter``: passes over as many rows as there are."""
+    """The options of a solver."""
 
-    tol: float
-    max_iter: int
-    undecided_bytes: int
+    tol: float  # duality gap, relative to the primal objective, at which it ends
+    max_iter: int  # passes, of as many steps as there are rows, at most
+    working_set_bytes: int  # size of a block of the working set
     verbose: bool
 
 
 class Pass(NamedTuple):
-    """What a pass over rows did."""
+    """A pass over rows, in the ``history_`` of a fitted machine."""
 
     kind: str
-    """``"all"``: every row got a step; ``"undecided"``: those that were; ``"measured"``: none, the gap was; ``"newton"``: all of
-    them together made one step.
+    """``"all"``: every row was stepped; ``"working set"``: the free ones were; ``"gap"``: the duality gap was measured;
+    ``"newton"``: a step of Newton's method was tried.
     """
     rows: int
-    undecided: int
-    """Rows at no bound after it; of a Newton step, that cost something."""
+    """Rows that were stepped or measured."""
+    free: int
+    """Rows whose coefficients were free after it; of Newton's method, rows that cost something."""
     C: float
-    """Of the stage, times the weight of the positive class."""
+    """C of the stage, times the weight of the positive class."""
     primal: float
-    """The objective, of steps for all rows an estimate from before them; NaN: unknown."""
+    """Primal objective; of a pass over all rows an estimate from before their steps; NaN where it is not known."""
     dual: float
+    """Dual objective."""
     seconds: float
     """Since the fit began."""
 
 
 class Solution(NamedTuple):
-    """What was found; ``passes``: over as many rows as there are."""
+    """The result of a solver."""
 
-    w: np.ndarray
-    """float64 [features + 1]"""
+    w: np.ndarray  # float64 [features + 1]
     primal: float
     dual: float
-    passes: float
+    passes: float  # steps, in units of the number of rows
     history: list[Pass]
 
 
-def remember(folder: Path, file: BlockFile, loss: Loss, options: Options, solution: Solution) -> None:
-    """Keep a solution for who asks for the same again."""
+def save_solution(folder: Path, file: BlockFile, loss: Loss, options: Options, solution: Solution) -> None:
+    """Save a solution for the next fit that asks for the same."""
     facts = {"problem": _problem(file, loss, options), **solution._asdict()}
     state.save(_path(folder, file, loss, options), facts, facts.pop("w"))
 
 
-def recall(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Solution | None:
-    """What was kept of the same problem; None: nothing."""
-    kept = state.load(_path(folder, file, loss, options), _problem(file, loss, options), file.shape[1] + 1)
-    if kept is None:
+def load_solution(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Solution | None:
+    """Return the saved solution of the same problem; None where there is none or it is corrupt."""
+    found = state.load(_path(folder, file, loss, options), _problem(file, loss, options), file.shape[1] + 1)
+    if found is None:
         return None
-    facts, w = kept
+    facts, w = found
     try:
         primal, dual, passes = (float(facts[name]) for name in ("primal", "dual", "passes"))
-        return Solution(w, primal, dual, passes, [Pass(*of) for of in facts["history"]])
+        return Solution(w, primal, dual, passes, [Pass(*values) for values in facts["history"]])
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def remove_stale_solutions(folder: Path, file: BlockFile) -> None:
+    """Remove the saved solutions of problems with other rows."""
+    for path in folder.glob("solution-*"):
+        if not path.name.startswith(_prefix(file)):
+            path.unlink()
 
 
 def _problem(file: BlockFile, loss: Loss, options: Options) -> dict[str, object]:
@@ -84,11 +92,4 @@ def _path(folder: Path, file: BlockFile, loss: Loss, options: Options) -> Path:
 
 
 def _prefix(file: BlockFile) -> str:
-    return f"found-{zlib.crc32(json.dumps(file.signature).encode()):08x}-"
-
-
-def forget(folder: Path, file: BlockFile) -> None:
-    """Remove what was kept of problems with other rows."""
-    for path in folder.glob("found-*"):
-        if not path.name.startswith(_prefix(file)):
-            path.unlink()
+    return f"solution-{zlib.crc32(json.dumps(file.signature).encode()):08x}-"

@@ -1,4 +1,4 @@
-"""What a fit goes on from when its process was killed."""
+"""The file of a saved state: a JSON object and a vector, under a checksum."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.linear.files.disk import explained
+
 __all__ = ["load", "save"]
 
 _MAGIC = b"svmfit1\n"
-_HEADER = struct.Struct("<8sIQ")  # magic, CRC of what follows, bytes of its JSON
+_HEADER = struct.Struct("<8sIQ")  # magic, CRC of what follows, bytes of the JSON
 
 
 def save(path: Path, facts: dict[str, Any], w: np.ndarray) -> None:
-    """Put facts, which are JSON, and w float64 [n] in place of those that were kept before."""
+    """Replace a saved state by facts, which JSON can hold, and w float64 [n]. The earlier one stays whole until this one is."""
     text = json.dumps(facts).encode()
     data = text + w.astype("<f8").tobytes()
     partial = path.with_name(f"{path.name}.partial")
-    try:
+    with explained("the state of a fit was saved", partial):
         with partial.open("wb") as file:
             file.write(_HEADER.pack(_MAGIC, zlib.crc32(data), len(text)) + data)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}, while what was found was kept", str(partial)) from error
 
 
 def load(path: Path, problem: dict[str, Any], size: int) -> tuple[dict[str, Any], np.ndarray] | None:
-    """Facts and w float64 [size]; None where none were kept, or those of another problem, or they are damaged."""
+    """Return the saved facts and w float64 [size]; None where there are none, or they are of another problem or corrupt."""
     try:
         found = path.read_bytes()
     except FileNotFoundError:

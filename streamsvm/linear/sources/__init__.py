@@ -1,1 +1,1 @@
-"""Rows from text, tables and streams to block files."""
+"""Block files from text, tables and streams."""

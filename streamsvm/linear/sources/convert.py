@@ -1,4 +1,4 @@
-"""Files of rows in other formats, made block files."""
+"""Block files from LIBSVM text and tables."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import numpy as np
 from streamsvm._progress import shown_bytes, shown_rows
 from streamsvm.linear.files.block_file import Block
 from streamsvm.linear.files.block_writer import BlockWriter
-from streamsvm.linear.files.mixing import mixing_writer, names_of
+from streamsvm.linear.files.mixing import files_of, mixing_writer
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
-from streamsvm.linear.online import kept_names
 from streamsvm.linear.sources import libsvm, tables
 from streamsvm.linear.sources.labels import LabelCodes
+from streamsvm.linear.sources.names import names_to_save
 
-__all__ = ["DENSE", "source_of", "write_blocks"]
+__all__ = ["DENSE", "stamp_of", "write_blocks"]
 
-#: Of the values that are not zero: with more, rows take less as arrays than with their indices.
+#: If more than this part of all values is not zero, rows are written without indices, which takes less space.
 DENSE = 0.5
 
 _REASONS = {
@@ -46,20 +46,21 @@ def write_blocks(
     memory_limit: float = DEFAULT_LIMIT,
     verbose: bool = False,
 ) -> tuple[int, int]:
-    r"""Make a block file of LIBSVM text or of a table, once for all fits.
+    r"""Write a block file from LIBSVM text or a table, once for all fits.
 
     Parameters
     ----------
     source
-        A table where its name ends with ``.csv``, ``.csv.gz``, ``.parquet``, ``.arrow`` or ``.feather``: a column of labels, and
-        others of numbers (with the extra ``files``). Else lines of a label and pairs index:value, indices rising; with ``.gz`` at
-        the end of its name unpacked. What follows a ``#`` in a line is not looked at.
+        A table where its name ends with ``.csv``, ``.csv.gz``, ``.parquet``, ``.arrow`` or ``.feather``: a column of labels,
+        and others of numbers (with the extra ``files``). Else LIBSVM text: lines of a label and pairs index:value, with rising
+        indices; unpacked where its name ends with ``.gz``. What follows a ``#`` in a line is ignored.
     path
-        Of the block file. It is there when all of it is; until then there are others beside it, whose names begin with its own.
+        Path of the block file. It appears when all of it is written; until then there are temporary files beside it, whose names
+        begin with its name.
     target
         Of a table: the column of labels, numbers or names.
     zero_based
-        Of lines: whether the first index is 0, not 1.
+        Of text: whether the first index is 0, not 1.
     memory_limit
         Bytes that it may take, and that fits may take later: the smaller, the smaller the blocks. A line that does not fit is
         refused.
@@ -74,8 +75,8 @@ def write_blocks(
     Raises
     ------
     ValueError
-        A line is none, or a table has no such column, or a value that is missing or no number; the message says which, and why.
-        Nothing is left of the file then.
+        A line is malformed, a column is missing, or a value is missing or not a number; the message says which, and why. No
+        file is left then.
     OSError
         The source cannot be read, or the disk is full.
     ImportError
@@ -83,9 +84,9 @@ def write_blocks(
 
     Notes
     -----
-    Rows that come sorted, by class for example, are dealt to blocks at random, which takes twice the space for a
-    while. Lines are parsed by compiled code, 250 to 500 MB/s, while another thread reads (and unpacks) what comes next. Tables
-    are read by pyarrow, which may take more memory than the limit where a file's own groups of rows are large.
+    O(bytes). Rows that come sorted, by class for example, are dealt to blocks at random, which takes twice the space for a while.
+    Text is parsed by compiled code, 250 to 500 MB/s, while another thread reads (and unpacks) what comes next. Tables are read by
+    pyarrow, which may take more memory than the limit where a file's own groups of rows are large.
 
     Examples
     --------
@@ -97,9 +98,9 @@ def write_blocks(
     (2, 3)
     """
     source, path = Path(source), Path(path)
-    if any(own.exists() and own.samefile(source) for own in names_of(path)):
-        raise ValueError(f"{source} would be written over: name another file for the blocks")
-    meta = {"source": source_of(source, target, zero_based)}
+    if any(file.exists() and file.samefile(source) for file in files_of(path)):
+        raise ValueError(f"{source} would be overwritten: give another path for the block file")
+    meta = {"source": stamp_of(source, target, zero_based)}
     if tables.kind_of(source):
         return _write_table(source, path, target, memory_limit, meta, verbose)
     size = plan(memory_limit).block
@@ -117,8 +118,8 @@ def _write_table(
     source: Path, path: Path, target: str | None, memory_limit: float, meta: dict[str, Any], verbose: bool
 ) -> tuple[int, int]:
     size, codes = plan(memory_limit).block, LabelCodes()
-    parts = tables.parts(source, target, size, codes)
-    first = next(parts, None)
+    chunks = tables.chunks(source, target, size, codes)
+    first = next(chunks, None)
     if first is None:
         raise ValueError(f"{source} has no rows")
     dense = bool(np.count_nonzero(first[0]) > DENSE * first[0].size)
@@ -126,31 +127,30 @@ def _write_table(
         shown_rows(f"reading {source.name}", verbose) as advance,
         mixing_writer(path, dense=dense, block_bytes=size, memory=memory_limit) as writer,
     ):
-        for X, labels, _ in itertools.chain([first], parts):
+        for X, labels, _ in itertools.chain([first], chunks):
             writer.add(X, labels)
             advance(writer.shape[0])
-        writer.meta = {**meta, "names": kept_names(first[2]), "text_labels": tables.kind_of(source) == "csv", **codes.meta}
+        writer.meta = {**meta, "names": names_to_save(first[2]), "text_labels": tables.kind_of(source) == "csv", **codes.meta}
     return writer.shape
 
 
-def source_of(source: Path, target: str | None, zero_based: bool) -> dict[str, Any]:
-    """What tells a block file that it was made of this source, as it is."""
-    stat, how = source.stat(), {"target": target, "zero_based": zero_based}
-    which = [stat.st_dev, stat.st_ino]  # of another folder there may be one of the same name, size and time
-    return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": which, **how}
+def stamp_of(source: Path, target: str | None, zero_based: bool) -> dict[str, Any]:
+    """Return what a block file saves of its source, to see later whether it was made from the same file with the same options."""
+    stat, options = source.stat(), {"target": target, "zero_based": zero_based}
+    inode = [stat.st_dev, stat.st_ino]  # another folder may have a file of the same name, size and time
+    return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": inode, **options}
 
 
 def _texts(source: Path, size: int, longest: int, verbose: bool) -> Iterator[np.ndarray]:
-    # Whole lines, uint8, of about so many bytes.
+    """Yield whole lines, uint8, of about ``size`` bytes, while a thread reads the next ones."""
     with source.open("rb") as raw, ThreadPoolExecutor(1) as pool:
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if source.suffix == ".gz" else raw  # type: ignore[assignment]
         rest, line = b"", 0
         with shown_bytes(source.stat().st_size, f"reading {source.name}", verbose) as advance:
-            coming = pool.submit(_read, file, source, size)
-            first = True
-            while chunk := coming.result():
+            first, next_chunk = True, pool.submit(_read, file, source, size)
+            while chunk := next_chunk.result():
                 chunk, first = chunk.removeprefix(codecs.BOM_UTF8) if first else chunk, False
-                coming = pool.submit(_read, file, source, size)
+                next_chunk = pool.submit(_read, file, source, size)
                 advance(raw.tell())
                 end = chunk.rfind(b"\n") + 1
                 if not end and len(rest) + len(chunk) > longest:
@@ -174,7 +174,7 @@ def _read(file: IO[bytes], source: Path, size: int) -> bytes:
 
 
 def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_based: bool) -> int:
-    # The rows of some lines; how many lines there were so far.
+    """Write the rows of some lines, of which ``line`` came before; return how many lines there were so far."""
     lines = int(np.count_nonzero(text == ord("\n")))
     labels, starts = np.empty(lines + 1), np.empty(lines + 2, np.uint32)
     indices, values = np.empty(len(text) // 3 + 1, np.uint32), np.empty(len(text) // 3 + 1, np.float32)
@@ -182,8 +182,7 @@ def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_
     rows, count, why, at, largest = libsvm.parse(text, first, labels, starts, indices, values)
     if why != libsvm.END:
         number = line + int(np.count_nonzero(text[:at] == ord("\n"))) + 1
-        begin = int(at)
-        shown = bytes(text[begin : begin + 30]).split(b"\n")[0].decode(errors="replace")
+        shown = bytes(text[at : at + 30]).split(b"\n")[0].decode(errors="replace")
         raise ValueError(f"{source}, line {number:,}, at {shown!r}: {_REASONS[why]}")
     empty = np.empty(0, np.uint64)
     writer.append(Block(0, labels[:rows], empty, starts[: rows + 1], indices[:count], values[:count]), largest + 1)

@@ -1,4 +1,4 @@
-"""Labels that are no numbers, as numbers."""
+"""Numbers for labels that are names."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ _MOST_CLASSES = 64
 
 
 class LabelCodes:
-    """Numbers for labels: themselves, or where the first one is a name, the order in which names came."""
+    """Numbers for labels: the labels themselves, or if the first one is a name, the order in which names came."""
 
     def __init__(self) -> None:
         self._codes: dict[str, float] = {}
-        self._numbers = False
+        self.numbers = False
+        """Whether labels are numbers, of which some came."""
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What a block file keeps of it: the names of 0, 1 and so on."""
+        """What a block file saves: the names of 0, 1 and so on, if labels are names."""
         return {"classes": list(self._codes)} if self._codes else {}
 
-    @property
-    def numbers(self) -> bool:
-        """Whether labels are numbers, of which some came."""
-        return self._numbers
-
     def code(self, label: Any) -> float:
-        """ValueError where it is neither a number nor a name, or missing, if both kinds come, or there are too many names."""
+        """Return the number of a label.
+
+        Raises
+        ------
+        ValueError
+            It is missing, is neither a finite number nor a name, is not of the kind of those before, or there are too many names.
+        """
         if label is None or label == "":
             raise ValueError("there is no label: leave the row out")
         if isinstance(label, str):
-            if self._numbers:
+            if self.numbers:
                 raise ValueError(f"label {label!r} is a name, and there were numbers before")
             if label not in self._codes:
                 if len(label) > LONGEST_NAME:
-                    raise ValueError(f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are kept")
+                    raise ValueError(f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are saved")
                 if len(self._codes) == _MOST_CLASSES:
-                    raise ValueError(f"label {label!r} is one too many: {_MOST_CLASSES} names are kept")
+                    raise ValueError(f"label {label!r} is one too many: at most {_MOST_CLASSES} names are saved")
                 self._codes[label] = float(len(self._codes))
             return self._codes[label]
         number = float(label) if isinstance(label, bool | int | float | np.number | np.bool_) else math.nan
         if not math.isfinite(number) or self._codes:
             raise ValueError(f"label {label!r} is no finite number" + (", and there were names before" if self._codes else ""))
-        self._numbers = True
+        self.numbers = True
         return number

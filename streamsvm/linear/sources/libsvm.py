@@ -1,4 +1,4 @@
-"""LIBSVM text, line by line, compiled: label, then index:value with indices that rise."""
+"""A compiled parser of LIBSVM text: on each line a label, then pairs index:value with rising indices."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from numba import njit
 
 __all__ = ["END", "LARGEST_INDEX", "NOT_FINITE", "NOT_RISING", "NO_LABEL", "NO_PAIR", "TOO_LARGE", "TOO_SMALL", "parse"]
 
-END, NO_LABEL, NO_PAIR, NOT_RISING, TOO_LARGE, TOO_SMALL, NOT_FINITE = range(7)  # why parsing ended
+END, NO_LABEL, NO_PAIR, NOT_RISING, TOO_LARGE, TOO_SMALL, NOT_FINITE = range(7)  # the reasons why parsing ended
 LARGEST_INDEX = 2**31 - 2
 _LARGEST_POWER, _LARGE = 300, 1e300
-_DIGITS = 18  # that an unsigned integer of 64 bits holds for sure
+_DIGITS = 18  # any number of so many digits fits into an unsigned integer of 64 bits
 
 
 @njit(cache=True, error_model="numpy")
 def parse(
     text: np.ndarray, first: int, labels: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray
 ) -> tuple[int, int, int, int, int]:
-    """Rows of whole lines, uint8 [bytes], with indices from ``first`` on, which becomes 0.
+    """Parse whole lines, uint8 [bytes], with indices from ``first`` on, which becomes 0.
 
-    Into labels float64 and starts uint32, of at least as many as there are lines, and one more; indices uint32 and values
-    float32, of at least a third of the bytes. How many rows and values there are, why it ended (`END`: all is well), and where;
-    the largest index, -1: there is none.
+    Writes labels float64 and starts uint32, with room for one row more than lines, indices uint32 and values float32, with room
+    for a third of the bytes. Returns how many rows and values there are, why it ended (`END`: there is no error) and where, and
+    the largest index, -1 where there is none.
     """
     n, at, rows, k, largest = len(text), 0, 0, 0, -1
     while True:
@@ -57,9 +57,9 @@ def parse(
             if at == begin or at >= n or text[at] != 58:
                 return rows, k, NO_PAIR, begin, largest
             at += 1
-            from_here = at
+            start = at
             value, at = _number(text, at)
-            if at == from_here or (at < n and not _is_blank(text[at]) and text[at] != 35):
+            if at == start or (at < n and not _is_blank(text[at]) and text[at] != 35):
                 return rows, k, NO_PAIR, begin, largest
             if index <= last:
                 return rows, k, NOT_RISING, begin, largest
@@ -88,13 +88,12 @@ def _end_of_line(text: np.ndarray, at: int) -> int:
 
 @njit(cache=True, error_model="numpy")
 def _number(text: np.ndarray, at: int) -> tuple[float, int]:
-    """A decimal number and what follows it; the same place where there is none."""
+    """Return a decimal number and the place after it; the same place where there is no number."""
     n, begin, sign = len(text), at, 1.0
     if at < n and (text[at] == 45 or text[at] == 43):
         sign = -1.0 if text[at] == 45 else 1.0
         at += 1
-    mantissa, digits, scale, some = np.uint64(0), 0, 0, False
-    point = False
+    mantissa, digits, scale, some, point = np.uint64(0), 0, 0, False, False
     while at < n and (48 <= text[at] <= 57 or (text[at] == 46 and not point)):
         if text[at] == 46:
             point = True
@@ -116,7 +115,7 @@ def _number(text: np.ndarray, at: int) -> tuple[float, int]:
             negative = text[at] == 45
             at += 1
         if at >= n or not 48 <= text[at] <= 57:
-            at = mark  # what follows the number
+            at = mark  # no exponent: the number ends here
         while at < n and 48 <= text[at] <= 57:
             if exponent < 100_000:
                 exponent = 10 * exponent + (np.int64(text[at]) - 48)
@@ -127,7 +126,7 @@ def _number(text: np.ndarray, at: int) -> tuple[float, int]:
         return sign * 0.0, at
     if scale > 400:
         return sign * np.inf, at
-    if abs(scale) > _LARGEST_POWER:  # of which there is no float, but there may be one of the product
+    if abs(scale) > _LARGEST_POWER:  # this power is no float, though the product may be one
         number = number / _LARGE if scale < 0 else number * _LARGE
         scale += _LARGEST_POWER if scale < 0 else -_LARGEST_POWER
     return sign * (number / 10.0**-scale if scale < 0 else number * 10.0**scale), at

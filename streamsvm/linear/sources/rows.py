@@ -1,4 +1,4 @@
-"""Rows of a stream, as river and the learning loop have them, made a block file."""
+"""Block files from streams, as river and the learning loop have them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from streamsvm._progress import shown_rows
 from streamsvm.checks import check_number, check_one_of
 from streamsvm.linear.files.mixing import mixing_writer
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
-from streamsvm.linear.online import kept_names
 from streamsvm.linear.sources.labels import LabelCodes
+from streamsvm.linear.sources.names import names_to_save
 from streamsvm.memory.features import OVERFLOW, FeatureSpace
 
 __all__ = ["write_rows"]
@@ -29,19 +29,19 @@ def write_rows(
     memory_limit: float = DEFAULT_LIMIT,
     verbose: bool = False,
 ) -> tuple[int, int]:
-    """Make a block file of the rows of a stream that ends: one of river's, a file's, or a bounded pass over a Kafka topic.
+    """Write the rows of a stream that ends to a block file: a dataset of river, a file, or a bounded pass over a Kafka topic.
 
     Parameters
     ----------
     rows
-        Pairs of features and a label, such as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give.
+        Pairs of features and a label, as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give them.
         Rows without a label (None) are left out.
     path
-        Of the block file. It is there when all of it is.
+        Path of the block file. It appears when all of it is written.
     max_features, overflow
         As of `streamsvm.memory.features.FeatureSpace`: features get columns in the order in which rows bring them.
     memory_limit
-        As of `write_blocks`, beside what the names of features take.
+        As of `write_blocks`, beside the memory for the names of features.
     verbose
         Whether the number of rows so far is shown on standard error.
 
@@ -53,7 +53,7 @@ def write_rows(
     Raises
     ------
     ValueError
-        A row cannot be learned; the message says which, and why. Nothing is left of the file then.
+        A row cannot be learned; the message says which, and why. No file is left then.
     OSError
         The disk is full.
 
@@ -80,30 +80,28 @@ def write_rows(
         columns: list[np.ndarray] = []
         values: list[np.ndarray] = []
         labels: list[float] = []
-        waiting = 0
+        waiting = 0  # bytes, about
 
         def write() -> None:
-            ends = np.cumsum([0, *map(len, values)])
-            width = max(len(space), 1)
-            parts = (np.concatenate(values), np.concatenate(columns), ends)
-            writer.add(sparse.csr_array(parts, shape=(len(values), width)), np.array(labels))
+            parts = (np.concatenate(values), np.concatenate(columns), np.cumsum([0, *map(len, values)]))
+            writer.add(sparse.csr_array(parts, shape=(len(values), max(len(space), 1))), np.array(labels))
             advance(writer.shape[0])
-            for part in (columns, values, labels):
-                part.clear()
+            for rows_before in (columns, values, labels):
+                rows_before.clear()
 
         for number, (x, y) in enumerate(rows):
             if y is None:
                 continue
             try:
-                own, row = space.sparse(x, learn=True)
+                places, row = space.sparse(x, learn=True)
                 if not np.isfinite(row).all():
                     space.complain_not_finite(x)
                 labels.append(codes.code(y))
             except ValueError as error:
                 raise ValueError(f"row {number:,}: {error}") from None
-            columns.append(own[own >= 0])
-            values.append(row[own >= 0])
-            waiting += 12 * len(row) + 300  # bytes, with what an array takes
+            columns.append(places[places >= 0])
+            values.append(row[places >= 0])
+            waiting += 12 * len(row) + 300  # with the objects of two arrays
             if waiting > size:
                 write()
                 waiting = 0
@@ -112,5 +110,5 @@ def write_rows(
         if not writer.shape[0]:
             raise ValueError("there are no rows with a label")
         room = {"max_features": max_features, "overflow": overflow}
-        writer.meta = {"names": kept_names(space.names), **room, **codes.meta}
+        writer.meta = {"names": names_to_save(space.names), **room, **codes.meta}
     return writer.shape

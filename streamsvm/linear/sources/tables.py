@@ -1,4 +1,4 @@
-"""Tables in files, a part at a time: CSV, Parquet and Arrow, read by pyarrow."""
+"""Tables in files, read by pyarrow a chunk at a time: CSV, Parquet and Arrow."""
 
 from __future__ import annotations
 
@@ -12,47 +12,46 @@ import numpy as np
 from streamsvm.linear.sources.labels import LabelCodes
 from streamsvm.runtime.sources import parse_label
 
-__all__ = ["kind_of", "parts"]
+__all__ = ["chunks", "kind_of"]
 
 _KINDS = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
 
 def kind_of(source: Path) -> str | None:
-    """What kind of table a file is, by its name; None: none."""
+    """Return the format of a table, by the name of the file; None where it is no table."""
     name = source.name.lower()
     return next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
 
 
-def parts(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
-    """Rows float64 [n, features], labels float64 [n] and the features' names, of about ``size`` bytes.
+def chunks(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
+    """Yield rows float64 [n, features], labels float64 [n] and the names of the features, in chunks of about ``size`` bytes.
 
     Raises
     ------
     ValueError
-        There is no such column, or a value is missing or no number; the message says which.
+        A column is missing, or a value is missing or not a number; the message says which.
     ImportError
         pyarrow is not installed.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError as error:
-        raise ImportError("to read CSV, Parquet and Arrow files takes pyarrow: pip install 'streamsvm[files]'") from error
+        raise ImportError("CSV, Parquet and Arrow files are read by pyarrow: pip install 'streamsvm[files]'") from error
     rows = 0
     try:
         for batch in _batches(source, target, size):
             names = batch.schema.names
             if twice := [name for name, count in Counter(names).items() if count > 1]:
-                raise ValueError(f"{source} has the column {twice[0]!r} more than once: call them by names of their own")
+                raise ValueError(f"{source} has the column {twice[0]!r} more than once: give each column another name")
             if target not in names:
                 known = ", ".join(names[:8])
-                raise ValueError(f"{source} has no column {target!r}: name the one of labels with target=, one of {known}")
+                raise ValueError(f"{source} has no column {target!r}: name the column of labels with target=, one of {known}")
             features = [name for name in names if name != target]
             columns = [_numbers(batch.column(name), f"{source}, column {name!r}", rows) for name in features]
             if not columns:
                 raise ValueError(f"{source} has no column but {target!r}")
-            labels = batch.column(target)
-            where = f"{source}, column {target!r}"
-            yield np.column_stack(columns), _labels(labels, codes, where, rows), features
+            labels = _labels(batch.column(target), codes, f"{source}, column {target!r}", rows)
+            yield np.column_stack(columns), labels, features
             rows += len(labels)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         short = " (a row must be shorter than a sixteenth of memory_limit)" if "block" in str(error) else ""
@@ -69,7 +68,7 @@ def _batches(source: Path, target: str | None, size: int) -> Iterator[Any]:
         reading = csv.ReadOptions(block_size=max(size, 2**14), use_threads=False)
         with csv.open_csv(source, reading) as reader:
             names = reader.schema.names
-        # Types are those of all blocks: what looks whole in the first one need not be in the next.
+        # Types are given: pyarrow would take those of the first block, where numbers may happen to be whole.
         types = {name: pa.float64() for name in names if name != target}
         if target in names:
             types[target] = pa.string()
@@ -108,7 +107,7 @@ def _numbers(column: Any, where: str, rows: int) -> np.ndarray:
 
 
 def _number(text: str | None) -> float | str | None:
-    # What `parse_label` takes for a name is one, also if it looks like a number.
+    # A number as the sources of streams see it: text such as 007 is a name there.
     found = parse_label(text or "")
     return found if isinstance(found, int | float) and not isinstance(found, bool) else text
 
@@ -119,7 +118,7 @@ def _labels(column: Any, codes: LabelCodes, where: str, rows: int) -> np.ndarray
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type)):
         return _numbers(column, where, rows)
     found = column.to_pylist()
-    if not codes.meta:  # in text everything is a name, also numbers
+    if not codes.meta:  # where names came before, everything is a name
         numbers = [_number(label) for label in found]
         if codes.numbers or all(isinstance(number, int | float) for number in numbers):
             found = numbers

@@ -138,8 +138,10 @@ def test_without_a_schedule_only_fit_fits(majority):
 
 def test_before_the_first_fit():
     model = BatchAdapter(CSMOClassifier())
-    assert model.predict_one({"a": 1.0}) is False
-    assert model.predict_proba_one({}) == {False: 0.5, True: 0.5}
+    assert model.predict_one({"a": 1.0}) is None
+    assert model.predict_many(np.ones((2, 1))).tolist() == [None, None]
+    assert model.predict_proba_one({}) == {}
+    assert model.clone({"max_classes": 2}).predict_proba_one({}) == {False: 0.5, True: 0.5}
     assert model.decision_function_one({}) == 0.0
     model.learn_one({"a": 1.0}, True)
     assert model.predict_one({"a": 1.0}) is True
@@ -338,10 +340,10 @@ def test_a_decision_value_for_each_class_is_needed():
 def test_no_rows_have_no_predictions(solver):
     model = BatchAdapter(solver, refit_every=None)
     frames = [pd.DataFrame({"a": [], "b": []}, dtype=float), np.empty((0, 2))]
-    for _ in range(2):
+    for classes in (0, 2):
         assert [len(model.predict_many(X)) for X in frames] == [0, 0]
         if isinstance(model, BatchClassifier):
-            assert [np.shape(model.predict_proba_many(X)) for X in frames] == [(0, 2)] * 2
+            assert [np.shape(model.predict_proba_many(X)) for X in frames] == [(0, classes)] * 2
         model.fit([({"a": 1.0}, 0), ({"a": 2.0, "b": 1.0}, 1)])
 
 

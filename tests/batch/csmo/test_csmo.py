@@ -306,7 +306,7 @@ def test_no_order_no_matter():
         ({"tol": 0.0}, "tol must be"),
         ({"cache_size": np.nan}, "cache_size must be"),
         ({"max_iter": 1.5}, "max_iter must be an integer"),
-        ({"class_weight": {7: 1.0}}, "labels that y has not"),
+        ({"class_weight": {7: 1.0}}, "labels that y does not have"),
         ({"class_weight": {1: -1.0}}, "class_weight"),
         ({"class_weight": "even"}, "class_weight must be"),
     ],
@@ -394,7 +394,7 @@ def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
 
 def test_progress_is_told(capsys):
     CSMOClassifier(verbose=True).fit(*two_classes(30))
-    assert "rows active" in capsys.readouterr().err
+    assert "rows in the working set" in capsys.readouterr().err
 
 
 CHECKS = [

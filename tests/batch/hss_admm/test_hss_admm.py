@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import naive_batch
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.batch.hss_admm import iteration
-from streamsvm.batch.hss_admm.accuracy import compared
+from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
 from streamsvm.batch.problem import Bounds
 from streamsvm.hss import HSSMatrix
@@ -147,20 +147,23 @@ def test_an_intercept_is_that_of_exact_values_where_rows_cost_clearly_less():
     K, b = Apart(exact, -1.3 + 0.1 * rng.normal(size=(2000, 1))), np.zeros((2000, 1))
     upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
     bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
-    shift, off = compared(K, np.zeros(2000), b, np.zeros(1), bounds, 1.0, regression=False)
+    shift, off = compare_values(K, np.zeros(2000), b, np.zeros(1), bounds, 1.0, regression=False)
     assert shift[0] == pytest.approx(-1.3, abs=0.15)
     assert off[0] == pytest.approx(0.1 + abs(shift[0] + 1.3), abs=0.1)
-    shift, off = compared(K, np.zeros(2000), b, np.full(1, -1.3), bounds, 1.0, regression=False)
+    shift, off = compare_values(K, np.zeros(2000), b, np.full(1, -1.3), bounds, 1.0, regression=False)
     assert shift[0] == pytest.approx(0.0, abs=0.1)  # there is little to be gained
     assert off[0] == pytest.approx(1.3, abs=0.4)
     y = np.where(np.arange(2000) % 2 == 0, 1, -1)
     upper = np.where(y > 0, 1.0, 0.0)[:, np.newaxis]
     bounds = Bounds(upper - 1.0, upper, y[:, np.newaxis].astype(float))
     K = Apart(y[:, np.newaxis] + rng.normal(size=(2000, 1)), 0.0)
-    assert compared(K, np.zeros(2000), b, np.full(1, 0.1), bounds, 1.0, regression=False) == (0.0, 0.0)  # and here nothing clear
+    assert compare_values(K, np.zeros(2000), b, np.full(1, 0.1), bounds, 1.0, regression=False) == (
+        0.0,
+        0.0,
+    )  # and here nothing clear
     bounds = Bounds(np.full((2000, 1), -1.0), np.full((2000, 1), 1.0), np.zeros((2000, 1)))
     K = Apart(exact, -1.3 + 0.1 * rng.normal(size=(2000, 1)))
-    shift, off = compared(K, np.zeros(2000), b + 0.5, np.zeros(1), bounds, 0.1, regression=True)
+    shift, off = compare_values(K, np.zeros(2000), b + 0.5, np.zeros(1), bounds, 0.1, regression=True)
     assert (shift[0], off[0]) == (pytest.approx(-1.3, abs=0.02), pytest.approx(0.1, abs=0.02))
 
 
@@ -173,9 +176,9 @@ def test_differences_far_from_the_margin_are_seen():
     b = 0.0 * exact
     b[0] = 0.5  # the only row at the margin
     difference[0] = 0.0
-    _, off = compared(Apart(exact, difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False)
+    _, off = compare_values(Apart(exact, difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False)
     assert off[0] > 1.0
-    _, off = compared(
+    _, off = compare_values(
         Apart(2.0 * exact, y[:, np.newaxis] * difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False
     )
     assert off[0] == 0.0  # told apart as well
@@ -377,7 +380,7 @@ def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
     model, calls = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64), []
     monkeypatch.setattr(
-        "streamsvm.batch.hss_admm.iteration._share", lambda part, whole: calls.append(1) or _interrupt_after(calls, part)
+        "streamsvm.batch.hss_admm.iteration._relative", lambda part, whole: calls.append(1) or _interrupt_after(calls, part)
     )
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
@@ -406,7 +409,7 @@ def test_an_interrupt_before_it_iterates_leaves_the_model_as_it_was(method, monk
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
-@pytest.mark.parametrize("where", ["streamsvm.batch.hss_admm.machine.compared", "streamsvm.hss.HSSMatrix.factorize"])
+@pytest.mark.parametrize("where", ["streamsvm.batch.hss_admm.machine.compare_values", "streamsvm.hss.HSSMatrix.factorize"])
 def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
     X, y = two_classes(60)
     model = HSSADMMClassifier(gamma=0.5).fit(X, y)

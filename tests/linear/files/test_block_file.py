@@ -77,11 +77,11 @@ def test_blocks_are_about_as_large_as_asked_for(tmp_path):
         assert len(file) == 5000  # a row is read whole
 
 
-def test_numbers_of_rows_are_kept(tmp_path):
+def test_numbers_of_rows_are_saved(tmp_path):
     X, labels = some_rows()
     with BlockWriter(tmp_path / "rows", numbered=True, block_bytes=500) as writer:
         writer.add(X, labels, 3 * np.arange(60, dtype=np.uint64))
-        with pytest.raises(ValueError, match="labels or numbers of shape"):
+        with pytest.raises(ValueError, match="labels and numbers must have one value for each of 60 rows"):
             writer.add(X, labels)
     with BlockFile(tmp_path / "rows") as file:
         numbers = np.concatenate([file.block(number).numbers for number in range(len(file))])
@@ -214,9 +214,9 @@ def test_what_does_not_fit_together_is_refused(tmp_path):
     X, labels = some_rows()
     with BlockWriter(tmp_path / "rows", dense=True) as writer:
         writer.add(X, labels)
-        with pytest.raises(ValueError, match="rows of 7 features are wanted"):
+        with pytest.raises(ValueError, match="X must have 7 features"):
             writer.add(X[:, :3], labels)
-        with pytest.raises(ValueError, match="60 rows, and labels"):
+        with pytest.raises(ValueError, match="one value for each of 60 rows, not shape"):
             writer.add(X, labels[:-1])
     assert read(tmp_path / "rows")[0].shape == (60, 7)
     writer = BlockWriter(tmp_path / "other")

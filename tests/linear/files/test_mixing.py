@@ -112,7 +112,7 @@ def test_targets_that_come_sorted_are_mixed(tmp_path):
 
 
 def test_rows_of_all_sizes(tmp_path):
-    # From empty ones to some that are larger than what can wait, and than a block.
+    # From empty ones to some that are larger than a buffer, and than a block.
     rng = np.random.default_rng(2)
     sizes = rng.choice([0, 1, 3, 40, 900], N // 3, p=[0.2, 0.3, 0.3, 0.15, 0.05])
     X = np.zeros((len(sizes), 1000), np.float32)
@@ -133,7 +133,7 @@ def test_nothing_is_left_of_what_fails(tmp_path, where, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if where != "adding":
-        monkeypatch.setattr(mixing, {"dealing": "_dealt", "gathering": "_gathered"}[where], fail)
+        monkeypatch.setattr(mixing, {"dealing": "_fill", "gathering": "_gather"}[where], fail)
     with pytest.raises((OSError, ValueError)):
         written(tmp_path / "rows", X, labels if where != "adding" else np.where(labels > 0.0, np.nan, labels))
     assert not list(tmp_path.iterdir())

@@ -160,6 +160,6 @@ def test_indices_from_zero_on(tmp_path):
 def test_the_source_is_not_written_over(tmp_path, name):
     text = "1 1:1\n0 1:-1\n"
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match="would be written over"):
+    with pytest.raises(ValueError, match="would be overwritten"):
         write_blocks(tmp_path / name, tmp_path / "rows")
     assert (tmp_path / name).read_text() == text

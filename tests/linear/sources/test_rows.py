@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from river import datasets
 
-from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, online, write_rows
+from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_rows
+from streamsvm.linear.sources import names
 from streamsvm.runtime.endpoints import Row
 
 
@@ -80,7 +81,7 @@ def test_what_there_is_nothing_to_write_of(tmp_path):
 
 
 @pytest.mark.parametrize("name", [b"bytes", np.int64(3), ("a", 1), 1.5, True])
-def test_names_that_cannot_be_kept_are_left_out(tmp_path, name):
+def test_names_that_cannot_be_saved_are_left_out(tmp_path, name):
     assert write_rows([({name: 1.0, "b": 2.0}, True), ({"b": 1.0}, False)], tmp_path / "rows") == (2, 2)
     with BlockFile(tmp_path / "rows") as file:
         assert file.meta["names"] is None
@@ -88,9 +89,9 @@ def test_names_that_cannot_be_kept_are_left_out(tmp_path, name):
 
 def test_names_that_take_too_much_are_left_out(tmp_path, monkeypatch):
     # At the end of a long stream they would be a reason to throw it away.
-    monkeypatch.setattr(online, "LARGEST_JSON", 2**20 + 2**21)
+    monkeypatch.setattr(names, "LARGEST_JSON", 2**20 + 2**21)
     rows = ((dict.fromkeys((f"{'x' * 1000}{100 * i + j}" for j in range(100)), 1.0), i % 2) for i in range(30))
-    with pytest.warns(UserWarning, match="take too much to be kept"):
+    with pytest.warns(UserWarning, match="are too long to be saved"):
         assert write_rows(rows, tmp_path / "rows") == (30, 3000)
     with BlockFile(tmp_path / "rows") as file:
         assert file.meta["names"] is None

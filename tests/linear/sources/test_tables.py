@@ -90,7 +90,7 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path):
             write_blocks(source, tmp_path / "rows", target=target, memory_limit=limit)
         assert not (tmp_path / "rows").exists()
 
-    refused("no column None: name the one of labels with target=, one of a, label, b, count", source=path, target=None)
+    refused("no column None: name the column of labels with target=, one of a, label, b, count", source=path, target=None)
     refused("no column 'y'", source=path, target="y")
     refused(r"wrong.csv.*spam", "\n".join([*lines, "spam,1,2,3"]))
     refused(r"column 'a' has no value in row 50", "\n".join([*lines, ",1,2,3"]))

@@ -1,7 +1,7 @@
-"""The rule of the linear machine, compiled: a step of coordinate ascent in the dual, taken on the weights themselves.
+"""The rule of the linear learners, compiled: coordinate ascent in the dual, taken on the weights themselves.
 
 A row is given by the columns of its features, int64 [k], which may be -1 (no column) or repeat (hashed), and their values,
-float32 [k]. All is O(k).
+float32 [k]. Every step takes O(k).
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ from numba import njit
 
 from streamsvm.kernels import LARGEST_NORM
 from streamsvm.learners.compiled.iterates import (
-    OWN_BEGIN,
     PROBABILITY,
-    close_step,
+    add_to_iterates,
     common,
     error_rate,
-    layer_of,
-    raise_pair,
+    finish_step,
+    iterate_for,
     shortfall,
-    watch_output,
+    track_output,
 )
 from streamsvm.learners.compiled.probability import probability
-from streamsvm.memory.block import record
+from streamsvm.learners.compiled.rule import state_of
 from streamsvm.memory.slots import scan_row
 from streamsvm.memory.weights import weight_views
 
 __all__ = ["STATE", "decide", "decide_many", "decide_packed", "first_refused", "learn_many", "learn_one", "learn_packed"]
 
-STATE = np.dtype([("C", "f8"), ("intercept", "f8")])
+STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
 
 
 @njit(cache=True, error_model="numpy")
@@ -74,31 +73,31 @@ def _products(block: np.ndarray, n: int) -> tuple[float, float]:
 
 @njit(cache=True, error_model="numpy")
 def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
-    v, c, s = weight_views(block), common(block), record(block, OWN_BEGIN, STATE)
+    v, c, s = weight_views(block), common(block), state_of(block, STATE)
     c["t"] += 1
     a, b = _products(block, n)
     f = c["scale"] * a + v.biases[0]
     rate = error_rate(c)
-    watch_output(c, 0, f, target, rate)
-    watch_output(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
-    missing, curvature = shortfall(c, f, target), norm + s["intercept"]
+    track_output(c, 0, f, target, rate)
+    track_output(c, 1, c["average_v"] * b + c["average_u"] * a + v.biases[1], target, rate)
+    missing, curvature = shortfall(c, f, target), norm + s["fit_intercept"]
     if missing != 0.0 and curvature > 0.0:
         limit = s["C"] * weight
         step = min(max(missing / curvature, -limit), limit)
         for k in range(n):
             j = v.active[k]
-            raise_pair(c, v.weights[0], v.weights[1], j, step * np.float64(v.row[j]))
-        v.biases[0] += step * s["intercept"]
-    close_step(c, v.weights, v.biases, 2, v.header[0]["used"])
+            add_to_iterates(c, v.weights[0], v.weights[1], j, step * np.float64(v.row[j]))
+        v.biases[0] += step * s["fit_intercept"]
+    finish_step(c, v.weights, v.biases, 2, v.header[0]["used"])
 
 
 @njit(cache=True, error_model="numpy")
 def _decide(block: np.ndarray, n: int, what: int) -> float:
     v, c = weight_views(block), common(block)
-    layer = layer_of(c, what)
+    iterate = iterate_for(c, what)
     a, b = _products(block, n)
-    f = (c["average_v"] * b + c["average_u"] * a if layer else c["scale"] * a) + v.biases[layer]
-    return probability(c["slope"][layer], f) if what == PROBABILITY else f
+    f = (c["average_v"] * b + c["average_u"] * a if iterate else c["scale"] * a) + v.biases[iterate]
+    return probability(c["slope"][iterate], f) if what == PROBABILITY else f
 
 
 @njit(cache=True, error_model="numpy")

@@ -9,21 +9,65 @@ import numpy as np
 from numba import njit
 from scipy.linalg import lapack
 
-from streamsvm.hss.compress import Node
+from streamsvm.hss.skeletons import Node
 from streamsvm.hss.tree import ClusterTree
 
-__all__ = ["Factor", "factorize", "solve"]
+__all__ = ["HSSFactorization", "factorize"]
 
 
 class Factor(NamedTuple):
-    """What solving takes. With S the node's own matrix, P its interpolation, which is 1 at the skeleton, T its other rows, and N
-    the columns that P is orthogonal to (1 at the other rows, -T' at the skeleton):
+    """The two matrices of a node that a solve multiplies by.
+
+    S is the node's matrix, P its interpolation, which is the identity at the skeleton and T at the other rows, and N has the
+    columns that P is orthogonal to (the identity at the other rows, -T' at the skeleton).
     """
 
     inverse: np.ndarray
-    """float64 [m, m]: N (N'SN)^-1 N', what the node answers without the others."""
+    """float64 [m, m]: N (N'SN)^-1 N', the solution without the rows outside."""
     exchange: np.ndarray
     """float64 [m, r]: (1 at the skeleton) - N (N'SN)^-1 N'S, between the node's rows and its skeleton."""
+
+
+class HSSFactorization:
+    """The factorised matrix K~ + shift I, from `HSSMatrix.factorize`.
+
+    Attributes
+    ----------
+    shift : float
+    logdet : float
+        The logarithm of the determinant.
+    nbytes : int
+        Memory of the factors.
+    """
+
+    def __init__(self, tree: ClusterTree, shift: float, factors: list[Factor], logdet: float) -> None:
+        self._tree, self._factors = tree, factors
+        self.shift, self.logdet = shift, logdet
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for factor in self._factors for array in factor)
+
+    def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:
+        """Solve (K~ + shift I) X = B. O(n (m + r) k).
+
+        Parameters
+        ----------
+        B
+            float64 [n] or [n, k].
+        ordered
+            Whether the rows of B and X are in the matrix's ``order``, which is quicker.
+
+        Returns
+        -------
+        float64 array of B's shape
+
+        Raises
+        ------
+        ValueError
+            B has not n rows.
+        """
+        return self._tree.in_order(lambda rows: _solve(self._tree, self._factors, rows), B, ordered)
 
 
 def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift: float) -> tuple[list[Factor], float]:
@@ -31,7 +75,7 @@ def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift:
 
     Each level is eliminated by a Cholesky factorisation: with S block-diagonal, M the couplings of the levels above and
     E = (P' S^-1 P)^-1, (S + P M P')^-1 = (S^-1 - S^-1 P E P' S^-1) + S^-1 P E (M + E)^-1 E P' S^-1, and M + E is the next level's
-    matrix. In the coordinates of the skeleton and of N, P is (1, 0): E is the Schur complement of N'SN. So no digits are lost.
+    matrix. In the coordinates of the skeleton and of N, P is (1, 0): E is the Schur complement of N'SN, and no digits are lost.
 
     Raises
     ------
@@ -39,7 +83,7 @@ def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift:
         The matrix is not positive definite in float64.
     """
     factors: list[Factor] = []
-    given: list[np.ndarray] = []  # E of each node
+    reduced: list[np.ndarray] = []  # E of each node
     log_determinant = 0.0
     for number in order:
         node, (left, right) = nodes[number], tree.children[number]
@@ -47,31 +91,31 @@ def factorize(tree: ClusterTree, order: Iterable[int], nodes: list[Node], shift:
             S = node.block.copy()
             S[np.diag_indices(len(S))] += shift
         else:
-            S = np.block([[given[left], node.block], [node.block.T, given[right]]])
-            given[left] = given[right] = np.empty((0, 0))
+            S = np.block([[reduced[left], node.block], [node.block.T, reduced[right]]])
+            reduced[left] = reduced[right] = np.empty((0, 0))
         r = len(node.places)
         skeleton_first = np.concatenate([node.places, np.delete(np.arange(len(S)), node.places)])
-        back = np.argsort(skeleton_first)
+        original_order = np.argsort(skeleton_first)
         S, T = _reordered(S, skeleton_first), node.interpolation[skeleton_first[r:]]
         NS = S[r:] - T @ S[:r]
-        own, log_own = _inverse(NS[:, r:] - NS[:, :r] @ T.T, shift)
-        out, answer = own @ T, own @ NS[:, :r]
+        inner, log_inner = _inverse(NS[:, r:] - NS[:, :r] @ T.T, shift)
+        inner_T, answer = inner @ T, inner @ NS[:, :r]
         E = S[:r, :r] - NS[:, :r].T @ answer
-        inverse = np.block([[T.T @ out, -out.T], [-out, own]])
+        inverse = np.block([[T.T @ inner_T, -inner_T.T], [-inner_T, inner]])
         exchange = np.concatenate([np.eye(r) + T.T @ answer, -answer])
-        log_determinant += log_own
-        factors.append(Factor(_reordered(inverse, back), exchange[back]))
-        given.append(0.5 * (E + E.T))
+        log_determinant += log_inner
+        factors.append(Factor(_reordered(inverse, original_order), exchange[original_order]))
+        reduced.append(0.5 * (E + E.T))
     return factors, log_determinant
 
 
 def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
-    # The inverse of a positive definite matrix, of which it takes one triangle, and the logarithm of its determinant. Destroys A.
+    """The inverse of a positive definite matrix, of which one triangle is read, and its log-determinant. Destroys A."""
     if not len(A):
         return A, 0.0
-    factor, failed = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # transposed, LAPACK takes it as it is
+    factor, failed = lapack.dpotrf(A.T, lower=1, clean=0, overwrite_a=1)  # transposed, LAPACK takes it without a copy
     if failed:
-        raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: take more")
+        raise ValueError(f"the matrix with {shift:g} on its diagonal is not positive definite in float64: raise the shift")
     log_determinant = 2.0 * float(np.log(factor.diagonal()).sum())
     inverse = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
     _mirror(inverse)
@@ -80,7 +124,7 @@ def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
 
 @njit(cache=True, error_model="numpy")
 def _mirror(A: np.ndarray) -> None:
-    # The lower triangle from the upper one.
+    """Copy the upper triangle to the lower one."""
     for i in range(len(A)):
         for j in range(i):
             A[i, j] = A[j, i]
@@ -88,7 +132,7 @@ def _mirror(A: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
-    # A[order][:, order]
+    """A[order][:, order] in one step."""
     out = np.empty_like(A)
     for i in range(len(order)):
         row = A[order[i]]
@@ -97,20 +141,19 @@ def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
     return out
 
 
-def solve(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
+def _solve(tree: ClusterTree, factors: list[Factor], B: np.ndarray) -> np.ndarray:
     """X float64 [n, k] with (K~ + shift I) X = B, rows of both in the tree's order. O(n (m + r) k)."""
     upward: list[np.ndarray] = []
-    own: list[np.ndarray] = []
+    inner: list[np.ndarray] = []
     for number, factor in enumerate(factors):
-        left, right = tree.children[number]
-        rows = B[tree.begin[number] : tree.end[number]] if left < 0 else np.concatenate([upward[left], upward[right]])
-        own.append(factor.inverse @ rows)
+        rows = tree.rows_of(number, B, upward)
+        inner.append(factor.inverse @ rows)
         upward.append(factor.exchange.T @ rows)
     out = np.empty_like(B)
     downward = upward.copy()
     for number in range(len(factors) - 1, -1, -1):
         left, right = tree.children[number]
-        x = own[number] + factors[number].exchange @ downward[number]
+        x = inner[number] + factors[number].exchange @ downward[number]
         if left < 0:
             out[tree.begin[number] : tree.end[number]] = x
         else:

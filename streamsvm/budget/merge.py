@@ -1,0 +1,156 @@
+"""Merging of two support vectors into one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import carray, njit
+from numba.extending import overload
+
+from streamsvm.budget.merge_search import SEARCHES, best_position, find_partner
+from streamsvm.budget.merge_shared import find_shared_partner, shared_position
+from streamsvm.budget.merge_table import GRID, merge_tables
+from streamsvm.budget.smallest import smallest_coefficient
+from streamsvm.budget.strategy import Event, Strategy
+from streamsvm.checks import check_one_of
+from streamsvm.memory.block import pointer
+from streamsvm.memory.slots import kernel_row_of, remove, stamp
+from streamsvm.memory.support_vectors import views
+
+__all__ = ["Merge", "merge"]
+
+
+def _tables(address: int) -> np.ndarray:  # noqa: ARG001 - compiled code finds them there
+    return merge_tables()
+
+
+@overload(_tables)
+def _compiled_tables(address):  # type: ignore[no-untyped-def] # noqa: ARG001
+    return lambda address: carray(pointer(np.uintp(address)), (2, GRID, GRID), np.float32)
+
+
+@njit(cache=True, error_model="numpy")
+def merge(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    """Merge the support vector with the smallest coefficient and its best partner; of one output. O(B d)."""
+    v = views(block)
+    h = v.header[0]
+    tables, search = _tables(upkeep[1]), np.int64(upkeep[2])
+    n, distances = h["n_support"], v.kernel_rows[3]
+    first = smallest_coefficient(block)
+    kernel_row_of(block, first)
+    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
+    if partner < 0:
+        return _project_onto_nearest(block, first)
+    a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
+    larger = max(a_first, a_partner)
+    position = best_position(search, tables, larger / (larger + a_first), h["gamma"] * distances[partner])
+    return _merge_at(block, first, partner, position)
+
+
+@njit(cache=True, error_model="numpy")
+def _merge_shared(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    # `merge` of several outputs. O(B (d + outputs)).
+    v = views(block)
+    h = v.header[0]
+    n, distances = h["n_support"], v.kernel_rows[3]
+    first = smallest_coefficient(block)
+    kernel_row_of(block, first)
+    lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
+    v.cache[0] = 0
+    lengths[:n] = v.degradations[:n]
+    partner = find_shared_partner(
+        v.coefficients, h["live"], v.stamps, distances, h["gamma"], first, n, lengths, products, v.degradations
+    )
+    if partner < 0:
+        return _project_onto_nearest(block, first)
+    q = h["gamma"] * np.float64(distances[partner])
+    return _merge_at(block, first, partner, shared_position(lengths[first], lengths[partner], products[partner], q))
+
+
+@njit(cache=True, error_model="numpy")
+def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> int:
+    # Merge at a position from 0 (the first) to 1 (the partner); kernel_rows[3] holds the distances. Returns 1.
+    v = views(block)
+    h = v.header[0]
+    q = h["gamma"] * v.kernel_rows[3, partner]
+    k_first, k_partner = math.exp(-(position**2) * q), math.exp(-((1.0 - position) ** 2) * q)
+    norm = 0.0
+    for j in range(h["used"]):
+        z = np.float32(position * v.vectors[j, partner] + (1.0 - position) * v.vectors[j, first])
+        v.vectors[j, partner] = z
+        norm += np.float64(z) * np.float64(z)
+    for k in range(h["live"]):
+        v.coefficients[k, partner] = k_partner * v.coefficients[k, partner] + k_first * v.coefficients[k, first]
+    v.weights[partner] += v.weights[first]
+    stamp(block, partner, norm)
+    remove(block, first)
+    return 1
+
+
+@njit(cache=True, error_model="numpy")
+def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
+    # No coefficient has the same sign. Of all changes that leave the other support vectors where they are, this one degrades
+    # the model least: by |a|^2 (1 - kappa^2). Returns 0.
+    v = views(block)
+    h = v.header[0]
+    kernels = v.kernel_rows[2]
+    nearest = -1
+    for k in range(h["n_support"]):
+        if k != slot and (
+            nearest < 0 or kernels[k] > kernels[nearest] or (kernels[k] == kernels[nearest] and v.stamps[k] < v.stamps[nearest])
+        ):
+            nearest = k
+    if nearest >= 0:
+        v.weights[nearest] += v.weights[slot]
+        for k in range(h["live"]):
+            v.coefficients[k, nearest] += kernels[nearest] * v.coefficients[k, slot]
+    remove(block, slot)
+    return 0
+
+
+@dataclass(frozen=True)
+class Merge(Strategy):
+    """Merge the support vector with the smallest coefficient into the partner that costs least.
+
+    Parameters
+    ----------
+    search
+        How the best position and its weight degradation are found for each of the B candidates:
+        ``"lookup-wd"`` interpolates the degradation from a table, ``"lookup-h"`` interpolates the position and computes the
+        degradation, ``"gss"`` runs a golden section search to 0.01, ``"gss-precise"`` to 1e-10.
+
+    Notes
+    -----
+    For the Gaussian kernel only.
+
+    Raises
+    ------
+    ValueError
+        ``search`` is none of these.
+
+    References
+    ----------
+    Glasmachers and Qaadan (2018), algorithm 1 and section 3; errata in `streamsvm.budget.merge_table`. O(B) candidates an event.
+
+    Examples
+    --------
+    >>> Merge()
+    Merge(search='lookup-wd')
+    """
+
+    search: str = "lookup-wd"
+    kernels = ("rbf",)
+    merges = True
+
+    def __post_init__(self) -> None:
+        check_one_of("search", self.search, SEARCHES)
+
+    def event(self, shared: bool) -> Event:
+        """Return the compiled merge."""
+        return _merge_shared if shared else merge
+
+    def options(self) -> tuple[int, int]:
+        """Return the address of the tables, and the code of the search."""
+        return merge_tables().ctypes.data, SEARCHES[self.search]

@@ -1,0 +1,65 @@
+"""Removal of a support vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from streamsvm.budget.smallest import smallest_coefficient
+from streamsvm.budget.strategy import Event, Strategy
+from streamsvm.checks import check_one_of
+from streamsvm.memory.slots import remove
+from streamsvm.memory.support_vectors import views
+
+__all__ = ["Removal"]
+
+
+@njit(cache=True, error_model="numpy")
+def _remove_smallest(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    remove(block, smallest_coefficient(block))
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def _remove_random(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+    remove(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
+    return 0
+
+
+_EVENTS = {"smallest": _remove_smallest, "random": _remove_random}
+
+
+@dataclass(frozen=True)
+class Removal(Strategy):
+    """Remove one support vector and what it contributed.
+
+    Parameters
+    ----------
+    which
+        ``"smallest"``: the one with the smallest coefficient; ``"random"``: any, by the learner's seed.
+
+    Raises
+    ------
+    ValueError
+        ``which`` is neither.
+
+    References
+    ----------
+    Wang, Crammer and Vucetic (2012), Breaking the curse of kernelization, section 5.1. O(B + d) an event.
+
+    Examples
+    --------
+    >>> Removal("random")
+    Removal(which='random')
+    """
+
+    which: str = "smallest"
+
+    def __post_init__(self) -> None:
+        check_one_of("which", self.which, _EVENTS)
+
+    def event(self, shared: bool) -> Event:  # noqa: ARG002
+        """Return the compiled removal."""
+        return _EVENTS[self.which]

@@ -1,0 +1,67 @@
+"""The base class of the strategies of budget maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+__all__ = ["Event", "Strategy"]
+
+#: A compiled function ``event(block, upkeep, random) -> int64``.
+Event = Callable[..., Any]
+
+
+class Strategy:
+    """A strategy of budget maintenance: it brings a store with one support vector too many back to its budget.
+
+    A new strategy is a subclass that gives its `event`; the attributes below say what it needs. Any instance can be a learner's
+    ``maintenance``. Parameters are best the fields of a frozen dataclass: learners are cloned and saved with their strategy.
+
+    Examples
+    --------
+    Removal of the oldest support vector:
+
+    >>> import numba
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.budget import Strategy
+    >>> from streamsvm.memory.slots import remove
+    >>> from streamsvm.memory.support_vectors import views
+
+    >>> @numba.njit
+    ... def remove_oldest(block, upkeep, random):
+    ...     v = views(block)
+    ...     remove(block, v.stamps[: v.header[0]["n_support"]].argmin())
+    ...     return 0
+
+    >>> class Oldest(Strategy):
+    ...     def event(self, shared):
+    ...         return remove_oldest
+
+    >>> model = BSGDClassifier(budget=10, maintenance=Oldest())
+    """
+
+    #: Whether the store needs room for a Gram matrix of the support vectors.
+    needs_gram: ClassVar[bool] = False
+    #: Names of the kernels that the strategy is for; None for all.
+    kernels: ClassVar[tuple[str, ...] | None] = None
+    #: Whether two support vectors become one, whose weight is the sum of theirs.
+    merges: ClassVar[bool] = False
+
+    def event(self, shared: bool) -> Event | None:
+        """Return the compiled function that takes a store back to its budget; None where the strategy has none.
+
+        Parameters
+        ----------
+        shared
+            Whether several outputs share the support vectors.
+
+        Returns
+        -------
+        A function compiled by numba that takes the store's block (uint8 [nbytes]), ``upkeep`` (uint64 [3], of which the last two
+        numbers are the `options`) and a random number (uint64), and returns 1 where it has merged two support vectors, else 0.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no event")
+
+    def options(self) -> tuple[int, int]:
+        """Return two numbers from 0 to 2^64 - 1, which the event finds in ``upkeep[1]`` and ``upkeep[2]``."""
+        return 0, 0

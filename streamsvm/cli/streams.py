@@ -1,0 +1,42 @@
+"""The source and the sink of a command, and the signals that end it in order."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from streamsvm.runtime import Source, open_sink, open_source
+
+__all__ = ["open_streams", "stopping"]
+
+
+@contextlib.contextmanager
+def open_streams(arguments: argparse.Namespace) -> Iterator[tuple[Source, Any]]:
+    """Open the source and the sink, None if none is named; close both at the end."""
+    with contextlib.ExitStack() as stack:
+        source = open_source(arguments.source, label=arguments.label, format=arguments.format, stop_at_end=arguments.stop_at_end)
+        stack.callback(source.close)
+        sink = None
+        if arguments.to is not None:
+            sink = open_sink(arguments.to)
+            stack.callback(sink.close)
+        yield source, sink
+
+
+@contextlib.contextmanager
+def stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM call ``stop``, which ends the work in order; a second one ends it at once."""
+
+    def handle(number: int, frame: object) -> None:  # noqa: ARG001
+        stop()
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

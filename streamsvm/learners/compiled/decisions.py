@@ -1,0 +1,89 @@
+"""Rows of a batch laid out, and decisions, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamsvm.kernels import FAST, LARGEST_NORM
+from streamsvm.learners.compiled.iterates import PROBABILITY, common, iterate_for
+from streamsvm.learners.compiled.probability import probabilities, probability
+from streamsvm.learners.compiled.step import best_output, compute_scores
+from streamsvm.memory.slots import scan_row
+from streamsvm.memory.support_vectors import views
+
+__all__ = ["decide", "decide_many", "fill_row", "first_refused"]
+
+
+@njit(cache=True, error_model="numpy")
+def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
+    """Make row i of X, whose features are in ``columns`` int64 [features] (-1: in none), the row at hand."""
+    v = views(block)
+    row = v.rows[0]
+    row[: v.header[0]["used"]] = np.float32(0.0)
+    for j in range(X.shape[1]):
+        if columns[j] >= 0:
+            row[columns[j]] += X[i, j]
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy")
+def _squared_norm(X: np.ndarray, i: int) -> float:
+    norm = 0.0
+    for j in range(X.shape[1]):
+        norm += np.float64(X[i, j]) * np.float64(X[i, j])
+    return norm
+
+
+@njit(cache=True, error_model="numpy")
+def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: bool) -> int:
+    """The number of the first row of X that `learn_one` would refuse, or -1. ``apart``: each feature has a column of its own."""
+    v = views(block)
+    limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
+    for i in range(X.shape[0]):
+        if apart:
+            norm = _squared_norm(X, i)
+        else:
+            fill_row(block, X, columns, i)
+            norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])[1]
+        if not norm < limit:
+            return i
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def decide(block: np.ndarray, what: int) -> float:
+    """The decision on the row in ``rows[0]``, NaN where that is not finite or too large.
+
+    ``what``: of the `LAST` iterate, of the `AVERAGE`, of the one `CHOSEN` by recent error, or the `PROBABILITY` under that.
+    With one output, its value (the probability is that of the positive label). With more, the number of the best, and all values
+    in ``scores[: outputs]``.
+    """
+    v, c = views(block), common(block)
+    n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
+    if n_active < 0:
+        return np.nan
+    compute_scores(block, n_active, norm)
+    layer = iterate_for(c, what)
+    live = v.header[0]["live"]
+    if live == 2:
+        f = v.scores[layer]
+        return probability(c["slope"][layer], f) if what == PROBABILITY else f
+    best = best_output(v.scores, layer, live, -1)
+    if what == PROBABILITY:
+        probabilities(c["slope"][layer], v.scores, layer, live)
+    for k in range(live // 2):
+        v.scores[k] = v.scores[2 * k + layer]
+    return float(best)
+
+
+@njit(cache=True, error_model="numpy")
+def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
+    """`decide` for each row of X float32 [n, features] into ``out``: float64 [n, 1], or with more outputs than one
+    float64 [n, outputs + 1], the number of the best first and then all values.
+    """
+    v = views(block)
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        out[i, 0] = decide(block, what)
+        for k in range(1, out.shape[1]):
+            out[i, k] = v.scores[k - 1]

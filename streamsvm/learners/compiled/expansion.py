@@ -1,0 +1,31 @@
+"""A kernel expansion that is given, compiled: its rows become support vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamsvm.budget.dispatch import maintain
+from streamsvm.learners.compiled.decisions import fill_row
+from streamsvm.learners.compiled.iterates import common
+from streamsvm.learners.compiled.step import add_to_coefficient, random_bits
+from streamsvm.memory.slots import append, scan_row
+from streamsvm.memory.support_vectors import views
+
+__all__ = ["expand"]
+
+
+@njit(cache=True, error_model="numpy")
+def expand(
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
+) -> None:
+    """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget."""
+    v = views(block)
+    h = v.header[0]
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        slot = append(block, v.rows[0], scan_row(v.rows[0], h["used"], v.active[0])[1], weights[i])
+        for k in range(coefficients.shape[1]):
+            add_to_coefficient(block, slot, coefficients[i, k], k)
+        if h["n_support"] > h["budget"]:
+            common(block)["n_merges"] += maintain(block, upkeep, random_bits(block))

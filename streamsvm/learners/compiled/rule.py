@@ -1,0 +1,115 @@
+"""The factory of rules: one compiled step in, what learns a row and many rows out.
+
+A rule is how a learner changes with a row. Its file has one function under `rule`, the step; the look at the row before it, the
+refusal of rows that are not finite, the average after it and the loop over many rows are the same for all rules, and made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from streamsvm.learners.compiled.decisions import fill_row
+from streamsvm.learners.compiled.iterates import RULE_STATE
+from streamsvm.learners.compiled.step import Row, begin_row, end_row, observe
+from streamsvm.memory.block import record
+from streamsvm.memory.support_vectors import views
+
+__all__ = ["FULL", "LEARNED", "REFUSED", "Rule", "rule", "state_of"]
+
+#: What becomes of a row: it is learned; it is not finite or too large, and nothing has changed; or there is one support vector
+#: too many and no strategy to remove it, and the caller undoes what has changed.
+LEARNED, REFUSED, FULL = 0, 1, 2
+
+NO_STATE = np.dtype([])
+
+
+class Rule(NamedTuple):
+    """A compiled rule."""
+
+    learn_one: Callable[..., int]
+    """``(block, upkeep, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
+    learn_many: Callable[..., int]
+    """``(block, upkeep, X, columns, targets, weights)``: learn the rows of X float32 [n, features]; how many were learned."""
+    state: np.dtype
+    """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
+    learned: Mapping[str, tuple[float, float]]
+    """Fields of ``state`` that learning changes, with the least and the largest value that they can have."""
+
+
+@njit(cache=True, forceinline=True)
+def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
+    """The rule's own record of a block, for compiled code to read and write."""
+    return record(block, RULE_STATE, dtype)
+
+
+@njit(cache=True)
+def _nothing(block: np.ndarray) -> None:
+    pass
+
+
+def rule(
+    state: np.dtype = NO_STATE,
+    *,
+    learned: Mapping[str, tuple[float, float]] | None = None,
+    prepare: Callable[[np.ndarray], None] = _nothing,
+) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:
+    """Make a rule of the step under this decorator, ``step(block, row)``.
+
+    The step finds the decision values of the row at hand in ``views(block).scores``, and its kernel values in
+    ``views(block).kernel_rows[0]``.
+
+    Parameters
+    ----------
+    state, learned
+        See `Rule`.
+    prepare
+        Called before the decision values of a row are computed.
+    """
+
+    def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
+        names = {"step": njit(cache=True, error_model="numpy")(step), "prepare": prepare}
+        names["learn_one"] = _made(_learn_one, step, names)
+        return Rule(names["learn_one"], _made(_learn_many, step, names), state, learned or {})
+
+    return make
+
+
+def _made(template: Any, step: Any, names: dict[str, Any]) -> Any:
+    # A closure over the step, or the step as an argument, would miss numba's disk cache in every process. What hits it is a
+    # function of its own that lies, as far as numba sees, in the file of the rule.
+    name = f"{step.__qualname__}.{template.__name__.lstrip('_')}"
+    place = {"co_filename": step.__code__.co_filename, "co_firstlineno": step.__code__.co_firstlineno}
+    made = FunctionType(template.__code__.replace(co_name=name, co_qualname=name, **place), {**globals(), **names}, name)
+    made.__module__, made.__qualname__ = step.__module__, name
+    return njit(cache=True, error_model="numpy")(made)
+
+
+# Templates: `step`, `prepare` and `learn_one` are those of the rule.
+
+
+def _learn_one(block: np.ndarray, upkeep: np.ndarray, target: float, weight: float) -> int:
+    n_active, norm = begin_row(block)
+    if n_active < 0:
+        return REFUSED
+    prepare(block)  # type: ignore[name-defined] # noqa: F821
+    step(block, observe(block, upkeep, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
+    h = views(block).header[0]
+    if h["n_support"] > h["budget"]:
+        return FULL
+    end_row(block)
+    return LEARNED
+
+
+def _learn_many(
+    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        if learn_one(block, upkeep, targets[i], weights[i]) == FULL:  # type: ignore[name-defined] # noqa: F821
+            return i
+    return X.shape[0]

@@ -1,0 +1,155 @@
+"""The state of dual coordinate ascent, and its files: what a fit goes on from after its process was killed."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from streamsvm.linear.files.block_file import BlockFile, BlockFileError
+from streamsvm.linear.files.coefficients import Coefficients
+from streamsvm.linear.solvers import state as saved
+from streamsvm.linear.solvers.loss import Loss, loss_of
+from streamsvm.linear.solvers.solution import Pass
+from streamsvm.linear.solvers.working_set import StoredRows, coefficients_of
+
+__all__ = ["DualFiles", "DualState"]
+
+
+@dataclass
+class DualState:
+    """The numbers that a pass changes. All but the coefficients on disk is here, and all of it is saved."""
+
+    w: np.ndarray  # float64 [features + 1]
+    loss: Loss  # the loss of the stage
+    goal: Loss  # the loss that was asked for, to which the stages lead
+    history: list[Pass] = field(default_factory=list)
+    seconds: float = 0.0  # since the fit for this goal began, as of the last time it was saved
+    n_passes: int = 0  # passes with steps so far; the order of rows depends on it
+    visited: int = 0  # rows that were stepped or measured for this goal
+    working_set_steps: int = 0  # steps in the working set since the last pass over all rows
+    working_sets: int = 0  # working sets that were written so far
+    free: int = 0  # rows that were free after the last pass
+    dual: float = 0.0  # dual objective, without -1/2 |w|^2
+    gap: float = math.inf  # duality gap relative to the primal objective, as it was estimated last
+    largest_step: float = 0.0  # the largest step of the last pass, in units of the gradient
+    step_tolerance: float = 0.0  # the largest step at which passes over the working set end
+    gap_first: bool = False  # whether the gap is measured after the first pass: that of the problem before was closed by then
+
+    @classmethod
+    def of(cls, facts: dict[str, Any], w: np.ndarray) -> Self:
+        """Return a saved state; KeyError, TypeError, ValueError or OverflowError where its facts are corrupt."""
+        numbers = {one.name: type(one.default)(facts[one.name]) for one in fields(cls) if one.default is not MISSING}
+        history = [Pass(*values) for values in facts["history"]]
+        return cls(w, loss_of(facts["loss"]), loss_of(facts["goal"]), history, **numbers)
+
+
+class DualFiles:
+    """The coefficients of all rows, the working set and the saved state, in a folder.
+
+    Parameters
+    ----------
+    file
+        All rows.
+    folder
+        Where the files are.
+    seed
+        Seed of the fit: a state of another seed is none of this one.
+    resumable
+        Whether the state is saved, and read if it is there.
+    """
+
+    all_rows: StoredRows
+
+    def __init__(self, file: BlockFile, folder: Path, seed: int, *, resumable: bool) -> None:
+        self._file, self._folder, self.resumable = file, folder, resumable
+        self._problem = {"rows": file.signature, "seed": seed}
+        self.working_set: StoredRows | None = None
+        self._saved_working_set: StoredRows | None = None
+
+    def open(self) -> DualState | None:
+        """Open the files as they were saved, and return the state; None where there is none: coefficients are 0 then."""
+        size = self._file.shape[1] + 1
+        found = saved.load(self._folder / "state", self._problem, size) if self.resumable else None
+        state = None if found is None else self._restore(*found)
+        if state is None:
+            self.all_rows = StoredRows(self._file, Coefficients(self._folder / "coefficients", self._file.shape[0]))
+        in_use = None if self.working_set is None else self.working_set.file.path.name
+        for path in self._folder.glob("working-set-*"):
+            if path.name.partition("-b-")[0] != in_use:
+                path.unlink()  # a killed process left it
+        return state
+
+    def _restore(self, facts: dict[str, Any], w: np.ndarray) -> DualState | None:
+        # None: a part of it is missing, corrupt, or of something else.
+        with ExitStack() as stack:
+            try:
+                state = DualState.of(facts, w)
+                b = Coefficients(self._folder / "coefficients", self._file.shape[0], facts["coefficients"])
+                stack.callback(b.close)
+                working_set = None
+                if facts["working_set"] is not None:
+                    coefficients, signature = facts["working_set"]
+                    path = self.working_set_path(state)
+                    file = stack.enter_context(BlockFile(path))
+                    like = (self._file.shape[1], self._file.dense, True)
+                    if file.signature != signature or (file.shape[1], file.dense, file.numbered) != like:
+                        return None
+                    working_set = StoredRows(file, Coefficients(coefficients_of(path), 0, coefficients))
+            except (OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):
+                return None
+            stack.pop_all()
+        self.all_rows, self.working_set, self._saved_working_set = StoredRows(self._file, b), working_set, working_set
+        return state
+
+    def save(self, state: DualState) -> None:
+        """Save the state, the coefficients and the working set. The earlier state stays whole until this one is."""
+        working_set = self.working_set
+        facts = vars(state) | {
+            "problem": self._problem,
+            "coefficients": self.all_rows.b.save(),
+            "working_set": None if working_set is None else [working_set.b.save(), working_set.file.signature],
+        }
+        saved.save(self._folder / "state", facts, facts.pop("w"))
+        if self._saved_working_set is not None and self._saved_working_set is not working_set:
+            self._saved_working_set.remove()
+        self._saved_working_set = working_set
+
+    def working_set_path(self, state: DualState) -> Path:
+        """Return the path of the last working set that was written."""
+        return self._folder / f"working-set-{state.working_sets}"
+
+    def merge_working_set(self) -> None:
+        """Write the coefficients of the working set to those of all rows, and remove it.
+
+        Raises
+        ------
+        BlockFileError
+            The working set is corrupt.
+        """
+        rows, b = self.working_set, self.all_rows.b
+        if rows is None:
+            return
+        b.begin(some=True)
+        for number in range(len(rows.file)):
+            block = rows.file.block(number)
+            if block.numbers.max() >= self._file.shape[0]:
+                raise BlockFileError(f"{rows.file.path} is corrupt: it numbers a row that {self._file.path} does not have")
+            b.scatter(block.numbers, rows.b.read(block.first, len(block.labels)), self._file.firsts)
+        b.end()
+        self.working_set = None
+        if rows is not self._saved_working_set:  # from which a new process would go on
+            rows.remove()
+
+    def close(self) -> None:
+        """Close the files, and remove a working set that was not saved."""
+        if hasattr(self, "all_rows"):
+            self.all_rows.b.close()
+        if self.working_set is not None and self.working_set is not self._saved_working_set:
+            self.working_set.remove()
+        if self._saved_working_set is not None:
+            self._saved_working_set.close()

@@ -1,0 +1,132 @@
+"""The arrays of a block, from one table: where they lie, how large they are and which numbers they can hold.
+
+The table is a NamedTuple whose fields are annotated with an `Array` each. Its first field is the header, a record at the start of
+the block that holds the sizes; then comes room for the learner's state, up to `STATE_END`, and then the other arrays in their
+order, each from a cache line on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
+
+import numpy as np
+from numba import njit
+
+from streamsvm.memory.block import LARGEST, LINE, STATE_END, array_at
+
+__all__ = ["Array", "Layout"]
+
+V = TypeVar("V", bound=NamedTuple)
+
+
+@dataclass(frozen=True)
+class Array:
+    """A line of the table.
+
+    Parameters
+    ----------
+    dtype
+        The type of the numbers, at least 4 bytes each but in the last array of a table.
+    shape
+        The length of each dimension: a number, or the name of a field of the header.
+    low, high
+        The least and the largest number that the array can hold.
+    saved
+        Whether snapshots hold the array; if not, it is scratch. Scratch follows what is saved.
+    """
+
+    dtype: Any
+    shape: tuple[str | int, ...] = (1,)
+    low: float = -LARGEST
+    high: float = LARGEST
+    saved: bool = True
+
+    def nbytes(self, sizes: Mapping[str, int]) -> int:
+        """Return the bytes of the array where the sizes are these."""
+        return np.dtype(self.dtype).itemsize * math.prod(sizes[n] if isinstance(n, str) else n for n in self.shape)
+
+
+class Layout(Generic[V]):
+    """The way to open and to check the blocks of a table.
+
+    Parameters
+    ----------
+    table
+        The NamedTuple.
+    in_lines
+        The fields of the header that are multiples of 16: arrays along them fill whole cache lines.
+    file
+        The table's source file, beside which numba caches the compiled opener.
+
+    Attributes
+    ----------
+    arrays
+        Each array but the header, by its name.
+    sizes
+        The fields of the header that decide the layout.
+    views
+        Opens a block (uint8 [nbytes]) as the table, without a copy.
+    compiled_views
+        The same for compiled code. An array that a caller does not use costs nothing.
+    """
+
+    def __init__(self, table: type[V], in_lines: tuple[str, ...], file: str) -> None:
+        arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
+        header = arrays.pop("header")
+        self.arrays: dict[str, Array] = arrays
+        self.sizes = tuple(dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str)))
+        self.views: Callable[[np.ndarray], V] = _opener(table, header, arrays, self.sizes, in_lines, file)
+        self.compiled_views: Callable[[np.ndarray], V] = njit(cache=True, forceinline=True)(self.views)
+
+    def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
+        """Return the bytes of a block with these sizes, or of the part that is saved."""
+        end = STATE_END
+        for array in self.arrays.values():
+            if array.saved or not saved:
+                end = (end + LINE - 1) // LINE * LINE + array.nbytes(sizes)
+        return end
+
+    def check(self, views: V, used: Mapping[str, int]) -> None:
+        """Raise a ValueError where a saved array is corrupt: it holds a number out of its range, or one other than 0 beyond the
+        part in use. ``used`` has the length in use of each dimension that may have a rest.
+        """
+        for name, array in self.arrays.items():
+            if not array.saved:
+                continue
+            numbers = getattr(views, name)
+            valid = (numbers >= array.low) & (numbers <= array.high)
+            if not valid.all():
+                raise ValueError(
+                    f"the snapshot is corrupt: {name} hold {numbers[~valid][0]}, out of {array.low:g} .. {array.high:g}"
+                )
+            for axis, size in enumerate(array.shape):
+                if size in used and np.moveaxis(numbers, axis, 0)[used[str(size)] :].any():
+                    raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
+
+
+def _opener(
+    table: type[Any], header: Array, arrays: Mapping[str, Array], sizes: tuple[str, ...], in_lines: tuple[str, ...], file: str
+) -> Callable[[np.ndarray], Any]:
+    # Written out and compiled, as numba knows no loop over arrays of unlike types.
+    lines = [
+        "def views(block):",
+        "    header = array_at(block, 0, (1,), header_dtype)",
+        *(f"    n_{size} = header[0][{size!r}]" for size in sizes),
+        f"    at = {STATE_END}",
+    ]
+    # The cache of numba asks for the module's name.
+    known: dict[str, Any] = {"__name__": table.__module__, "array_at": array_at, "header_dtype": header.dtype, "table": table}
+    for name, array in arrays.items():
+        known[f"{name}_dtype"] = np.dtype(array.dtype).type
+        shape = [f"n_{n}" if isinstance(n, str) else str(n) for n in array.shape]
+        lines.append(f"    {name} = array_at(block, at, ({', '.join(shape)},), {name}_dtype)")
+        lines.append(f"    at += {' * '.join([str(np.dtype(array.dtype).itemsize), *shape])}")
+        if not set(in_lines) & set(array.shape):
+            lines.append(f"    at = (at + {LINE - 1}) // {LINE} * {LINE}")
+    lines.append(f"    return table(header, {', '.join(arrays)})")
+    exec(compile("\n".join(lines), file, "exec"), known)  # noqa: S102 - of names that stand in the table
+    opener: Callable[[np.ndarray], Any] = known["views"]
+    return opener

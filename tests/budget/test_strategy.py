@@ -1,0 +1,167 @@
+"""Strategies as objects: what learners ask them, and one that the library does not have."""
+
+import pickle
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numba import config, njit
+from river import datasets
+
+from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
+from streamsvm.budget import Refusal, Strategy, strategy_for
+from streamsvm.budget.dispatch import maintain, upkeep_for
+from streamsvm.memory.slots import append, remove
+from streamsvm.memory.support_vectors import SupportVectorStore, views
+
+
+@njit
+def remove_oldest(block, upkeep, random):
+    v = views(block)
+    remove(block, v.stamps[: v.header[0]["n_support"]].argmin())
+    return 0
+
+
+@dataclass(frozen=True)
+class Oldest(Strategy):
+    """Remove the oldest support vector."""
+
+    def event(self, shared):
+        return remove_oldest
+
+
+@njit
+def write_options(block, upkeep, random):
+    v = views(block)
+    v.biases[0] = upkeep[1] + upkeep[2] + random
+    return 1
+
+
+class Options(Strategy):
+    def event(self, shared):
+        return write_options if shared else None
+
+    def options(self):
+        return 20, 300
+
+
+@njit
+def wrong(block, upkeep, random):
+    return 0.5
+
+
+class Wrong(Strategy):
+    def event(self, shared):
+        return wrong
+
+
+@njit
+def call(block, upkeep, random):
+    return maintain(block, upkeep, random)
+
+
+def full_store(budget=6):
+    store = SupportVectorStore(budget, 3)
+    store.used = 3
+    rng = np.random.default_rng(0)
+    for i in range(budget + 1):
+        append(store.block, rng.normal(size=3).astype(np.float32), 1.0, 1.0 + i)
+        store.coefficients[0, i] = rng.exponential()
+    return store
+
+
+@pytest.mark.parametrize("maintenance", [Oldest(), Removal("random"), Projection(), Merge("gss")], ids=repr)
+@pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_any_strategy_keeps_the_budget(kind, maintenance, classes):
+    model = kind(budget=8, maintenance=maintenance, seed=0)
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(60, 2)), rng.integers(classes, size=60)
+    model.learn_many(X, y)
+    assert model.n_support == 8
+    assert model.maintenance == maintenance
+    loaded = pickle.loads(pickle.dumps(model.clone(include_attributes=True)))
+    loaded.learn_many(X, y)
+    model.learn_many(X, y)
+    np.testing.assert_array_equal(loaded.coefficients, model.coefficients)
+
+
+def test_a_new_strategy_removes_the_oldest():
+    model, rows = BSGDClassifier(budget=5, maintenance=Oldest(), averaging=0), []
+    for x, y in datasets.Bananas().take(60):
+        before = model.n_learned, model._store.views.header[0]["next_stamp"]
+        model.learn_one(x, y)
+        if model._store.views.header[0]["next_stamp"] > before[1]:
+            rows.append(list(x.values()))
+    held = sorted(model.support_vectors.tolist())
+    assert held == sorted(np.array(rows[-5:], np.float32).tolist())
+    assert len(rows) > 10
+
+
+@pytest.mark.parametrize("strategy", [Merge(), Removal(), Removal("random"), Projection(), Oldest()], ids=repr)
+def test_one_event_is_one_support_vector_less(strategy):
+    store, again = (full_store() for _ in range(2))
+    upkeep = upkeep_for(strategy, False)
+    if strategy.needs_gram:
+        store, again = (SupportVectorStore(6, 3, gram=True) for _ in range(2))
+        for each in (store, again):
+            source = full_store()
+            each.used = 3
+            for i in range(7):
+                append(each.block, source.views.vectors[:3, i].copy(), source.views.norms[i], 1.0)
+                each.coefficients[0, i] = source.coefficients[0, i]
+    total = store.views.weights.sum()
+    merged = call(store.block, upkeep, np.uint64(11))
+    assert merged == maintain(again.block, upkeep, np.uint64(11)) == int(strategy.merges)
+    assert store.n_support == 6
+    assert store.snapshot() == again.snapshot()
+    assert (store.views.weights.sum() == total) == strategy.merges
+
+
+def test_without_an_event_the_store_stays_as_it_is():
+    for strategy in (Refusal(), Options()):
+        store = full_store()
+        before = store.snapshot()
+        upkeep = upkeep_for(strategy, False)
+        assert upkeep[0] == 0
+        assert call(store.block, upkeep, np.uint64(3)) == maintain(store.block, upkeep, np.uint64(3)) == 0
+        assert store.snapshot() == before
+
+
+def test_an_event_gets_its_options_and_the_random_number():
+    store = full_store()
+    assert call(store.block, upkeep_for(Options(), True), np.uint64(4000)) == 1
+    assert store.views.biases[0] == 4320.0
+
+
+def test_an_event_must_return_an_integer():
+    if config.DISABLE_JIT:
+        pytest.skip("only compiled code has types")
+    with pytest.raises(TypeError, match="must return an int64; wrong returns float64"):
+        upkeep_for(Wrong(), False)
+
+
+def test_a_strategy_needs_an_event():
+    with pytest.raises(NotImplementedError, match="Strategy has no event"):
+        upkeep_for(Strategy(), False)
+
+
+def test_strategies_that_suit_a_kernel():
+    assert strategy_for("rbf", None) == Merge()
+    assert strategy_for("poly", None) == strategy_for("linear", None) == Projection()
+    assert strategy_for("linear", Oldest()) == Oldest()
+    with pytest.raises(ValueError, match=r"Merge needs kernel='rbf'; with kernel='poly' use Projection\(\) or Removal\(\)"):
+        strategy_for("poly", Merge())
+    for wrong_value in (Merge, "merge", 3, Refusal()):
+        with pytest.raises(ValueError, match="maintenance must be a Merge, Removal or Projection"):
+            strategy_for("rbf", wrong_value)
+
+
+def test_choices_are_checked_and_shown():
+    assert repr(Merge("gss")) == "Merge(search='gss')"
+    assert repr(Removal()) == "Removal(which='smallest')"
+    assert (repr(Projection()), repr(Refusal())) == ("Projection()", "Refusal()")
+    with pytest.raises(ValueError, match="search must be one of 'gss', 'gss-precise', 'lookup-h', 'lookup-wd', not 'table'"):
+        Merge("table")
+    with pytest.raises(ValueError, match="which must be one of 'smallest', 'random', not 'largest'"):
+        Removal("largest")
