@@ -11,11 +11,11 @@ install:  ## Install the package with everything a developer needs, editable
 
 .PHONY: test
 test:  ## Run the whole suite, doctests included
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n auto --dist worksteal
 
 .PHONY: test-nojit
 test-nojit:  ## Run the tests of compiled code without compiling it
-	NUMBA_DISABLE_JIT=1 $(PYTHON) -m pytest -n 2 -k "not conventions" tests/learners tests/budget tests/memory tests/test_kernels.py tests/batch tests/hss tests/linear
+	NUMBA_DISABLE_JIT=1 $(PYTHON) -m pytest -n auto --dist worksteal tests
 
 .PHONY: lint
 lint:  ## Check style, formatting and types
@@ -37,6 +37,6 @@ ci:  ## All that has to pass before a change lands
 	bash .ci/run
 
 .PHONY: clean
-clean:  ## Remove caches (numba does not see that a function called by a cached one has changed)
+clean:  ## Remove caches (the tests' cache of compiled code is in the user's cache directory, by a hash of the sources)
 	find . -name '__pycache__' -type d -prune -exec rm -rf {} +
 	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

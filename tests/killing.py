@@ -12,7 +12,7 @@ from unittest import mock
 # Learners are forked from a process that has imported everything and has no threads: they start at once.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["warm_learner"])
-AHEAD = 20  # rows that a learner may be ahead of the kill
+AHEAD = 20  # a learner waits for its kill so many rows after the one at which it is due
 
 
 def learn(url, options, folder, predictions, announcements, most):
@@ -66,7 +66,7 @@ def kill_at_random_rows(seed, kills, rows, *arguments):
     for left in range(kills, 0, -1):
         learned = max((int(path.stem.partition("-")[2]) for path in folder.glob("checkpoint-*.ckpt")), default=0)
         # Spread over what is left to learn; now and then while the learner starts.
-        at = rng.randint(1, 2 * (rows - learned) // (left + 1) - AHEAD) if rng.random() < 0.8 else 0
+        at = rng.randint(1, 2 * (rows - learned) // (left + 1) - 2 * AHEAD) if rng.random() < 0.8 else 0
         process, reader = start(arguments, at + AHEAD)
         announced = 0
         while announced < at:

@@ -12,6 +12,7 @@ from numba import config
 from river import datasets, preprocessing
 
 import naive
+from problems import snapshot
 from streamsvm import BSGDClassifier, Merge, Projection, Removal
 
 ROWS = 150 if config.DISABLE_JIT else 600
@@ -25,10 +26,6 @@ def bananas(rows=ROWS):
 def arrays(rows=ROWS):
     data = bananas(rows)
     return np.array([[x["a"], x["b"]] for x, _ in data]), np.array([y for _, y in data])
-
-
-def snapshot(model):
-    return pickle.dumps((model._store.snapshot(), model.feature_names, model.labels))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import naive
-from problems import EPOCHS, EXACT, ROWS, blobs, gram
+from problems import EPOCHS, EXACT, ROWS, blobs, gram, snapshot
 from streamsvm import BSCAClassifier, Projection, Removal
 from streamsvm.learners.compiled import decisions
 
@@ -37,7 +37,7 @@ def test_passes_go_on_from_what_was_learned_and_learning_goes_on_from_them():
     again = pickle.loads(pickle.dumps(model))
     for one in (model, again):
         one.learn_many(X, y)
-    assert model._store.snapshot() == again._store.snapshot()
+    assert snapshot(model) == snapshot(again)
 
 
 @pytest.mark.parametrize(

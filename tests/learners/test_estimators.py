@@ -10,6 +10,7 @@ from numba import config
 from river import base, checks, datasets
 
 import streamsvm
+from problems import snapshot
 from streamsvm import learners
 
 
@@ -91,5 +92,5 @@ def test_same_seed_same_rows_same_bytes(model):
         fresh = model.clone({"seed": 11} if "seed" in model._get_params() else None)
         for x, y in datasets.Phishing().take(120):
             learn(fresh, x, y)
-        snapshots.add(fresh._store.snapshot())
+        snapshots.add(snapshot(fresh))
     assert len(snapshots) == 1

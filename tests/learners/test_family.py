@@ -10,6 +10,7 @@ from numba import config
 from river import base, datasets
 
 import naive
+from problems import snapshot
 from streamsvm import kernels, learners
 from streamsvm.learners import (
     BOGD,
@@ -161,7 +162,7 @@ def test_many_is_one_after_the_other_and_pickles_go_on_alike(rule):
     for x, label in rows[120:]:
         one.learn_one({0: x["a"], 1: x["b"]}, label)
     many.learn_many(X, y)
-    assert one._store.snapshot() == many._store.snapshot()
+    assert snapshot(one) == snapshot(many)
     np.testing.assert_array_equal(many.predict_many(X[:20]), [one.predict_one({0: a, 1: b}) for a, b in X[:20]])
 
 
@@ -233,7 +234,7 @@ def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coe
     K /= np.sqrt(np.outer(np.diag(K), np.diag(K)))
     assert 0 < n <= 30
     assert np.abs(K @ gram[:n, :n] - np.eye(n)).max() < 0.1
-    assert pickle.loads(pickle.dumps(model))._store.snapshot() == model._store.snapshot()
+    assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
 
 
 def test_a_replacement_is_no_longer_than_what_it_replaces():
@@ -304,6 +305,6 @@ def test_rows_of_all_scales_leave_bounded_models_that_can_be_kept(name, gamma):
                 x, y, w = dict(enumerate(row.tolist())), rng.random() < 0.5, rng.choice([1.0, 1e-9, 1e9], p=[0.8, 0.1, 0.1])
                 for each in (model, kept) if kept else (model,):
                     learn(each, x, y, w)
-            snapshot = model._store.snapshot()
-            assert kept._store.snapshot() == snapshot
-            assert pickle.loads(pickle.dumps(model))._store.snapshot() == snapshot
+            before = snapshot(model)
+            assert snapshot(kept) == before
+            assert snapshot(pickle.loads(pickle.dumps(model))) == before

@@ -11,6 +11,7 @@ from river import linear_model, stream
 from sklearn.linear_model import SGDRegressor
 
 from naive import NaiveLinear
+from problems import snapshot
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.memory.weights import HEADER, WeightStore
 
@@ -96,11 +97,11 @@ def test_many_is_one_after_the_other_and_the_order_of_keys_says_nothing(overflow
         row = dict(enumerate(x))
         one.learn_one(row, label)
         mixed.learn_one(dict(sorted(row.items(), key=lambda item: rng.random())), label)
-    assert many._store.snapshot() == one._store.snapshot()
+    assert snapshot(many) == snapshot(one)
     if overflow == "hash":  # values that meet in a column are added as they come
         np.testing.assert_allclose(mixed.coefficients, one.coefficients, rtol=1e-4, atol=1e-6)
     else:
-        assert mixed._store.snapshot() == one._store.snapshot()
+        assert snapshot(mixed) == snapshot(one)
     assert many.predict_many(X).tolist() == [one.predict_one(dict(enumerate(x))) for x in X.tolist()]
     for x, p in zip(X.tolist(), many.predict_proba_many(X).tolist(), strict=True):
         assert list(one.predict_proba_one(dict(enumerate(x))).values()) == p
@@ -116,7 +117,7 @@ def test_rows_with_all_features_and_rows_with_some_are_one():
             sparse.learn_one(x, y)
         dense.learn_one(full, y)
         assert sparse.predict_one(x) == dense.predict_one(full)
-    assert dense._store.snapshot() == sparse._store.snapshot()
+    assert snapshot(dense) == snapshot(sparse)
 
 
 def test_hashed_values_add_up_and_cancel():
@@ -126,7 +127,7 @@ def test_hashed_values_add_up_and_cancel():
         y = sum(values) > 0.0
         model.learn_one(dict(enumerate(values)), y)
         plain.learn_one({0: sum(values)}, y)
-    assert model._store.snapshot() == plain._store.snapshot()
+    assert snapshot(model) == snapshot(plain)
 
 
 def test_memory_is_bounded_whatever_names_come():
@@ -199,7 +200,7 @@ def test_copies_go_on_alike(kind):
     others = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model), model.clone(include_attributes=True)]
     learned(model, rows(80, seed=1, target=target))
     for other in others:
-        assert learned(other, rows(80, seed=1, target=target))._store.snapshot() == model._store.snapshot()
+        assert snapshot(learned(other, rows(80, seed=1, target=target))) == snapshot(model)
 
 
 def forged(model, change):
@@ -335,7 +336,7 @@ def test_what_is_ignored_is_not_looked_at():
     one, many = (OnlineLinearSVC(max_features=2, overflow="ignore") for _ in range(2))
     one.learn_one({0: 1.0, 1: 2.0, 2: float("nan")}, True)
     many.learn_many(np.array([[1.0, 2.0, np.nan]]), [True])
-    assert one._store.snapshot() == many._store.snapshot()
+    assert snapshot(one) == snapshot(many)
 
 
 def test_names_are_not_hashed_before_all_columns_have_one():

@@ -9,6 +9,7 @@ from numba import config
 from river import datasets, preprocessing
 
 import naive
+from problems import snapshot
 from streamsvm import BSGDClassifier
 from streamsvm.budget.merge_shared import find_shared_partner, shared_degradation, shared_position
 from streamsvm.budget.smallest import squared_coefficients
@@ -21,10 +22,6 @@ def blobs(rows=ROWS, classes=4, spread=2.0):
     y = rng.integers(classes, size=rows)
     centres = rng.normal(size=(classes, 2)) * spread
     return centres[y] + rng.normal(size=(rows, 2)), y
-
-
-def snapshot(model):
-    return pickle.dumps((model._store.snapshot(), model.feature_names, model.labels))
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

@@ -10,6 +10,7 @@ from river import datasets, evaluate, linear_model, metrics, preprocessing
 from sklearn.svm import OneClassSVM
 
 import naive
+from problems import snapshot
 from streamsvm import BSCARegressor, BSGDRegressor, OneClassBSGD
 
 ROWS = 150 if config.DISABLE_JIT else 1000
@@ -19,10 +20,6 @@ def waves(rows=ROWS):
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, size=(rows, 2))
     return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=rows)
-
-
-def snapshot(model):
-    return pickle.dumps((model._store.snapshot(), model.feature_names))
 
 
 @pytest.mark.parametrize(
