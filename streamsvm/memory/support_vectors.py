@@ -1,7 +1,7 @@
 """The fixed-size memory of a budgeted kernel model: one block of bytes.
 
-A block holds the support vectors, their coefficients and the learner's own numbers. Its layout is decided at construction and
-never changes, so a snapshot is one copy, a file is one write, and a compiled function opens the whole model with `views`.
+A block holds the support vectors, their coefficients and the learner's state. Its layout is decided at construction and never
+changes, so a snapshot is one copy, a file is one write, and a compiled function opens the whole model with `views`.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ views = _LAYOUT.compiled_views
 
 
 def _odd_lines(n: int) -> int:
-    # An even number of cache lines would put the features of one support vector into few of the cache's sets, where they drive
-    # each other out: to append one cost ten times as much.
+    # With an even number of cache lines the features of one support vector would share few of the cache's sets and evict each
+    # other: appending one took ten times as long.
     n = rounded_up(n)
     return n if 4 * n // LINE % 2 else n + LINE // 4
 
@@ -105,15 +105,15 @@ class SupportVectorStore:
     Parameters
     ----------
     budget
-        Support vectors that the store keeps, B >= 1.
+        The most support vectors between two rows, B >= 1.
     max_features
         Columns, at least 1.
     outputs
         Rows of coefficients that share the vectors, at least 1.
     gram
-        Whether to make room for a Gram matrix of the support vectors (projection solves with it).
+        Whether to make room for a Gram matrix of the support vectors.
     window
-        Rows that are kept to be learned again, at least 0.
+        Rows of the window, at least 0.
 
     Raises
     ------
@@ -144,7 +144,7 @@ class SupportVectorStore:
             "window": int(window),
         }
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
-        #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
+        #: The whole store as one array, uint8 [nbytes], which compiled functions take.
         self.block = allocate(_LAYOUT.end(sizes), named + (" and a Gram matrix (budget squared)" if gram else ""))
         self._snapshot_bytes = _LAYOUT.end(sizes, saved=True)
         self._header = self.block[: HEADER.itemsize].view(HEADER)
@@ -166,17 +166,17 @@ class SupportVectorStore:
 
     @property
     def budget(self) -> int:
-        """Support vectors that the store keeps."""
+        """The most support vectors between two rows."""
         return int(self._header["budget"][0])
 
     @property
     def n_support(self) -> int:
-        """Support vectors that the store holds now."""
+        """The number of support vectors."""
         return int(self._header["n_support"][0])
 
     @property
     def used(self) -> int:
-        """Columns that have a feature."""
+        """The number of columns that have a feature."""
         return int(self._header["used"][0])
 
     @used.setter
@@ -185,7 +185,7 @@ class SupportVectorStore:
 
     @property
     def live(self) -> int:
-        """Rows of coefficients in use."""
+        """The number of rows of coefficients in use."""
         return int(self._header["live"][0])
 
     @live.setter
@@ -207,7 +207,7 @@ class SupportVectorStore:
         return self.block[: self._snapshot_bytes].tobytes()
 
     def restore(self, snapshot: bytes, own: bool = False) -> None:
-        """Take back what `snapshot` gave, into a store of the same sizes. Nothing changes unless all of it is valid.
+        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
 
         Parameters
         ----------

@@ -64,7 +64,7 @@ class WeightStore:
         check_size("max_features", max_features, 1)
         self.max_features = int(max_features)
         columns = rounded_up(self.max_features)
-        #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
+        #: The whole store as one array, uint8 [nbytes], which compiled functions take.
         self.block = allocate(_LAYOUT.end({"columns": columns}), f"max_features={max_features}")
         self._header = self.block[: HEADER.itemsize].view(HEADER)
         self._header["columns"] = columns
@@ -78,7 +78,7 @@ class WeightStore:
 
     @property
     def used(self) -> int:
-        """Columns that have a feature."""
+        """The number of columns that have a feature."""
         return int(self._header["used"][0])
 
     @used.setter
@@ -91,7 +91,7 @@ class WeightStore:
         return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
     def restore(self, snapshot: bytes) -> None:
-        """Take back what `snapshot` gave, into a store for as many features. Nothing changes unless all of it is valid. The state
+        """Restore a `snapshot` of a store for as many features. Nothing changes unless all of it is valid. The state
         of a learner is for the learner to check.
 
         Raises
