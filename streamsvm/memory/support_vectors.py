@@ -206,14 +206,14 @@ class SupportVectorStore:
         """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
         return self.block[: self._snapshot_bytes].tobytes()
 
-    def restore(self, snapshot: bytes, own: bool = False) -> None:
+    def restore(self, snapshot: bytes, trusted: bool = False) -> None:
         """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
 
         Parameters
         ----------
         snapshot
             The bytes.
-        own
+        trusted
             Whether they have never left this process, and so need no check.
 
         Raises
@@ -229,7 +229,7 @@ class SupportVectorStore:
             )
         block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
         block[:size] = np.frombuffer(snapshot, np.uint8)
-        if not own:
+        if not trusted:
             self._check(block)
         self.block[:size] = block[:size]
         self.views.cache[:] = 0
