@@ -33,7 +33,7 @@ def _compiled_tables(address):  # type: ignore[no-untyped-def] # noqa: ARG001
 
 @njit(cache=True, error_model="numpy")
 def _first(block: np.ndarray) -> int:
-    # The slot of the support vector to be merged; its kernel values and distances to all go into ``kernel_rows[2]`` and ``[3]``.
+    # The slot of the support vector to be merged; its kernel values and squared distances go into ``kernel_rows[2:]``.
     slot = smallest_coefficient(block)
     kernel_row_of(block, slot)
     return slot
@@ -42,38 +42,35 @@ def _first(block: np.ndarray) -> int:
 @njit(cache=True, error_model="numpy")
 def merge(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner; of one output. O(B d)."""
-    v = views(block)
-    h = v.header[0]
+    v, first = views(block), _first(block)
     tables, search = _tables(upkeep[1]), np.int64(upkeep[2])
-    n, distances = h["n_support"], v.kernel_rows[3]
-    first = _first(block)
-    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
+    n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
+    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, gamma, first, n, v.degradations)
     if partner < 0:
         return _project_onto_nearest(block, first)
     a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
     larger = max(a_first, a_partner)
-    position = best_position(search, tables, larger / (larger + a_first), h["gamma"] * distances[partner])
-    return _merge_at(block, first, partner, position)
+    return _merge_at(
+        block, first, partner, best_position(search, tables, larger / (larger + a_first), gamma * distances[partner])
+    )
 
 
 @njit(cache=True, error_model="numpy")
 def _merge_shared(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     # `merge` of several outputs. O(B (d + outputs)).
-    v = views(block)
-    h = v.header[0]
-    tables, search = _tables(upkeep[1]), np.int64(upkeep[2])
-    n, distances = h["n_support"], v.kernel_rows[3]
-    first = _first(block)
+    v, first = views(block), _first(block)
+    h, tables, search = v.header[0], _tables(upkeep[1]), np.int64(upkeep[2])
+    n, gamma, distances = h["n_support"], h["gamma"], v.kernel_rows[3]
     lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
     v.cache[0] = 0
     lengths[:n] = v.degradations[:n]
     partner = find_shared_partner(
-        search, tables, v.coefficients, h["live"], v.stamps, distances, h["gamma"], first, n, lengths, products, v.degradations
+        search, tables, v.coefficients, h["live"], v.stamps, distances, gamma, first, n, lengths, products, v.degradations
     )
     if partner < 0:
         return _project_onto_nearest(block, first)
     a, b, ab = np.float64(lengths[first]), np.float64(lengths[partner]), np.float64(products[partner])
-    position = shared_position(search, tables, a, b, ab, h["gamma"] * np.float64(distances[partner]))
+    position = shared_position(search, tables, a, b, ab, gamma * np.float64(distances[partner]))
     return _merge_at(block, first, partner, position)
 
 

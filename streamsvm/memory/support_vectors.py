@@ -13,8 +13,8 @@ import numpy as np
 
 from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.memory.block import LARGEST, LINE, allocate, check_size, rounded_up
-from streamsvm.memory.layout import Array, Layout
+from streamsvm.memory.block import LARGEST, LINE, check_size, rounded_up
+from streamsvm.memory.layout import Array, Layout, Store
 
 __all__ = ["HEADER", "SupportVectorStore", "Views", "views"]
 
@@ -99,7 +99,7 @@ def _odd_lines(n: int) -> int:
     return n if 4 * n // LINE % 2 else n + LINE // 4
 
 
-class SupportVectorStore:
+class SupportVectorStore(Store[Views]):
     """Room for ``budget`` support vectors and one more, all allocated at construction.
 
     Parameters
@@ -120,6 +120,12 @@ class SupportVectorStore:
     ValueError
         A size is not a positive integer, or the store would not fit into memory.
 
+    Notes
+    -----
+    It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
+    D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
+    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term.
+
     Examples
     --------
     >>> store = SupportVectorStore(budget=100, max_features=20)
@@ -133,36 +139,12 @@ class SupportVectorStore:
         given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
         for name, size in given.items():
             check_size(name, size, 0 if name == "window" else 1)
-        self.max_features = int(max_features)
         stride = _odd_lines(int(budget) + 1)
-        sizes = {
-            "budget": int(budget),
-            "columns": rounded_up(self.max_features),
-            "outputs": int(outputs),
-            "stride": stride,
-            "gram": stride if gram else 0,
-            "window": int(window),
-        }
+        sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
-        #: The whole store as one array, uint8 [nbytes], which compiled functions take.
-        self.block = allocate(_LAYOUT.end(sizes), named + (" and a Gram matrix (budget squared)" if gram else ""))
-        self._snapshot_bytes = _LAYOUT.end(sizes, saved=True)
-        self._header = self.block[: HEADER.itemsize].view(HEADER)
-        for name, size in sizes.items():
-            self._header[name] = size
+        named += " and a Gram matrix (budget squared)" if gram else ""
+        super().__init__(_LAYOUT, max_features, {name: int(size) for name, size in sizes.items()}, named)
         self._header["live"], self._header["gamma"] = outputs, 1.0
-        #: The arrays inside the block.
-        self.views = _LAYOUT.views(self.block)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the block: constant from construction.
-
-        ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 rounded up to an odd multiple of
-        16, D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a
-        window of R rows ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term.
-        """
-        return self.block.nbytes
 
     @property
     def budget(self) -> int:
@@ -173,15 +155,6 @@ class SupportVectorStore:
     def n_support(self) -> int:
         """The number of support vectors."""
         return int(self._header["n_support"][0])
-
-    @property
-    def used(self) -> int:
-        """The number of columns that have a feature."""
-        return int(self._header["used"][0])
-
-    @used.setter
-    def used(self, columns: int) -> None:
-        self._header["used"] = columns
 
     @property
     def live(self) -> int:
@@ -204,7 +177,7 @@ class SupportVectorStore:
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
-        return self.block[: self._snapshot_bytes].tobytes()
+        return self._saved.tobytes()
 
     def restore(self, snapshot: bytes, trusted: bool = False) -> None:
         """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
@@ -221,7 +194,7 @@ class SupportVectorStore:
         ValueError
             The snapshot is of another size or layout, or corrupt.
         """
-        size = self._snapshot_bytes
+        size = len(self._saved)
         if len(snapshot) != size:
             raise ValueError(
                 f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have {size:,} bytes: "
@@ -231,7 +204,7 @@ class SupportVectorStore:
         block[:size] = np.frombuffer(snapshot, np.uint8)
         if not trusted:
             self._check(block)
-        self.block[:size] = block[:size]
+        self._saved[:] = block[:size]
         self.views.cache[:] = 0
 
     def _check(self, block: np.ndarray) -> None:
