@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 from common import PAPER, accuracies, argument_parser, load, progress, show, summary, write
 from numba import njit
-from streamsvm.learners.compiled.bsgd import learn_one
 
 from streamsvm import BSGDClassifier, Merge
 from streamsvm.budget.dispatch import upkeep_for
 from streamsvm.budget.merge import merge
-from streamsvm.budget.merge_search import GSS_PRECISE, best_position, degradation, find_partner
-from streamsvm.budget.merge_table import merge_tables
+from streamsvm.budget.merge_search import GSS_PRECISE, SEARCHES, best_position, find_partner
+from streamsvm.budget.merge_table import compiled_degradation, merge_tables
 from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.kernels import squared_distances
+from streamsvm.learners.bsgd import step
 from streamsvm.memory.slots import scan_row
 from streamsvm.memory.support_vectors import views
 
-SEARCHES = ("gss", "gss-precise", "lookup-h", "lookup-wd")
+learn_one = step.learn_one  # of the rule, for compiled code
 PARTS = ("accuracy", "time", "decisions")
 TIMED = ("gss", "lookup-h", "lookup-wd")
 AS_GOOD = 1e-4  # relative excess of the weight degradation below which two decisions are one as good as the other
@@ -232,7 +232,7 @@ def first_and_distances(block: np.ndarray) -> int:
 
 @njit
 def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tuple[int, float]:
-    """A search's partner and the squared weight degradation of that merge at the place that the search finds."""
+    """A search's partner and the squared weight degradation of that merge at the position that the search finds."""
     v = views(block)
     h = v.header[0]
     coefficients, distances = v.coefficients[0], v.kernel_rows[3]
@@ -240,9 +240,9 @@ def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tu
     if partner < 0:
         return -1, 0.0
     smaller, larger = abs(coefficients[first]), max(abs(coefficients[partner]), abs(coefficients[first]))
-    m, q = larger / (larger + smaller), h["gamma"] * np.float64(distances[partner])
-    rest = smaller / (larger + smaller)
-    return partner, degradation(m, rest, q, best_position(search, tables, m, q)) * smaller**2
+    q = h["gamma"] * np.float64(distances[partner])
+    position = best_position(search, tables, larger / (larger + smaller), q)
+    return partner, compiled_degradation(smaller**2, larger**2, smaller * larger, q, position)
 
 
 @njit
@@ -316,7 +316,7 @@ def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
             factors = losses[best > 1e-300] / best[best > 1e-300, None]
             result: dict[str, Any] = {"set": name, "budget": budget, "events": len(partners), "all_events": events, "rows": rows}
             for search in SEARCHES:
-                code = Merge(search).code
+                code = SEARCHES[search]
                 result[search] = {
                     "equal_to_precise": float((partners[:, code] == partners[:, GSS_PRECISE]).mean()) if len(partners) else 1.0,
                     "as_good": float((losses[:, code] <= best * (1.0 + AS_GOOD) + 1e-300).mean()) if len(partners) else 1.0,
@@ -365,7 +365,7 @@ def main() -> None:
     parser = argument_parser(__doc__, "bsgd_merging")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--sets", nargs="+", choices=PAPER, default=list(PAPER))
-    parser.add_argument("--searches", nargs="+", choices=SEARCHES, default=SEARCHES)
+    parser.add_argument("--searches", nargs="+", choices=SEARCHES, default=list(SEARCHES))
     parser.add_argument("--budgets", nargs="+", type=int, help="instead of the paper's")
     parser.add_argument("--seeds", type=int, default=5, help="runs of table 2")
     parser.add_argument("--passes", type=int, default=20, help="of table 2")

@@ -1,4 +1,4 @@
-"""Parameters, weights, targets and seeds that users give, checked."""
+"""Checks of parameters, weights, targets and seeds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "random_state",
 ]
 
-#: Of a row, so that no coefficient overflows.
+#: The largest weight of a row, so that no coefficient overflows.
 LARGEST_WEIGHT = 1e9
 _LARGEST_TARGET = 1e30
 
@@ -51,7 +51,7 @@ def check_number(
 
 
 def check_decay(eta0: float, l2: float) -> None:
-    """Raise a ValueError where steps of size ``eta0`` do not leave a share of the model above 0, 1 - eta0 l2."""
+    """Raise a ValueError where the factor 1 - eta0 l2, by which a step shrinks the model, is not above 0."""
     if eta0 * l2 >= 1.0:
         raise ValueError(f"eta0 * l2 must be below 1, or a step forgets everything: {eta0!r} * {l2!r}")
 
@@ -81,13 +81,13 @@ def check_parameters(estimator: Any) -> None:
 
 
 def checked_weight(w: float) -> float:
-    """A row's weight as the float that compiled code takes; refused with a ValueError where it is not a number of at least 0."""
+    """Return a row's weight as a float; raise a ValueError where it is not a number from 0 to `LARGEST_WEIGHT`."""
     check_number("w", w, 0.0, inclusive=True, high=LARGEST_WEIGHT)
     return float(w)
 
 
 def checked_target(y: float) -> float:
-    """A row's target as the float that compiled code takes; refused with a ValueError where it is not a finite number."""
+    """Return a row's target as a float; raise a ValueError where it is not a finite number of at most 1e30 in size."""
     number = y.item() if isinstance(y, np.generic) else y
     if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
         raise ValueError(f"target {y!r} is not a finite number: leave rows without one out of learning")
@@ -95,7 +95,7 @@ def checked_target(y: float) -> float:
 
 
 def random_state(seed: int | None) -> int:
-    """The 64 bits that a learner's random numbers start from."""
+    """Return the 64 bits that a learner's random numbers start from; None draws them."""
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
         raise ValueError(f"seed must be an integer or None, not {seed!r}")
     return secrets.randbits(64) if seed is None else int(seed) % 2**64

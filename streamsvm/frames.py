@@ -1,4 +1,4 @@
-"""Rows and frames that users give, as arrays."""
+"""Rows and frames of users as arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,22 @@ __all__ = ["Batch", "as_batch", "as_matrix"]
 
 
 def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
-    """X as float32 [n, features], its feature names, and the narwhals frame that answers are made like (None for an array)."""
+    """Return a frame or an array of features as an array.
+
+    Parameters
+    ----------
+    X
+        An eager frame that narwhals knows, or a 2-D numpy array of numbers, whose features are named 0, 1, ...
+
+    Returns
+    -------
+    The values, float32 [n, features]; the feature names; the narwhals frame that results are made like (None for an array).
+
+    Raises
+    ------
+    ValueError
+        X is neither, is masked, or has a column that is not numeric.
+    """
     frame = None
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X is a masked array: fill in what is masked (X.filled) or leave those rows out")
@@ -32,13 +47,13 @@ def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
             if not (dtype.is_numeric() or dtype == nw.Boolean):
                 raise ValueError(f"feature {name!r} is of type {dtype}: features must be numbers")
         values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
-    with np.errstate(over="ignore"):  # what does not fit float32 becomes infinite and is refused by name
-        # Writable, as compiled code knows no other: what is not is copied.
+    with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
+        # Writable, as compiled code takes no other: a read-only array is copied.
         return np.require(values, np.float32, ["C", "W"]), names, frame
 
 
 class Batch(NamedTuple):
-    """Rows to learn together. Those of weight 0 are left out: nothing of them is looked at."""
+    """Rows to learn together. Rows of weight 0 are left out and not checked."""
 
     matrix: np.ndarray
     """float32 [n, features]."""
@@ -49,17 +64,23 @@ class Batch(NamedTuple):
     weights: np.ndarray
     """float64 [n], above 0."""
     numbers: np.ndarray
-    """int64 [n]: which rows of what was given they are."""
+    """int64 [n]: the numbers of the rows in the call."""
     n_given: int
-    """Rows that were given."""
+    """The number of rows in the call."""
 
     def complain(self, row: int, error: ValueError) -> NoReturn:
-        """Raise the error with the number that the row had in what was given."""
+        """Raise the error with the number of the row in the call."""
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 
 
 def as_batch(X: Any, y: Any, w: Any) -> Batch:
-    """What ``learn_many`` was given, checked but for the labels or targets themselves."""
+    """Check the arguments of ``learn_many``, but for the labels or targets themselves.
+
+    Raises
+    ------
+    ValueError
+        X is no frame, or y or w does not fit it.
+    """
     matrix, names, _ = as_matrix(X)
     y = _as_list(y, len(matrix))
     weights = _checked_weights(w, len(matrix))

@@ -1,6 +1,6 @@
-"""Kernel rows: the kernel values between one row and every support vector of a store, as compiled functions over plain arrays.
+"""Kernel rows: the kernel values between one row and every support vector of a store, by compiled functions of plain arrays.
 
-The one place for the floating-point policy. `FAST` lets the compiler reorder sums, which is what makes a loop along the support
+The floating-point policy is here, too. `FAST` lets the compiler reorder sums, which is what makes a loop along the support
 vectors SIMD code. It never assumes that values are finite: NaN and infinity keep their meaning. `expf` is compiled without
 reordering, because its range reduction would lose its second term; so is `exp64`.
 """
@@ -57,7 +57,7 @@ class Kernel(NamedTuple):
 
 
 def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
-    """A kernel by its name and parameters; a ValueError names one that is out of its range."""
+    """Return a kernel by its name and parameters; a ValueError names one that is out of its range."""
     check_one_of("kernel", kernel, KERNELS)
     check_number("gamma", gamma, 0.0)
     check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
@@ -69,11 +69,11 @@ def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> K
 LARGEST_NORM = 1e36
 #: The largest gamma of a kernel.
 LARGEST_GAMMA = 1e15
-#: The largest value of a kernel: a batch solver refuses more, a stream goes on with this.
+#: The largest kernel value: a batch solver refuses a larger one, a learner clips it.
 LARGEST_KERNEL = 1e30
 #: Kernel rows are float32: a row whose self-kernel is below this has none that can be divided by.
 LEAST_SELF_KERNEL = 2.0**-126
-#: The largest feature of a batch: squares are well within float32, and so are sums of many.
+#: The largest feature of a batch: its square is well within float32, and so is a sum of many.
 LARGEST_FEATURE = 1e15
 
 _LOG2E = np.float32(1.44269504088896341)
@@ -98,14 +98,14 @@ _SIN = Chebyshev.interpolate(lambda u: np.sin(2.0 * np.pi * np.sqrt(u)) / np.sqr
 _C0, _C1, _C2, _C3, _C4, _C5, _C6, _C7 = map(np.float32, _COS.convert(kind=Polynomial).coef)
 _S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = map(np.float32, _SIN.convert(kind=Polynomial).coef)
 
-# The expansion |s|^2 + sum x(x - 2s) rounds to about 2^-23 of the largest norm. Up to this bound on gamma * norm the exponent
-# of a Gaussian kernel is still right to 1e-4; beyond it, distances are taken by subtraction, which nothing can cancel.
+# The expansion |s|^2 + sum x(x - 2s) rounds to about 2^-23 of the largest squared norm. Up to this bound on gamma times that, the
+# exponent of a Gaussian kernel is right to 1e-4; beyond it, distances are computed by subtraction, which does not cancel.
 _EXPANSION_LIMIT = 512.0
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
-    """``out[:n] = exp(factor * values[:n])`` in float32, vectorised: range reduction by ln 2 and a polynomial of degree 7.
+    """Compute ``out[:n] = exp(factor * values[:n])`` in float32, vectorised: range reduction by ln 2, a polynomial of degree 7.
 
     Relative error at most 2e-7 where the result is a normal number; results below 2^-126 become 0, above the largest float32
     infinity; NaN stays NaN. ``values`` and ``out`` must not overlap (the loop would not vectorise).
@@ -136,7 +136,7 @@ def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> Non
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """``out[:n] = exp(factor * values[:n])`` in float64, vectorised as `expf` is: the series of degree 12 after range reduction.
+    """Compute ``out[:n] = exp(factor * values[:n])`` in float64, vectorised as `expf`: range reduction, the series of degree 12.
 
     Relative error at most 1e-15; arguments below -708 give 0, above 709 infinity; NaN stays NaN. ``values`` and ``out`` must not
     overlap.
@@ -159,7 +159,7 @@ def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
 
 
 def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """`expf` or `exp64`, by the type of the values."""
+    """Call `expf` or `exp64`, by the type of the values."""
     if values.dtype == np.float32:
         expf(values, np.float32(factor), n, out)
     else:
@@ -175,7 +175,7 @@ def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noq
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
-    """``cos[:n] = cos(2 pi factor * values[:n])`` in float32, vectorised, and ``values[:n]`` becomes the sine of the same.
+    """Compute ``cos[:n] = cos(2 pi factor * values[:n])`` in float32, vectorised; ``values[:n]`` becomes the sine of the same.
 
     Absolute error at most 5e-7 plus that of the product, 2 pi 2^-24 of its size.
     """
@@ -240,10 +240,10 @@ def squared_distances(
     n: int,
     out: np.ndarray,
 ) -> None:
-    """Squared Euclidean distances of ``row`` to the first ``n`` support vectors, into ``out`` float32 [n].
+    """Compute the squared Euclidean distances of ``row`` to the first ``n`` support vectors, into ``out`` float32 [n].
 
-    By the expansion over the non-zero features, O(n * n_active), where that is accurate; else by differences, which data far from
-    the origin cannot cancel, O(n * used).
+    The parameters are those of `kernel_row`. By the expansion over the non-zero features, O(n * n_active), where that is
+    accurate; else by differences, O(n * used), which do not cancel far from the origin.
     """
     if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
         x_norm = np.float32(row_norm)
@@ -276,12 +276,30 @@ def kernel_row(
     distances: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Kernel values between ``row`` and the first ``n`` support vectors, into ``out`` float32 [n].
+    """Compute the kernel values between a row and the first ``n`` support vectors.
 
-    For the Gaussian kernel ``distances`` float32 [n] receives the squared distances (merging needs them); the others use it as
-    scratch. Where the vectors are frequencies (`FOURIER`), the values are the cosines of sqrt(2 gamma) times their products with
-    the row, and ``distances`` receives the sines. Values of the polynomial kernel are bounded by 1e30. O(n * non-zero features),
-    or as `squared_distances` says.
+    O(n * n_active), or for the Gaussian kernel as `squared_distances` says. Values of the polynomial kernel are clipped to
+    `LARGEST_KERNEL`.
+
+    Parameters
+    ----------
+    kernel, gamma, coef0, degree
+        `RBF`, `LINEAR`, `POLY` or `FOURIER`, and its parameters.
+    vectors
+        float32 [used or more, n or more]: the support vectors, feature-major; frequencies for `FOURIER`.
+    norms, largest_norm
+        float32 [n or more]: their squared norms, and the largest of these.
+    row, row_norm
+        float32 [used or more], and its squared norm.
+    active, n_active
+        int64 [n_active or more]: the columns of the non-zero features of the row, and their number.
+    used, n
+        The columns in use, and the number of support vectors.
+    distances
+        float32 [n or more]: receives the squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the
+        products of frequencies and row; scratch for the others.
+    out
+        float32 [n or more]: receives the kernel values, for `FOURIER` the cosines of the same.
     """
     if kernel == RBF:
         squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
@@ -303,12 +321,12 @@ def kernel_row(
 
 @njit(cache=True, error_model="numpy")
 def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
-    # Bounded, so that no row, however large, leaves a number in the model that is not finite.
+    # Clipped, so that a row, however large, leaves no number in the model that is not finite.
     return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
 
 
 def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Kernel values in double precision, float64 [n, m], of the rows of X float64 [n, d] and of S float64 [m, d]. O(n m d)."""
+    """Return the kernel values, float64 [n, m], between the rows of X float64 [n, d] and of S float64 [m, d]. O(n m d)."""
     if kernel == RBF:
         centre = S.mean(axis=0) if len(S) else 0.0  # distances are the same from anywhere, and most exact from the middle
         X, S = X - centre, S - centre
@@ -323,7 +341,7 @@ def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.nd
 
 @njit(cache=True, error_model="numpy")
 def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
-    """k(x, x) of a row whose squared norm is ``norm``."""
+    """Return k(x, x) of a row whose squared norm is ``norm``."""
     if kernel == RBF:
         return 1.0
     if kernel == LINEAR:

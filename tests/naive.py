@@ -141,6 +141,30 @@ def best_shared_merge(a, b, kappa):
     return grid[at], max(losses[at], 0.0)
 
 
+def shared_degradation(a, b, q, h):
+    """Squared distance of a model before and after a merge of coefficient vectors a and b, by the Gram matrix, over outputs."""
+    k_a, k_b, kappa = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q), math.exp(-q)
+    gram = np.array([[1.0, kappa, k_a], [kappa, 1.0, k_b], [k_a, k_b, 1.0]])
+    return sum(np.array([x, y, -(k_a * x + k_b * y)]) @ gram @ [x, y, -(k_a * x + k_b * y)] for x, y in zip(a, b, strict=True))
+
+
+def shared_position(search, a, b, q):
+    """The position at which a search merges coefficient vectors a and b, |a| <= |b|."""
+    if search == "lookup-h":  # that of one output with coefficients |a| and |b|
+        return best_merge(float(np.linalg.norm(a)), float(np.linalg.norm(b)), math.exp(-q))[0]
+    if search == "lookup-wd":
+        return best_shared_merge(a, b, math.exp(-q))[0]
+    low, high, golden = 0.0, 1.0, (math.sqrt(5.0) - 1.0) / 2.0
+    while high - low > {"gss": 1e-2, "gss-precise": 1e-10}[search]:
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if shared_degradation(a, b, q, left) < shared_degradation(a, b, q, right):
+            high = right
+        else:
+            low = left
+    positions = ((low + high) / 2.0, float((b @ b + a @ b) / ((a + b) @ (a + b))))
+    return min(positions, key=lambda h: shared_degradation(a, b, q, h))
+
+
 class NaiveMulticlassBSGD:
     """Budgeted SGD on Crammer and Singer's loss, with a dense matrix of coefficients. Pegasos' schedule, no average."""
 

@@ -32,41 +32,46 @@ def _compiled_tables(address):  # type: ignore[no-untyped-def] # noqa: ARG001
 
 
 @njit(cache=True, error_model="numpy")
+def _first(block: np.ndarray) -> int:
+    # The slot of the support vector to be merged; its kernel values and squared distances go into ``kernel_rows[2:]``.
+    slot = smallest_coefficient(block)
+    kernel_row_of(block, slot)
+    return slot
+
+
+@njit(cache=True, error_model="numpy")
 def merge(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner; of one output. O(B d)."""
-    v = views(block)
-    h = v.header[0]
+    v, first = views(block), _first(block)
     tables, search = _tables(upkeep[1]), np.int64(upkeep[2])
-    n, distances = h["n_support"], v.kernel_rows[3]
-    first = smallest_coefficient(block)
-    kernel_row_of(block, first)
-    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, h["gamma"], first, n, v.degradations)
+    n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
+    partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, gamma, first, n, v.degradations)
     if partner < 0:
         return _project_onto_nearest(block, first)
     a_first, a_partner = abs(v.coefficients[0, first]), abs(v.coefficients[0, partner])
     larger = max(a_first, a_partner)
-    position = best_position(search, tables, larger / (larger + a_first), h["gamma"] * distances[partner])
-    return _merge_at(block, first, partner, position)
+    return _merge_at(
+        block, first, partner, best_position(search, tables, larger / (larger + a_first), gamma * distances[partner])
+    )
 
 
 @njit(cache=True, error_model="numpy")
 def _merge_shared(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     # `merge` of several outputs. O(B (d + outputs)).
-    v = views(block)
-    h = v.header[0]
-    n, distances = h["n_support"], v.kernel_rows[3]
-    first = smallest_coefficient(block)
-    kernel_row_of(block, first)
+    v, first = views(block), _first(block)
+    h, tables, search = v.header[0], _tables(upkeep[1]), np.int64(upkeep[2])
+    n, gamma, distances = h["n_support"], h["gamma"], v.kernel_rows[3]
     lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
     v.cache[0] = 0
     lengths[:n] = v.degradations[:n]
     partner = find_shared_partner(
-        v.coefficients, h["live"], v.stamps, distances, h["gamma"], first, n, lengths, products, v.degradations
+        search, tables, v.coefficients, h["live"], v.stamps, distances, gamma, first, n, lengths, products, v.degradations
     )
     if partner < 0:
         return _project_onto_nearest(block, first)
-    q = h["gamma"] * np.float64(distances[partner])
-    return _merge_at(block, first, partner, shared_position(lengths[first], lengths[partner], products[partner], q))
+    a, b, ab = np.float64(lengths[first]), np.float64(lengths[partner]), np.float64(products[partner])
+    position = shared_position(search, tables, a, b, ab, gamma * np.float64(distances[partner]))
+    return _merge_at(block, first, partner, position)
 
 
 @njit(cache=True, error_model="numpy")
@@ -112,18 +117,25 @@ def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
 
 @dataclass(frozen=True)
 class Merge(Strategy):
-    """Merge the support vector with the smallest coefficient into the partner that costs least.
+    """Merge the support vector with the smallest coefficient and the one with which that degrades the model least.
 
     Parameters
     ----------
     search
-        How the best position and its weight degradation are found for each of the B candidates:
-        ``"lookup-wd"`` interpolates the degradation from a table, ``"lookup-h"`` interpolates the position and computes the
-        degradation, ``"gss"`` runs a golden section search to 0.01, ``"gss-precise"`` to 1e-10.
+        How the best position and the weight degradation of each of the B candidates are found:
+
+        - ``"lookup-wd"`` interpolates the degradation from a table. With three or more classes, where no table has it, an
+          estimate ranks the candidates; the first 8 are computed, their positions by a fixed-point iteration to 1e-6.
+        - ``"lookup-h"`` interpolates the position from a table and computes the degradation. With three or more classes the
+          table is entered with the lengths of the two coefficient vectors.
+        - ``"gss"`` finds the position by golden section search to 0.01 and computes the degradation, with three or more
+          classes both summed over the outputs.
+        - ``"gss-precise"`` searches to 1e-10.
 
     Notes
     -----
-    For the Gaussian kernel only.
+    For the Gaussian kernel only. An event takes O(B d) for the distances and O(B) steps of the search; with K >= 3 classes O(B K)
+    more.
 
     Raises
     ------
@@ -132,7 +144,8 @@ class Merge(Strategy):
 
     References
     ----------
-    Glasmachers and Qaadan (2018), algorithm 1 and section 3; errata in `streamsvm.budget.merge_table`. O(B) candidates an event.
+    Glasmachers, T., Qaadan, S. (2018). Speeding up budgeted stochastic gradient descent SVM training with precomputed golden
+    section search. Algorithm 1 and section 3; errata in `streamsvm.budget.merge_table`. Three and more classes are our own.
 
     Examples
     --------

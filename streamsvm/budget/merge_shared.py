@@ -1,12 +1,12 @@
-"""Merging where several outputs share the support vectors: one place for all of them, least summed weight degradation.
+"""The best partner, and the best position to merge the two, where several outputs share the support vectors.
 
-With coefficient vectors a and b (one number an output) of the two support vectors at squared distance q / gamma, the merge at
-z = h x_b + (1 - h) x_a loses, summed over the outputs,
+One position serves all outputs, and the weight degradation is summed over them. With coefficient vectors a and b (one number an
+output) of the two support vectors, and q = gamma |x_a - x_b|^2, the merge at z = h x_b + (1 - h) x_a degrades the model by
 
     |a|^2 (1 - k_a^2) + |b|^2 (1 - k_b^2) + 2 a.b (kappa - k_a k_b)
 
-with k_a = exp(-h^2 q), k_b = exp(-(1 - h)^2 q) and kappa = exp(-q). It depends on |a|, |b|, a.b and q alone. For one output
-(a.b = |a| |b|) it is the degradation of `budget.merge_search`.
+with k_a = exp(-h^2 q), k_b = exp(-(1 - h)^2 q) and kappa = exp(-q). It depends on |a|^2, |b|^2, a.b and q alone. For parallel
+vectors, a.b = |a| |b|, it is the degradation of one output.
 """
 
 from __future__ import annotations
@@ -16,55 +16,66 @@ import math
 import numpy as np
 from numba import njit
 
+from streamsvm.budget.merge_search import GSS_PRECISE, LARGEST_DEGRADATION, LOOKUP_H, LOOKUP_WD, PRECISIONS, golden_section
+from streamsvm.budget.merge_table import compiled_degradation, interpolate
 from streamsvm.budget.smallest import oldest_argmin
 from streamsvm.kernels import FAST
 
-__all__ = ["find_shared_partner", "shared_degradation", "shared_position"]
+__all__ = ["find_shared_partner", "shared_position"]
 
 _ITERATIONS = 30
-_PRECISION = 1e-6  # of the place
-_LONGEST = 10.0  # step of the secant method, over that of the mean shift
-_CANDIDATES = 8  # looked at closely, of those that an estimate puts first
+_PRECISION = 1e-6  # of the position
+_LONGEST_STEP = 10.0  # of the secant method, over the step of the mean shift
+_CANDIDATES = 8  # the first by the estimate, which are computed
 
 
 @njit(cache=True, error_model="numpy")
-def shared_degradation(a: float, b: float, ab: float, q: float, h: float) -> float:
-    """The summed squared weight degradation of a merge at ``h``, from |a|^2, |b|^2 and a.b."""
+def _merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
+    # The squared length of the merged coefficient vector: the degradation is least where it is largest.
+    a, b, ab = problem
     k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
-    return (
-        -a * math.expm1(-2.0 * h**2 * q)
-        - b * math.expm1(-2.0 * (1.0 - h) ** 2 * q)
-        + 2.0 * ab * k_a * k_b * math.expm1(-2.0 * h * (1.0 - h) * q)
-    )
+    return a * k_a**2 + b * k_b**2 + 2.0 * ab * k_a * k_b
+
+
+_golden_section = golden_section(_merged_norm)
 
 
 @njit(cache=True, error_model="numpy")
-def shared_position(a: float, b: float, ab: float, q: float) -> float:
-    """h*, for a.b > 0 and |b| >= |a|: where the derivative vanishes, h is b's share of the merged model's squared norm.
-
-    That fixed point is iterated, as in mean shift, with the secant method's longer steps where they are not wild. From h = 1,
-    since of two modes b's is the better one.
-    """
+def _mean_shift(a: float, b: float, ab: float, q: float) -> float:
+    # Where the derivative vanishes, h is the partner's part of the merged squared length. That fixed point is iterated, as in
+    # mean shift, with the secant method's longer steps where they are not wild. From h = 1: of two modes the partner's is higher.
     h, last_h, last_move = 1.0, 1.0, 0.0
     for _ in range(_ITERATIONS):
         k_a, k_b = math.exp(-(h**2) * q), math.exp(-((1.0 - h) ** 2) * q)
         both = ab * k_a * k_b
-        own_a, own_b = a * k_a * k_a + both, b * k_b * k_b + both
-        if not own_a + own_b > 0.0:
+        part_a, part_b = a * k_a * k_a + both, b * k_b * k_b + both
+        if not part_a + part_b > 0.0:
             return 1.0
-        move = own_b / (own_a + own_b) - h
+        move = part_b / (part_a + part_b) - h
         if abs(move) < _PRECISION:
             break
         change = move - last_move
         step = -move * (h - last_h) / change if change != 0.0 else move
-        if not move * step > 0.0 or abs(step) > _LONGEST * abs(move):
+        if not move * step > 0.0 or abs(step) > _LONGEST_STEP * abs(move):
             step = move
         last_h, last_move, h = h, move, min(max(h + step, 0.0), 1.0)
     return h
 
 
+@njit(cache=True, error_model="numpy")
+def shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
+    """Return the position h* of a merge by the given search, from |a|^2, |b|^2 >= |a|^2, a.b > 0 and q."""
+    if search <= GSS_PRECISE:
+        return _golden_section((a, b, ab), q, (b + ab) / (a + b + 2.0 * ab), PRECISIONS[search])
+    if search == LOOKUP_H:
+        larger, smaller = math.sqrt(max(a, b)), math.sqrt(min(a, b))
+        return interpolate(tables[0], larger / (larger + smaller), q)
+    return _mean_shift(a, b, ab, q)
+
+
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def _products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.ndarray) -> None:
+    # The products a.b of the first's coefficients with all, into ``out`` float32 [n].
     for i in range(n):
         out[i] = np.float32(0.0)
     for k in range(0, live, 2):
@@ -78,8 +89,8 @@ def _products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.n
 def _estimate(
     a: np.float32, lengths: np.ndarray, products: np.ndarray, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> None:
-    # What is right for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, and the u^2 |a|^2 of one output beyond it; at most
-    # |a|^2, what it costs to drop the first. Infinity where a.b is not positive.
+    # The limit for small q, 2 q |a|^2 |b|^2 (1 - cos^2) / |a + b|^2, and the u^2 |a|^2 of one output beyond it; at most |a|^2,
+    # the degradation of a removal. Infinity where a.b is not positive.
     one, two = np.float32(1.0), np.float32(2.0)
     for i in range(n):
         q = gamma * distances[i]
@@ -91,6 +102,8 @@ def _estimate(
 
 @njit(cache=True, error_model="numpy")
 def find_shared_partner(
+    search: int,
+    tables: np.ndarray,
     coefficients: np.ndarray,
     live: int,
     stamps: np.ndarray,
@@ -102,12 +115,14 @@ def find_shared_partner(
     products: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    """The best partner for the support vector in slot ``first``: least summed weight degradation, the older one of equals.
+    """Return the best partner for the support vector in slot ``first``: least summed weight degradation, the older one of equals.
 
-    An estimate ranks the candidates, the first few are computed. O(n live).
+    `LOOKUP_WD` ranks the candidates by an estimate and computes the first few, O(n live); the others compute all of them.
 
     Parameters
     ----------
+    search, tables
+        As in `budget.merge_search.find_partner`.
     coefficients
         float64 [live or more, n].
     live
@@ -117,28 +132,42 @@ def find_shared_partner(
     gamma
         Of the Gaussian kernel.
     first, n
-        The slot that is to be merged, and how many slots are taken.
+        The slot that is to be merged, and the number of support vectors.
     lengths, products
-        float32 [n]: `squared_coefficients`; receives the products of the coefficients with the first's.
+        float32 [n]: `budget.smallest.squared_coefficients`; receives the products of the coefficients with the first's.
     out
         float32 [n]: scratch.
 
     Returns
     -------
-    The partner's slot; -1 where no other support vector's coefficients point to the same side.
+    The partner's slot; -1 where no other support vector's coefficients have a positive product with the first's.
     """
     _products(coefficients, live, first, n, products)
+    a = np.float64(lengths[first])
+    best, partner = np.inf, -1
+    if search != LOOKUP_WD:
+        for k in range(n):
+            out[k] = np.float32(np.inf)
+            if k != first and products[k] > np.float32(0.0):
+                degradation = _shared_degradation(search, tables, a, lengths[k], products[k], gamma * distances[k])
+                out[k] = np.float32(min(degradation, LARGEST_DEGRADATION))
+        partner = oldest_argmin(out, stamps, n)
+        return partner if out[partner] < np.float32(np.inf) else -1
     _estimate(lengths[first], lengths, products, distances, np.float32(gamma), n, out)
     out[first] = np.float32(np.inf)
-    best, partner = np.inf, -1
-    a = np.float64(lengths[first])
     for _ in range(min(_CANDIDATES, n)):
-        at = oldest_argmin(out, stamps, n)
-        if out[at] == np.float32(np.inf):
+        k = oldest_argmin(out, stamps, n)
+        if out[k] == np.float32(np.inf):
             break
-        out[at] = np.float32(np.inf)
-        b, ab, q = np.float64(lengths[at]), np.float64(products[at]), gamma * np.float64(distances[at])
-        cost = shared_degradation(a, b, ab, q, shared_position(a, b, ab, q))
-        if cost < best or partner < 0:
-            best, partner = cost, at
+        out[k] = np.float32(np.inf)
+        degradation = _shared_degradation(search, tables, a, lengths[k], products[k], gamma * np.float64(distances[k]))
+        if degradation < best or partner < 0:
+            best, partner = degradation, k
     return partner
+
+
+@njit(cache=True, error_model="numpy")
+def _shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
+    # At the position that the search finds.
+    b, ab = np.float64(b), np.float64(ab)
+    return compiled_degradation(a, b, ab, q, shared_position(search, tables, a, b, ab, q))

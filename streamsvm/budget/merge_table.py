@@ -1,4 +1,4 @@
-"""The merging problem, solved once on a grid: where two support vectors merge best, and what that costs.
+"""The merging problem, solved once on a grid: the best position to merge two support vectors, and its weight degradation.
 
 Two support vectors x_i, x_j with coefficients of one sign, |a_i| <= |a_j|, become z = h x_j + (1 - h) x_i. With
 ``m = a_j / (a_i + a_j)`` in [1/2, 1] and ``q = gamma |x_i - x_j|^2`` (so that the kernel value is kappa = exp(-q)):
@@ -17,17 +17,19 @@ search, section 3 and lemma 1. Departures from the paper, each because it is mor
 - Tabulated is not the weight degradation but its ratio to ``a_i^2 u^2``, which lies between 1/2 and 2.41 everywhere: the
   relative error is small also where the degradation itself vanishes.
 
-Errata of the paper that are mended here: algorithm 1 takes m from the other partner than the one that h multiplies; the text's
+Errata of the paper, corrected here: algorithm 1 takes m from the other partner than the one that h multiplies; the text's
 squared degradation lacks the factor ``a_i a_j`` in its last term, and lemma 1 the square of ``(a_i + a_j)``.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
+from numba import njit
 
-__all__ = ["GRID", "golden_section", "merge_tables", "weight_degradation"]
+__all__ = ["GRID", "compiled_degradation", "golden_sections", "interpolate", "merge_tables", "weight_degradation"]
 
 #: Points along each axis of the grid, as in the paper.
 GRID = 400
@@ -35,8 +37,8 @@ GRID = 400
 _INVERSE_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
-def golden_section(m: np.ndarray, q: np.ndarray, iterations: int = 48) -> np.ndarray:
-    """``h* = argmax s`` by golden section search on [1/2, 1], all elements at once.
+def golden_sections(m: np.ndarray, q: np.ndarray, iterations: int = 48) -> np.ndarray:
+    """Return ``h* = argmax s`` by golden section search on [1/2, 1], all elements at once.
 
     Parameters
     ----------
@@ -47,7 +49,7 @@ def golden_section(m: np.ndarray, q: np.ndarray, iterations: int = 48) -> np.nda
 
     Examples
     --------
-    >>> float(golden_section(np.array(0.5), np.array(0.1)).round(6))
+    >>> float(golden_sections(np.array(0.5), np.array(0.1)).round(6))
     0.5
     """
     m, q = np.broadcast_arrays(m, q)
@@ -68,30 +70,49 @@ def golden_section(m: np.ndarray, q: np.ndarray, iterations: int = 48) -> np.nda
     return (low + high) / 2.0
 
 
-def weight_degradation(m: np.ndarray, q: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """``|a_i phi(x_i) + a_j phi(x_j) - a_z phi(z)|^2 / (a_i + a_j)^2`` for a merge at ``h``.
+def weight_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
+    """Return the squared weight degradation of a merge at ``h``, of numbers or arrays.
 
-    Written with ``expm1``: the textbook form ``m^2 + (1-m)^2 - s^2 + 2 m (1-m) kappa`` cancels for small q.
+    With coefficients a_i, a_j of one output or vectors of them, ``a``, ``b`` and ``ab`` are |a_i|^2, |a_j|^2 and a_i . a_j.
+    Written with ``expm1``: the textbook form ``a + b - |a_z|^2 + 2 ab kappa`` cancels for small q.
     """
-    k_j, k_i = np.exp(-((1.0 - h) ** 2) * q), np.exp(-(h**2) * q)
+    k_i, k_j = np.exp(-(h**2) * q), np.exp(-((1.0 - h) ** 2) * q)
     return (
-        -(m**2) * np.expm1(-2.0 * (1.0 - h) ** 2 * q)
-        - (1.0 - m) ** 2 * np.expm1(-2.0 * h**2 * q)
-        + 2.0 * m * (1.0 - m) * k_i * k_j * np.expm1(-2.0 * h * (1.0 - h) * q)
+        -a * np.expm1(-2.0 * h**2 * q)
+        - b * np.expm1(-2.0 * (1.0 - h) ** 2 * q)
+        + 2.0 * ab * k_i * k_j * np.expm1(-2.0 * h * (1.0 - h) * q)
     )
+
+
+#: `weight_degradation` of numbers, for compiled code.
+compiled_degradation = njit(cache=True, error_model="numpy")(weight_degradation)
+
+
+@njit(cache=True, error_model="numpy")
+def interpolate(table: np.ndarray, m: float, q: float) -> float:
+    """Interpolate a table [GRID, GRID] of `merge_tables` bilinearly, over m in [1/2, 1] and u = q / (1 + q)."""
+    x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
+    # Bounded on both sides: whatever numbers arrive, indices stay inside the table.
+    i, j = max(0, min(int(x), GRID - 2)), max(0, min(int(y), GRID - 2))
+    a, b = x - i, y - j
+    return (table[i, j] * (1.0 - a) + table[i + 1, j] * a) * (1.0 - b) + (
+        table[i, j + 1] * (1.0 - a) + table[i + 1, j + 1] * a
+    ) * b
 
 
 @functools.cache
 def merge_tables() -> np.ndarray:
-    """The tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u). Built once a process."""
+    """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u). Built once a process."""
     m = np.linspace(0.5, 1.0, GRID)[:, None]
     u = np.linspace(0.0, 1.0, GRID)[None, :]
     tables = np.empty((2, GRID, GRID))
     inner_m, inner_u = m[:-1], u[:, 1:-1]
     q = inner_u / (1.0 - inner_u)
-    h = golden_section(inner_m, q)
+    h = golden_sections(inner_m, q)
     tables[0, :-1, 1:-1] = h
-    tables[1, :-1, 1:-1] = weight_degradation(inner_m, q, h) / ((1.0 - inner_m) * inner_u) ** 2
+    tables[1, :-1, 1:-1] = (
+        weight_degradation((1.0 - inner_m) ** 2, inner_m**2, inner_m * (1.0 - inner_m), q, h) / ((1.0 - inner_m) * inner_u) ** 2
+    )
     # The edges, in the limit. q = 0: z is the centre of mass. q = infinity: the smaller vector is removed. m = 1: the smaller one
     # is projected onto the larger one and its tangent.
     tables[0, :, 0], tables[1, :, 0] = m[:, 0], 2.0 * m[:, 0] ** 2

@@ -101,7 +101,7 @@ class BudgetedEstimator(OnlineEstimator):
         status = self._rule.learn_one(self._block, upkeep, target, weight)
         if status != LEARNED:
             if before is not None:
-                store.restore(before, own=True)
+                store.restore(before, trusted=True)
             self._forget(store.used if n_features < 0 else n_features, outputs_before)
             if status == REFUSED:
                 self._features.complain_not_finite(x)
@@ -164,7 +164,7 @@ class BudgetedEstimator(OnlineEstimator):
             if self._rule.learn_many(self._block, self._ready(), batch.matrix, columns, targets, batch.weights) < len(targets):
                 self._refuse()
         except BaseException:
-            self._store.restore(before, own=True)
+            self._store.restore(before, trusted=True)
             raise
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:

@@ -1,1 +1,1 @@
-"""A model's memory: one block of bytes each, fixed in size from construction."""
+"""The memory of a model: one block of bytes, fixed in size from construction."""

@@ -1,6 +1,7 @@
-"""A model's memory: one block of bytes, as arrays for Python and for compiled code.
+"""Blocks of memory, as arrays for Python and for compiled code.
 
-A compiled function takes the whole model as one argument, and opens what it uses of it.
+A block is all that a model holds, as one run of bytes: a compiled function takes it as one argument, and opens the arrays that it
+uses.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ __all__ = [
     "rounded_up",
 ]
 
-#: Where in a block the learner's own numbers are: its step counter, schedule, random state, statistics.
+#: The bytes of a block that hold the learner's state: its step counter, schedule, random state, statistics.
 STATE_BEGIN, STATE_END = 128, 384
 
-LINE = 64  # bytes of a cache line; every array of a block starts on one
+#: Bytes of a cache line: every array of a block starts on one.
+LINE = 64
 
-#: Of any number that learning leads to.
+#: The largest number that a model can hold.
 LARGEST = 1e100
-#: Of a coefficient that a projection leaves: from short vectors to long ones and back, it could grow for ever.
+#: The largest coefficient after a projection: from short vectors to long ones and back, it could grow for ever.
 LARGEST_COEFFICIENT = 1e40
 
 
 def allocate(size: int, what: str) -> np.ndarray:
-    """Zeros, uint8 [size], that begin on a cache line.
+    """Return zeros, uint8 [size], that begin on a cache line.
 
     Raises
     ------
     ValueError
-        There is no room for ``what``.
+        They do not fit into memory. The message begins with ``what``, the sizes to blame.
     """
     try:
         memory = np.zeros(size + LINE, np.uint8)
@@ -56,25 +58,25 @@ def allocate(size: int, what: str) -> np.ndarray:
 
 
 def check_size(name: str, size: object, least: int) -> None:
-    """Raise a ValueError that names a size which is no integer from ``least`` to 2^31 - 1."""
+    """Raise a ValueError that names a size which is not an integer from ``least`` to 2^31 - 1."""
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or not least <= size < 2**31:
         raise ValueError(f"{name} must be an integer between {least} and 2^31 - 1, not {size!r}")
 
 
 def rounded_up(n: int) -> int:
-    """``n`` numbers of 4 bytes, rounded up to whole cache lines."""
+    """Return ``n`` rounded up so that so many numbers of 4 bytes fill whole cache lines."""
     return (4 * n + LINE - 1) // LINE * LINE // 4
 
 
 def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.typing.DTypeLike) -> np.ndarray:
-    """The array of a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
+    """Return the array of a block (uint8 [bytes]) that begins at byte ``start``, without a copy."""
     dtype = np.dtype(dtype)
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 @intrinsic
 def pointer(typingctx: Any, address: Any) -> Any:
-    """A pointer to an address, in compiled code."""
+    """Return a pointer to an address, in compiled code."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], cgutils.voidptr_t)
@@ -93,5 +95,5 @@ def _compiled_array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
 
 @njit(cache=True, forceinline=True)
 def record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> np.ndarray:
-    """The record of a block that begins at byte ``start``, for compiled code to read and write."""
+    """Return the record of a block that begins at byte ``start``, for compiled code to read and write."""
     return array_at(block, start, (1,), dtype)[0]

@@ -12,26 +12,26 @@ import numpy as np
 
 __all__ = ["LONGEST_NAME", "OVERFLOW", "FeatureSpace"]
 
-#: What happens to a feature name that comes when every column has one.
+#: The policies for a new feature name when every column has one.
 OVERFLOW = ("raise", "hash", "ignore")
 
-#: Names, and labels, are kept for good, so one of them may not take unbounded memory: characters at most.
+#: The most characters of a name or a label: a model never forgets one, so its length is bounded too.
 LONGEST_NAME = 1024
 
 
 class FeatureSpace:
     """Gives each feature name a column, in the order in which learning meets them (sorted within a row), up to ``max_features``.
 
-    A key that a row does not have counts as 0. Rows to predict give no columns away: a name that was never learned has no
-    influence. Of the names only ``max_features`` are ever kept, so the memory is bounded whatever names arrive.
+    A feature that a row does not have counts as 0. Rows to predict add no columns: a name that was never learned is ignored. The
+    space holds at most ``max_features`` names, so its memory is bounded whatever names arrive.
 
     Parameters
     ----------
     max_features
-        Columns that there are.
+        The number of columns.
     overflow
-        What happens to a new name when every column has one: ``"raise"`` a ValueError when learning, ``"hash"`` it into the
-        columns there are (CRC-32 of its text; values that meet in a column add up), or ``"ignore"`` it.
+        The policy for a new name when every column has one: ``"raise"`` a ValueError when learning, ``"hash"`` it into one of
+        the columns (CRC-32 of its text; values that meet in a column add up), or ``"ignore"`` it.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class FeatureSpace:
         self.max_features = max_features
         self.overflow = overflow
         self._columns: dict[Hashable, int] = {}
-        # Compiled when a row has just the names known, for those known then: with many names that are rare, that is never.
+        # Made when a row has all known names and no other, for the names known then.
         self._pick: Callable[[Mapping[Hashable, Any]], Any] | None = None
         self._pack: Callable[..., None] = struct.pack_into
 
@@ -60,16 +60,29 @@ class FeatureSpace:
         return list(self._columns)
 
     def fill(self, row: np.ndarray, x: Mapping[Hashable, Any], learn: bool) -> bool:
-        """Write the features ``x`` into ``row``, float32 [max_features or more]. Whether some of them got a column with it.
+        """Write the features ``x`` into ``row``.
 
-        O(features of x), or O(columns in use) where the names of ``x`` are not just those known. Values that are not numbers
-        raise; whether numbers are finite is left to the reader of the row (`complain_not_finite` names the culprit).
+        O(features of x), or O(max_features) where the names of ``x`` are not all known names and no other. Whether numbers are
+        finite is left to the reader of the row (`complain_not_finite` names the feature).
+
+        Parameters
+        ----------
+        row
+            float32 [max_features or more].
+        x
+            Numbers by feature name.
+        learn
+            Whether new names get a column.
+
+        Returns
+        -------
+        Whether a new name got a column.
 
         Raises
         ------
         ValueError
             A value is not a number, ``x`` has a name that is too long, or, when learning with ``overflow="raise"``, more names
-            than columns. No column has been given away then.
+            than columns. No name has got a column then.
         """
         if self.pack(row, x):
             return False
@@ -84,7 +97,7 @@ class FeatureSpace:
             for name, value in x.items():
                 column = columns.get(name)
                 if column is None:
-                    # Not hashed before it could have been given a column: what predicts is what learned.
+                    # While there are free columns, learning would give it one: it has no hashed column yet.
                     if self.overflow != "hash" or len(columns) < self.max_features:
                         _PACK_ONE(_ONE_CELL, 0, value)
                         continue
@@ -99,8 +112,9 @@ class FeatureSpace:
         return new
 
     def pack(self, row: np.ndarray, x: Mapping[Hashable, Any]) -> bool:
-        """Whether ``x`` has just the names known, two at least: the common case. Their values are written into ``row`` then, by
-        one C call to read them and one to write them.
+        """Write ``x`` into ``row`` if it has all known names, at least two, and no other; whether it has.
+
+        This is the common case: one C call reads the values and one writes them.
         """
         # Of plain dicts only: a Counter or a defaultdict would invent the names that it does not have.
         if x.__class__ is not dict or len(x) != len(self._columns):
@@ -119,8 +133,10 @@ class FeatureSpace:
         return True
 
     def sparse(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The features of a row that are known: columns int64 [k], which may repeat where names are hashed, or be -1 where a name
-        has none, and values float32 [k]. O(k). As `fill` it leaves it to the reader whether numbers are finite.
+        """Return a row as columns int64 [k] and values float32 [k]. O(k).
+
+        A column may repeat where names are hashed, and is -1 where a name has none. As in `fill`, whether numbers are finite is
+        left to the reader.
 
         Raises
         ------
@@ -143,7 +159,7 @@ class FeatureSpace:
             return np.array(self._known_columns(x), np.int64), values
 
     def columns_of(self, names: Iterable[Hashable], learn: bool) -> np.ndarray:
-        """The column of each name, int64 [names]; -1 for a name without one. As `fill`, for all rows of a frame at once."""
+        """Return the column of each name, int64 [names], -1 for a name without one: `fill` for all rows of a frame at once."""
         names = list(names)
         if learn and not set(names) <= self._columns.keys():
             self._admit(dict.fromkeys(names, 0.0))
@@ -156,7 +172,7 @@ class FeatureSpace:
         return [columns.get(name, -1) for name in names]
 
     def forget(self, known: int) -> None:
-        """Forget all names but the first ``known``: the rows that brought the others were refused."""
+        """Forget all names but the first ``known``, as the rows with the others were refused."""
         if known < len(self._columns):
             self._columns = {name: column for name, column in self._columns.items() if column < known}
             self._pick = None
@@ -178,12 +194,12 @@ class FeatureSpace:
         for name, value in x.items():
             length = len(name) if isinstance(name, str | bytes) else len(repr(name))
             if length > LONGEST_NAME:
-                raise ValueError(f"feature {_shown(name)} has a name of {length:,} characters; at most {LONGEST_NAME:,} are kept")
+                raise ValueError(f"feature {_shown(name)} has a name of {length:,} characters, more than {LONGEST_NAME:,}")
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
             except (struct.error, TypeError, OverflowError):
                 self._complain(x)
-        for name in new:  # of the others nothing is looked at
+        for name in new:  # the others are ignored
             _PACK_ONE(_ONE_CELL, 0, x[name])
             if not np.isfinite(_ONE_CELL[0]):
                 self.complain_not_finite(x)
@@ -220,12 +236,12 @@ class FeatureSpace:
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
-        """Take back what `names` gave, into a space that has none yet.
+        """Restore the `names` of another space into a new one.
 
         Raises
         ------
         ValueError
-            There are more of them than columns, or one of them twice.
+            There are more names than columns, or one of them stands twice.
         """
         columns = {name: column for column, name in enumerate(names)}
         if len(columns) > self.max_features or sorted(columns.values()) != list(range(len(columns))):

@@ -15,9 +15,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 import numpy as np
 from numba import njit
 
-from streamsvm.memory.block import LARGEST, LINE, STATE_END, array_at
+from streamsvm.memory.block import LARGEST, LINE, STATE_END, allocate, array_at, check_size, rounded_up
 
-__all__ = ["Array", "Layout"]
+__all__ = ["Array", "Layout", "Store"]
 
 V = TypeVar("V", bound=NamedTuple)
 
@@ -63,6 +63,8 @@ class Layout(Generic[V]):
 
     Attributes
     ----------
+    header
+        The dtype of the header.
     arrays
         Each array but the header, by its name.
     sizes
@@ -75,10 +77,10 @@ class Layout(Generic[V]):
 
     def __init__(self, table: type[V], in_lines: tuple[str, ...], file: str) -> None:
         arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
-        header = arrays.pop("header")
+        self.header: np.dtype[np.void] = arrays.pop("header").dtype
         self.arrays: dict[str, Array] = arrays
         self.sizes = tuple(dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str)))
-        self.views: Callable[[np.ndarray], V] = _opener(table, header, arrays, self.sizes, in_lines, file)
+        self.views = self._opener(table, in_lines, file)
         self.compiled_views: Callable[[np.ndarray], V] = njit(cache=True, forceinline=True)(self.views)
 
     def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
@@ -106,27 +108,67 @@ class Layout(Generic[V]):
                 if size in used and np.moveaxis(numbers, axis, 0)[used[str(size)] :].any():
                     raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
 
+    def _opener(self, table: type[V], in_lines: tuple[str, ...], file: str) -> Callable[[np.ndarray], V]:
+        # Written out and compiled, as numba knows no loop over arrays of unlike types.
+        lines = [
+            "def views(block):",
+            "    header = array_at(block, 0, (1,), header_dtype)",
+            *(f"    n_{size} = header[0][{size!r}]" for size in self.sizes),
+            f"    at = {STATE_END}",
+        ]
+        # The cache of numba asks for the module's name.
+        known: dict[str, Any] = {"__name__": table.__module__, "array_at": array_at, "header_dtype": self.header, "table": table}
+        for name, array in self.arrays.items():
+            known[f"{name}_dtype"] = np.dtype(array.dtype).type
+            shape = [f"n_{n}" if isinstance(n, str) else str(n) for n in array.shape]
+            lines.append(f"    {name} = array_at(block, at, ({', '.join(shape)},), {name}_dtype)")
+            lines.append(f"    at += {' * '.join([str(np.dtype(array.dtype).itemsize), *shape])}")
+            if not set(in_lines) & set(array.shape):
+                lines.append(f"    at = (at + {LINE - 1}) // {LINE} * {LINE}")
+        lines.append(f"    return table(header, {', '.join(self.arrays)})")
+        exec(compile("\n".join(lines), file, "exec"), known)  # noqa: S102 - of names that stand in the table
+        opener: Callable[[np.ndarray], V] = known["views"]
+        return opener
 
-def _opener(
-    table: type[Any], header: Array, arrays: Mapping[str, Array], sizes: tuple[str, ...], in_lines: tuple[str, ...], file: str
-) -> Callable[[np.ndarray], Any]:
-    # Written out and compiled, as numba knows no loop over arrays of unlike types.
-    lines = [
-        "def views(block):",
-        "    header = array_at(block, 0, (1,), header_dtype)",
-        *(f"    n_{size} = header[0][{size!r}]" for size in sizes),
-        f"    at = {STATE_END}",
-    ]
-    # The cache of numba asks for the module's name.
-    known: dict[str, Any] = {"__name__": table.__module__, "array_at": array_at, "header_dtype": header.dtype, "table": table}
-    for name, array in arrays.items():
-        known[f"{name}_dtype"] = np.dtype(array.dtype).type
-        shape = [f"n_{n}" if isinstance(n, str) else str(n) for n in array.shape]
-        lines.append(f"    {name} = array_at(block, at, ({', '.join(shape)},), {name}_dtype)")
-        lines.append(f"    at += {' * '.join([str(np.dtype(array.dtype).itemsize), *shape])}")
-        if not set(in_lines) & set(array.shape):
-            lines.append(f"    at = (at + {LINE - 1}) // {LINE} * {LINE}")
-    lines.append(f"    return table(header, {', '.join(arrays)})")
-    exec(compile("\n".join(lines), file, "exec"), known)  # noqa: S102 - of names that stand in the table
-    opener: Callable[[np.ndarray], Any] = known["views"]
-    return opener
+
+class Store(Generic[V]):
+    """A block of memory, allocated at construction, with a column for each of ``max_features`` features.
+
+    Parameters
+    ----------
+    layout
+        Its table; the header has the fields ``columns`` and ``used``.
+    max_features
+        Room for features, at least 1.
+    sizes
+        The fields of the header that are fixed, but for ``columns``.
+    what
+        Begins the message of the ValueError if there is no room: the sizes to blame.
+    """
+
+    def __init__(self, layout: Layout[V], max_features: int, sizes: Mapping[str, int], what: str) -> None:
+        check_size("max_features", max_features, 1)
+        self.max_features = int(max_features)
+        sizes = {**sizes, "columns": rounded_up(self.max_features)}
+        #: The whole store as one array, uint8 [nbytes], which compiled functions take.
+        self.block = allocate(layout.end(sizes), what)
+        self._saved = self.block[: layout.end(sizes, saved=True)]
+        self._header = self.block[: layout.header.itemsize].view(layout.header)
+        for name, size in sizes.items():
+            self._header[name] = size
+        #: The arrays inside the block.
+        self.views = layout.views(self.block)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block: constant from construction, by the formula of the class."""
+        return self.block.nbytes
+
+    @property
+    def used(self) -> int:
+        """The number of columns that have a feature."""
+        return int(self._header["used"][0])
+
+    @used.setter
+    def used(self, columns: int) -> None:
+        self._header["used"] = columns

@@ -1,4 +1,4 @@
-"""The slots of a store, compiled: support vectors are put in and taken out, and compared with all others."""
+"""The slots of a store, compiled: support vectors are appended, removed and compared with all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["append", "fill_kernel_row", "kernel_row_of", "next_random", "remove"
 
 @njit(cache=True, error_model="numpy")
 def next_random(state: np.uint64) -> np.uint64:
-    """One step of the SplitMix64 generator (Steele et al. 2014): the state is a counter, this is its output function."""
+    """Return the output of the SplitMix64 generator (Steele et al. 2014) for its state, a counter."""
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -22,7 +22,19 @@ def next_random(state: np.uint64) -> np.uint64:
 
 @njit(cache=True, error_model="numpy")
 def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
-    """List the non-zero features of ``row`` in ``active``; their number and the squared norm, or -1 if that is too large."""
+    """List the columns of the non-zero features of a row.
+
+    Parameters
+    ----------
+    row, used
+        float32 [used or more], and the number of columns in use.
+    active
+        int64 [used or more]: receives the columns.
+
+    Returns
+    -------
+    The number of non-zero features, or -1 where the squared norm is too large or not finite; and the squared norm.
+    """
     n, norm = 0, 0.0
     for j in range(used):
         value = row[j]
@@ -35,7 +47,10 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
 
 @njit(cache=True, error_model="numpy")
 def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
-    """Put ``row`` of this weight into the next slot, with zero coefficients; its slot. There must be room (B + 1 slots)."""
+    """Append ``row`` float32 [used or more] as a support vector of this weight, with coefficients of 0; return its slot.
+
+    There is room for B + 1 support vectors. O(used).
+    """
     v = views(block)
     h = v.header[0]
     slot = h["n_support"]
@@ -51,7 +66,7 @@ def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> in
 
 @njit(cache=True, error_model="numpy")
 def stamp(block: np.ndarray, slot: int, norm: float) -> None:
-    """Say that what is in a slot is new, and has this squared norm."""
+    """Give the support vector in a slot a new stamp and this squared norm."""
     v = views(block)
     h = v.header[0]
     v.norms[slot] = np.float32(norm)
@@ -63,7 +78,10 @@ def stamp(block: np.ndarray, slot: int, norm: float) -> None:
 
 @njit(cache=True, error_model="numpy")
 def remove(block: np.ndarray, slot: int) -> None:
-    """Take a support vector out. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes."""
+    """Remove a support vector. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes.
+
+    O(used).
+    """
     v = views(block)
     h = v.header[0]
     last = h["n_support"] - 1
@@ -81,7 +99,7 @@ def remove(block: np.ndarray, slot: int) -> None:
 
 @njit(cache=True, error_model="numpy")
 def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
-    """Kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
+    """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
 
     Parameters
     ----------
@@ -90,7 +108,7 @@ def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -
     place
         0: the row at hand, to ``kernel_rows[0]`` and ``[1]``; 1: a support vector taken out, to ``[2]`` and ``[3]``.
     n_active, norm
-        What `scan_row` found in the row.
+        The number of the row's non-zero features and its squared norm, as `scan_row` returns them.
     """
     v = views(block)
     h = v.header[0]
@@ -115,7 +133,7 @@ def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -
 
 @njit(cache=True, error_model="numpy")
 def kernel_row_of(block: np.ndarray, slot: int) -> None:
-    """Kernel values and squared distances of the support vector in ``slot`` to all, into ``kernel_rows[2]`` and ``[3]``."""
+    """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
     v = views(block)
     h = v.header[0]
     for j in range(h["used"]):

@@ -1,7 +1,7 @@
 """The fixed-size memory of a budgeted kernel model: one block of bytes.
 
-A block holds the support vectors, their coefficients and the learner's own numbers. Its layout is decided at construction and
-never changes, so a snapshot is one copy, a file is one write, and a compiled function opens the whole model with `views`.
+A block holds the support vectors, their coefficients and the learner's state. Its layout is decided at construction and never
+changes, so a snapshot is one copy, a file is one write, and a compiled function opens the whole model with `views`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
-from streamsvm.memory.block import LARGEST, LINE, allocate, check_size, rounded_up
-from streamsvm.memory.layout import Array, Layout
+from streamsvm.memory.block import LARGEST, LINE, check_size, rounded_up
+from streamsvm.memory.layout import Array, Layout, Store
 
 __all__ = ["HEADER", "SupportVectorStore", "Views", "views"]
 
@@ -93,32 +93,38 @@ views = _LAYOUT.compiled_views
 
 
 def _odd_lines(n: int) -> int:
-    # An even number of cache lines would put the features of one support vector into few of the cache's sets, where they drive
-    # each other out: to append one cost ten times as much.
+    # With an even number of cache lines the features of one support vector would share few of the cache's sets and evict each
+    # other: appending one took ten times as long.
     n = rounded_up(n)
     return n if 4 * n // LINE % 2 else n + LINE // 4
 
 
-class SupportVectorStore:
+class SupportVectorStore(Store[Views]):
     """Room for ``budget`` support vectors and one more, all allocated at construction.
 
     Parameters
     ----------
     budget
-        Support vectors that the store keeps, B >= 1.
+        The most support vectors between two rows, B >= 1.
     max_features
         Columns, at least 1.
     outputs
         Rows of coefficients that share the vectors, at least 1.
     gram
-        Whether to make room for a Gram matrix of the support vectors (projection solves with it).
+        Whether to make room for a Gram matrix of the support vectors.
     window
-        Rows that are kept to be learned again, at least 0.
+        Rows of the window, at least 0.
 
     Raises
     ------
     ValueError
         A size is not a positive integer, or the store would not fit into memory.
+
+    Notes
+    -----
+    It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
+    D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
+    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term.
 
     Examples
     --------
@@ -133,59 +139,26 @@ class SupportVectorStore:
         given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
         for name, size in given.items():
             check_size(name, size, 0 if name == "window" else 1)
-        self.max_features = int(max_features)
         stride = _odd_lines(int(budget) + 1)
-        sizes = {
-            "budget": int(budget),
-            "columns": rounded_up(self.max_features),
-            "outputs": int(outputs),
-            "stride": stride,
-            "gram": stride if gram else 0,
-            "window": int(window),
-        }
+        sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
-        #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
-        self.block = allocate(_LAYOUT.end(sizes), named + (" and a Gram matrix (budget squared)" if gram else ""))
-        self._snapshot_bytes = _LAYOUT.end(sizes, saved=True)
-        self._header = self.block[: HEADER.itemsize].view(HEADER)
-        for name, size in sizes.items():
-            self._header[name] = size
+        named += " and a Gram matrix (budget squared)" if gram else ""
+        super().__init__(_LAYOUT, max_features, {name: int(size) for name, size in sizes.items()}, named)
         self._header["live"], self._header["gamma"] = outputs, 1.0
-        #: The arrays inside the block.
-        self.views = _LAYOUT.views(self.block)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the block: constant from construction.
-
-        ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` with S = budget + 1 rounded up to an odd multiple of
-        16, D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a
-        window of R rows ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term.
-        """
-        return self.block.nbytes
 
     @property
     def budget(self) -> int:
-        """Support vectors that the store keeps."""
+        """The most support vectors between two rows."""
         return int(self._header["budget"][0])
 
     @property
     def n_support(self) -> int:
-        """Support vectors that the store holds now."""
+        """The number of support vectors."""
         return int(self._header["n_support"][0])
 
     @property
-    def used(self) -> int:
-        """Columns that have a feature."""
-        return int(self._header["used"][0])
-
-    @used.setter
-    def used(self, columns: int) -> None:
-        self._header["used"] = columns
-
-    @property
     def live(self) -> int:
-        """Rows of coefficients in use."""
+        """The number of rows of coefficients in use."""
         return int(self._header["live"][0])
 
     @live.setter
@@ -204,16 +177,16 @@ class SupportVectorStore:
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
-        return self.block[: self._snapshot_bytes].tobytes()
+        return self._saved.tobytes()
 
-    def restore(self, snapshot: bytes, own: bool = False) -> None:
-        """Take back what `snapshot` gave, into a store of the same sizes. Nothing changes unless all of it is valid.
+    def restore(self, snapshot: bytes, trusted: bool = False) -> None:
+        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
 
         Parameters
         ----------
         snapshot
             The bytes.
-        own
+        trusted
             Whether they have never left this process, and so need no check.
 
         Raises
@@ -221,7 +194,7 @@ class SupportVectorStore:
         ValueError
             The snapshot is of another size or layout, or corrupt.
         """
-        size = self._snapshot_bytes
+        size = len(self._saved)
         if len(snapshot) != size:
             raise ValueError(
                 f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have {size:,} bytes: "
@@ -229,9 +202,9 @@ class SupportVectorStore:
             )
         block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
         block[:size] = np.frombuffer(snapshot, np.uint8)
-        if not own:
+        if not trusted:
             self._check(block)
-        self.block[:size] = block[:size]
+        self._saved[:] = block[:size]
         self.views.cache[:] = 0
 
     def _check(self, block: np.ndarray) -> None:

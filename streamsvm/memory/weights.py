@@ -6,8 +6,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.memory.block import LARGEST, STATE_END, allocate, check_size, rounded_up
-from streamsvm.memory.layout import Array, Layout
+from streamsvm.memory.block import LARGEST, STATE_END
+from streamsvm.memory.layout import Array, Layout, Store
 
 __all__ = ["WeightStore", "WeightViews", "weight_views"]
 
@@ -43,13 +43,17 @@ _LAYOUT = Layout(WeightViews, in_lines=("columns",), file=__file__)
 weight_views = _LAYOUT.compiled_views
 
 
-class WeightStore:
+class WeightStore(Store[WeightViews]):
     """Room for the weights of ``max_features`` features, of the last iterate and of the average, allocated at construction.
 
     Raises
     ------
     ValueError
         ``max_features`` is not a positive integer, or would not fit into memory.
+
+    Notes
+    -----
+    It has ``448 + 29 D`` bytes, with D = max_features rounded up to a multiple of 16.
 
     Examples
     --------
@@ -61,29 +65,7 @@ class WeightStore:
     """
 
     def __init__(self, max_features: int) -> None:
-        check_size("max_features", max_features, 1)
-        self.max_features = int(max_features)
-        columns = rounded_up(self.max_features)
-        #: The whole store as one array, uint8 [nbytes]: what compiled functions take.
-        self.block = allocate(_LAYOUT.end({"columns": columns}), f"max_features={max_features}")
-        self._header = self.block[: HEADER.itemsize].view(HEADER)
-        self._header["columns"] = columns
-        #: The arrays inside the block.
-        self.views = _LAYOUT.views(self.block)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the block: ``448 + 29 D``, with D = max_features rounded up to a multiple of 16."""
-        return self.block.nbytes
-
-    @property
-    def used(self) -> int:
-        """Columns that have a feature."""
-        return int(self._header["used"][0])
-
-    @used.setter
-    def used(self, columns: int) -> None:
-        self._header["used"] = columns
+        super().__init__(_LAYOUT, max_features, {}, f"max_features={max_features}")
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""
@@ -91,7 +73,7 @@ class WeightStore:
         return fixed + np.ascontiguousarray(self.views.weights[:, : self.used]).tobytes()
 
     def restore(self, snapshot: bytes) -> None:
-        """Take back what `snapshot` gave, into a store for as many features. Nothing changes unless all of it is valid. The state
+        """Restore a `snapshot` of a store for as many features. Nothing changes unless all of it is valid. The state
         of a learner is for the learner to check.
 
         Raises

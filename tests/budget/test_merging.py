@@ -7,7 +7,7 @@ from numba import config
 import naive
 from streamsvm.budget import merge_search as merging
 from streamsvm.budget.merge_search import SEARCHES
-from streamsvm.budget.merge_table import GRID, golden_section, merge_tables, weight_degradation
+from streamsvm.budget.merge_table import GRID, compiled_degradation, golden_sections, merge_tables, weight_degradation
 from streamsvm.budget.smallest import oldest_argmin
 
 
@@ -15,6 +15,11 @@ def problems(n):
     rng = np.random.default_rng(0)
     m = np.concatenate([0.5 + 0.5 * rng.random(n), 1.0 - 0.5 * 10.0 ** (-5.0 * rng.random(n)), np.full(n, 0.5)])
     return m, 10.0 ** rng.uniform(-4.0, 2.0, len(m))
+
+
+def degradation(m, q, h):
+    """Of coefficients m and 1 - m of one output."""
+    return weight_degradation((1.0 - m) ** 2, m**2, m * (1.0 - m), q, h)
 
 
 def test_table_stays_between_its_bounds():
@@ -30,9 +35,9 @@ def test_table_stays_between_its_bounds():
     assert tables[0].max() <= 1.0
 
 
-def test_golden_section_finds_what_a_dense_grid_finds():
+def test_golden_sections_find_what_a_dense_grid_finds():
     m, q = problems(60)
-    h = golden_section(m, q)
+    h = golden_sections(m, q)
     for i in range(len(m)):
         a, b, kappa = 1.0 - m[i], m[i], np.exp(-q[i])
         s = naive.merged_coefficient(a, b, kappa, h[i])
@@ -43,22 +48,19 @@ def test_weight_degradation_is_that_of_the_gram_matrix():
     m, q = problems(100)
     h = np.random.default_rng(1).random(len(m))
     expected = [naive.weight_degradation(1.0 - m[i], m[i], np.exp(-q[i]), h[i]) for i in range(len(m))]
-    np.testing.assert_allclose(weight_degradation(m, q, h), expected, rtol=1e-6, atol=1e-14)
-    np.testing.assert_allclose(
-        [merging.degradation(a, 1.0 - a, b, c) * (1.0 - a) ** 2 for a, b, c in zip(m, q, h, strict=True)],
-        weight_degradation(m, q, h),
-        rtol=1e-9,
-    )
+    np.testing.assert_allclose(degradation(m, q, h), expected, rtol=1e-6, atol=1e-14)
+    compiled = [compiled_degradation(*problem) for problem in zip((1.0 - m) ** 2, m**2, m * (1.0 - m), q, h, strict=True)]
+    np.testing.assert_allclose(compiled, degradation(m, q, h), rtol=1e-9)
 
 
 @pytest.mark.parametrize(("search", "factor"), [("gss-precise", 1.0001), ("lookup-h", 1.002), ("lookup-wd", 1.002)])
 def test_places_cost_hardly_more_than_the_optimum(search, factor):
     m, q = problems(100 if config.DISABLE_JIT else 1000)
     tables = merge_tables()
-    best = weight_degradation(m, q, golden_section(m, q))
+    best = degradation(m, q, golden_sections(m, q))
     for i in range(len(m)):
         h = merging.best_position(SEARCHES[search], tables, m[i], q[i])
-        assert merging.degradation(m[i], 1.0 - m[i], q[i], h) * (1.0 - m[i]) ** 2 <= factor * best[i] + 1e-15
+        assert degradation(m[i], q[i], h) <= factor * best[i] + 1e-15
 
 
 def stores(n_stores, size=60):

@@ -11,8 +11,6 @@ from river import datasets, preprocessing
 import naive
 from problems import snapshot
 from streamsvm import BSGDClassifier
-from streamsvm.budget.merge_shared import find_shared_partner, shared_degradation, shared_position
-from streamsvm.budget.smallest import squared_coefficients
 
 ROWS = 120 if config.DISABLE_JIT else 600
 
@@ -43,47 +41,6 @@ def test_decisions_are_those_of_the_twin(fit_intercept):
         twin.learn(x, int(label), weights[number])
     assert agreed >= 85
     assert model.n_merges > 20
-
-
-def test_places_and_degradations_are_the_best():
-    rng = np.random.default_rng(1)
-    for _ in range(60):
-        a, b = rng.normal(size=(2, 5)) + 0.7
-        if a @ b <= 0.0:
-            continue
-        if a @ a > b @ b:
-            a, b = b, a
-        q = float(10.0 ** rng.uniform(-3, 1))
-        h, best = naive.best_shared_merge(a, b, np.exp(-q))
-        found = shared_position(a @ a, b @ b, a @ b, q)
-        assert shared_degradation(a @ a, b @ b, a @ b, q, h) == pytest.approx(best, rel=1e-6, abs=1e-12)
-        assert shared_degradation(a @ a, b @ b, a @ b, q, found) <= 1.001 * best + 1e-9
-
-
-def test_partners_cost_hardly_more_than_the_best():
-    rng = np.random.default_rng(2)
-    factors = []
-    for _ in range(20 if config.DISABLE_JIT else 100):
-        n, classes = 60, 5
-        points = rng.normal(size=(n, 3)) * rng.choice([0.3, 1.0])
-        rows = np.zeros((2 * classes, n))
-        for i in range(n):
-            up, down = rng.permutation(classes)[:2]
-            rows[2 * up, i], rows[2 * down, i] = rng.exponential(size=2) * [1.0, -1.0]
-        lengths, products, out = np.zeros((3, n), np.float32)
-        squared_coefficients(rows, 2 * classes, n, lengths)
-        first = int(lengths.argmin())
-        distances = ((points - points[first]) ** 2).sum(axis=1).astype(np.float32)
-        got = find_shared_partner(rows, 2 * classes, np.arange(n), distances, 0.7, first, n, lengths, products, out)
-        c = rows[::2].T
-        costs = {
-            i: naive.best_shared_merge(c[first], c[i], np.exp(-0.7 * distances[i]))[1]
-            for i in range(n)
-            if i != first and c[i] @ c[first] > 0.0
-        }
-        factors.append((costs[got] + 1e-12) / (min(costs.values()) + 1e-12))
-    assert np.mean(factors) < 1.02
-    assert np.mean(np.array(factors) < 1.0001) > 0.9
 
 
 def test_a_third_label_changes_no_decision_on_the_other_two():
