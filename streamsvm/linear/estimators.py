@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import check_number
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT
@@ -123,6 +123,8 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     (True, True)
     """
 
+    _losses = ("hinge", "squared_hinge")
+
     def __init__(
         self,
         C: float = 1.0,
@@ -142,10 +144,6 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
             C, loss, fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
         )
         self.class_weight = class_weight
-
-    def _check(self, models: Sequence[Self]) -> None:
-        super()._check(models)
-        check_one_of("loss", self.loss, ("hinge", "squared_hinge"))
 
     def _labels(self, y: Any) -> np.ndarray:
         self.classes_, labels = labels_of(y, np.arange(len(y)))
@@ -177,20 +175,47 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
 
     def _loss(self, C: float) -> Loss:
         weights = class_weights(self.class_weight, self.classes_, np.arange(2), self._counts.astype(np.float64))
-        squared = self.loss == "squared_hinge"
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bound(C * weight, f"C times the weight of class {label!r}")
-        return Loss(False, squared, 0.0, self._constant, self._positive, float(C * weights[1]), float(C * weights[0]))
-
-    def _coefficients(self, w: np.ndarray) -> np.ndarray:
-        return w[np.newaxis].copy()
+        negative, positive = (float(C * weight) for weight in weights)
+        return Loss(False, self.loss == self._losses[1], 0.0, self._constant, self._positive, positive, negative)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values, float64 [n], of rows [n, features]: those above 0 stand for ``classes_[1]``."""
+        """Return the decision values of rows: those above 0 stand for ``classes_[1]``. O(values that are not zero).
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        ndarray of float64 [n]
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError
+            The model is not fitted; rows are not those of its features, or not finite.
+        """
         return self._decision_values(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the labels [n] of rows [n, features]."""
+        """Return the labels of rows, as `decision_function` has them.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        ndarray of labels [n]
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError
+            The model is not fitted; rows are not those of its features, or not finite.
+        """
         f = self._decision_values(X)
         return self.classes_[(f > 0.0).astype(np.int64)]
 
@@ -240,6 +265,8 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     0.5
     """
 
+    _losses = ("epsilon_insensitive", "squared_epsilon_insensitive")
+
     def __init__(
         self,
         C: float = 1.0,
@@ -262,7 +289,6 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
 
     def _check(self, models: Sequence[Self]) -> None:
         super()._check(models)
-        check_one_of("loss", self.loss, ("epsilon_insensitive", "squared_epsilon_insensitive"))
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
 
     def _labels(self, y: Any) -> np.ndarray:
@@ -275,11 +301,23 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
 
     def _loss(self, C: float) -> Loss:
         _check_bound(C, "C")
-        return Loss(True, self.loss != "epsilon_insensitive", float(self.epsilon), self._constant, 0.0, float(C), float(C))
-
-    def _coefficients(self, w: np.ndarray) -> np.ndarray:
-        return w.copy()
+        return Loss(True, self.loss == self._losses[1], float(self.epsilon), self._constant, 0.0, float(C), float(C))
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the predictions, float64 [n], for rows [n, features]."""
+        """Return the predictions for rows. O(values that are not zero).
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        ndarray of float64 [n]
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError
+            The model is not fitted; rows are not those of its features, or not finite.
+        """
         return self._decision_values(X)

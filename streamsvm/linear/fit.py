@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
-from streamsvm.checks import check_number
+from streamsvm.checks import check_number, check_one_of
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.files.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.files.mixing import files_of, mixing_writer
@@ -37,6 +37,8 @@ _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 class OutOfCoreLinear(SklearnEstimator):
     """A linear machine that is fitted to a block file within a memory limit."""
+
+    _losses: tuple[str, str]  # the names of the plain and of the squared one
 
     def __init__(
         self,
@@ -206,7 +208,7 @@ class OutOfCoreLinear(SklearnEstimator):
         return self._fit_blocks(rows, folder, models)
 
     def _is_made_of(self, rows: Path, stamp: dict[str, Any]) -> bool:
-        # False also where the file is corrupt, or a smaller memory limit than before is too small for its blocks.
+        """Tell whether the block file of the fit before can be used: it is whole, and its blocks fit into the memory limit."""
         if is_block_file(rows):
             with suppress(ValueError), BlockFile(rows) as file:
                 if file.meta.get("source") == stamp:
@@ -247,7 +249,8 @@ class OutOfCoreLinear(SklearnEstimator):
         for model, solution in zip(models, solutions, strict=True):
             if model is not self:
                 model.__dict__.update(fitted)
-            model.coef_ = self._coefficients(solution.w[:-1])
+            w = solution.w[:-1]
+            model.coef_ = w.copy() if is_regressor(self) else w[np.newaxis].copy()
             model.intercept_ = np.array([solution.w[-1] * self._constant])
             model.objective_, model.duality_gap_ = solution.primal, solution.primal - solution.dual
             model.n_iter_, model.history_ = int(np.ceil(solution.passes)), solution.history
@@ -278,6 +281,7 @@ class OutOfCoreLinear(SklearnEstimator):
     def _check(self, models: Sequence[Self]) -> None:
         for model in models:
             check_number("C", model.C, 0.0)
+        check_one_of("loss", self.loss, self._losses)
         check_number("tol", self.tol, 0.0, inclusive=True)
         check_number("max_iter", self.max_iter, 1, inclusive=True, integer=True)
         check_number("intercept_scaling", self.intercept_scaling, 0.0)
@@ -299,10 +303,7 @@ class OutOfCoreLinear(SklearnEstimator):
         raise NotImplementedError
 
     def _loss(self, C: float) -> Loss:
-        raise NotImplementedError
-
-    def _coefficients(self, w: np.ndarray) -> np.ndarray:
-        """Return weights float64 [features] as ``coef_``."""
+        """Return the loss of a fit with this C; ValueError where it is out of range."""
         raise NotImplementedError
 
     def _decision_values(self, X: Any) -> np.ndarray:
