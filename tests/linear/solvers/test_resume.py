@@ -14,7 +14,7 @@ from streamsvm.linear.solvers import dual, state
 
 
 class Killed(BaseException):
-    """What a process does not survive."""
+    """Ends a fit as a signal would."""
 
 
 def killed_fit(monkeypatch, model, X, y, at=3):
@@ -114,10 +114,10 @@ def test_a_state_that_does_not_fit_is_not_used(tmp_path):
     X, y = two_classes()
     fit = lambda **settings: OutOfCoreLinearSVC(work_folder=tmp_path, **settings).fit(X, y).objective_  # noqa: E731
     expected = fit()
-    for damage in ("state", "coefficients-0", "coefficients-1"):
+    for name in ("state", "coefficients-0", "coefficients-1"):
         for found in (tmp_path / "streamsvm-fit").glob("solution-*"):
             found.unlink()
-        path = tmp_path / "streamsvm-fit" / damage
+        path = tmp_path / "streamsvm-fit" / name
         path.write_bytes(path.read_bytes()[:100])
         assert fit() == pytest.approx(expected, rel=2e-3)
     expected = fit()
