@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -12,7 +12,6 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from streamsvm.checks import check_number
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
-from streamsvm.linear.memory_plan import DEFAULT_LIMIT
 from streamsvm.linear.solvers.loss import Loss
 from streamsvm.sklearn_base import check_targets, class_weights, labels_of
 
@@ -28,6 +27,7 @@ def _check_bound(C: float, what: str) -> None:
         raise ValueError(f"{what} is {C:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc]
     """A linear support vector classifier of two classes that learns from a file, within a memory limit.
 
@@ -123,27 +123,10 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     (True, True)
     """
 
-    _losses = ("hinge", "squared_hinge")
+    loss: str = "hinge"
+    class_weight: dict[Any, float] | str | None = None
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        loss: str = "hinge",
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: dict[Any, float] | str | None = None,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        memory_limit: float = DEFAULT_LIMIT,
-        work_folder: str | Path | None = None,
-        random_state: int | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            C, loss, fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
-        )
-        self.class_weight = class_weight
+    _losses: ClassVar = ("hinge", "squared_hinge")
 
     def _labels(self, y: Any) -> np.ndarray:
         self.classes_, labels = labels_of(y, np.arange(len(y)))
@@ -199,32 +182,13 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         """
         return self._decision_values(X)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the labels of rows, as `decision_function` has them.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-
-        Returns
-        -------
-        ndarray of labels [n]
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError
-            The model is not fitted; rows are not those of its features, or not finite.
-        """
-        f = self._decision_values(X)
-        return self.classes_[(f > 0.0).astype(np.int64)]
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     """Linear support vector regression that learns from a file, within a memory limit: see `OutOfCoreLinearSVC`.
 
@@ -265,27 +229,10 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     0.5
     """
 
-    _losses = ("epsilon_insensitive", "squared_epsilon_insensitive")
+    loss: str = "epsilon_insensitive"
+    epsilon: float = 0.0
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        loss: str = "epsilon_insensitive",
-        epsilon: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        memory_limit: float = DEFAULT_LIMIT,
-        work_folder: str | Path | None = None,
-        random_state: int | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            C, loss, fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
-        )
-        self.epsilon = epsilon
+    _losses: ClassVar = ("epsilon_insensitive", "squared_epsilon_insensitive")
 
     def _check(self, models: Sequence[Self]) -> None:
         super()._check(models)
@@ -302,22 +249,3 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     def _loss(self, C: float) -> Loss:
         _check_bound(C, "C")
         return Loss(True, self.loss == self._losses[1], float(self.epsilon), self._constant, 0.0, float(C), float(C))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the predictions for rows. O(values that are not zero).
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-
-        Returns
-        -------
-        ndarray of float64 [n]
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError
-            The model is not fitted; rows are not those of its features, or not finite.
-        """
-        return self._decision_values(X)

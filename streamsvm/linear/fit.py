@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -20,7 +21,7 @@ from streamsvm.checks import check_number, check_one_of
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.files.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.files.mixing import files_of, mixing_writer
-from streamsvm.linear.memory_plan import Plan, hessian_fits, plan
+from streamsvm.linear.memory_plan import DEFAULT_LIMIT, Plan, hessian_fits, plan
 from streamsvm.linear.online import to_online
 from streamsvm.linear.solvers.dual import DualSolver
 from streamsvm.linear.solvers.loss import Loss
@@ -35,34 +36,23 @@ __all__ = ["OutOfCoreLinear"]
 _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 
+@dataclass(eq=False, repr=False)
 class OutOfCoreLinear(SklearnEstimator):
     """A linear machine that is fitted to a block file within a memory limit."""
 
-    _losses: tuple[str, str]  # the names of the plain and of the squared one
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    tol: float = 1e-3
+    max_iter: int = 1000
+    memory_limit: float = DEFAULT_LIMIT
+    work_folder: str | Path | None = None
+    random_state: int | None = 0
+    verbose: bool = False
 
-    def __init__(
-        self,
-        C: float,
-        loss: str,
-        fit_intercept: bool,
-        intercept_scaling: float,
-        tol: float,
-        max_iter: int,
-        memory_limit: float,
-        work_folder: str | Path | None,
-        random_state: int | None,
-        verbose: bool,
-    ) -> None:
-        self.C = C
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.tol = tol
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.work_folder = work_folder
-        self.random_state = random_state
-        self.verbose = verbose
+    _losses: ClassVar[tuple[str, str]]  # the names of the plain and of the squared one
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to rows in memory, which are written to a block file first. A fit that fails leaves the model as it was.
@@ -138,6 +128,27 @@ class OutOfCoreLinear(SklearnEstimator):
         """Fit as `fit_path` does, to a file as `fit_file` takes it."""
         models = self._models(Cs)
         return models[0]._fit_file(models, Path(path), target, zero_based)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict rows. O(values that are not zero).
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        ndarray [n]
+            Labels, or of a regressor values, float64.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError
+            The model is not fitted; rows are not those of its features, or not finite.
+        """
+        f = self._decision_values(X)
+        return f if is_regressor(self) else self.classes_[(f > 0.0).astype(np.int64)]
 
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
@@ -313,8 +324,3 @@ class OutOfCoreLinear(SklearnEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
