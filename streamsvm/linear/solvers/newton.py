@@ -23,7 +23,7 @@ from streamsvm.linear.solvers.sweep import product
 __all__ = ["NewtonSolver"]
 
 _ARMIJO = 1e-4  # a step must decrease the objective by at least this part of what the slope promises
-_SMALLEST = 2.0**-30
+_SMALLEST = 2.0**-30  # step of the line search, in units of the Newton step
 _DENSE_CHUNKS = 16  # in which a block of dense rows is added, since they become float64
 
 

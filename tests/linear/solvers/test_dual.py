@@ -149,7 +149,7 @@ def test_blocks_come_in_another_order_each_time(monkeypatch):
     monkeypatch.setattr(dual, "sweep", noted)
     OutOfCoreLinearSVC(C=10.0, tol=1e-5, memory_limit=2**17).fit(X, y)
     blocks = len(set(firsts))
-    assert blocks > 3
+    assert blocks > 2
     orders = [tuple(firsts[k : k + blocks]) for k in range(0, len(firsts), blocks)]
     assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(set(firsts)))}
     assert len(set(orders)) > 3
