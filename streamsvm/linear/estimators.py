@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import check_number
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
-from streamsvm.linear.memory_plan import DEFAULT_LIMIT
 from streamsvm.linear.solvers.loss import Loss
 from streamsvm.sklearn_base import check_targets, class_weights, labels_of
 
@@ -28,6 +27,7 @@ def _check_bound(C: float, what: str) -> None:
         raise ValueError(f"{what} is {C:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc]
     """A linear support vector classifier of two classes that learns from a file, within a memory limit.
 
@@ -123,29 +123,10 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     (True, True)
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        loss: str = "hinge",
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: dict[Any, float] | str | None = None,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        memory_limit: float = DEFAULT_LIMIT,
-        work_folder: str | Path | None = None,
-        random_state: int | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            C, loss, fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
-        )
-        self.class_weight = class_weight
+    loss: str = "hinge"
+    class_weight: dict[Any, float] | str | None = None
 
-    def _check(self, models: Sequence[Self]) -> None:
-        super()._check(models)
-        check_one_of("loss", self.loss, ("hinge", "squared_hinge"))
+    _losses: ClassVar = ("hinge", "squared_hinge")
 
     def _labels(self, y: Any) -> np.ndarray:
         self.classes_, labels = labels_of(y, np.arange(len(y)))
@@ -177,22 +158,29 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
 
     def _loss(self, C: float) -> Loss:
         weights = class_weights(self.class_weight, self.classes_, np.arange(2), self._counts.astype(np.float64))
-        squared = self.loss == "squared_hinge"
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bound(C * weight, f"C times the weight of class {label!r}")
-        return Loss(False, squared, 0.0, self._constant, self._positive, float(C * weights[1]), float(C * weights[0]))
-
-    def _coefficients(self, w: np.ndarray) -> np.ndarray:
-        return w[np.newaxis].copy()
+        negative, positive = (float(C * weight) for weight in weights)
+        return Loss(False, self.loss == self._losses[1], 0.0, self._constant, self._positive, positive, negative)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values, float64 [n], of rows [n, features]: those above 0 stand for ``classes_[1]``."""
-        return self._decision_values(X)
+        """Return the decision values of rows: those above 0 stand for ``classes_[1]``. O(values that are not zero).
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the labels [n] of rows [n, features]."""
-        f = self._decision_values(X)
-        return self.classes_[(f > 0.0).astype(np.int64)]
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        ndarray of float64 [n]
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError
+            The model is not fitted; rows are not those of its features, or not finite.
+        """
+        return self._decision_values(X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -200,6 +188,7 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     """Linear support vector regression that learns from a file, within a memory limit: see `OutOfCoreLinearSVC`.
 
@@ -240,29 +229,13 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     0.5
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        loss: str = "epsilon_insensitive",
-        epsilon: float = 0.0,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        memory_limit: float = DEFAULT_LIMIT,
-        work_folder: str | Path | None = None,
-        random_state: int | None = 0,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(
-            C, loss, fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
-        )
-        self.epsilon = epsilon
+    loss: str = "epsilon_insensitive"
+    epsilon: float = 0.0
+
+    _losses: ClassVar = ("epsilon_insensitive", "squared_epsilon_insensitive")
 
     def _check(self, models: Sequence[Self]) -> None:
         super()._check(models)
-        check_one_of("loss", self.loss, ("epsilon_insensitive", "squared_epsilon_insensitive"))
         check_number("epsilon", self.epsilon, 0.0, inclusive=True)
 
     def _labels(self, y: Any) -> np.ndarray:
@@ -275,11 +248,4 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
 
     def _loss(self, C: float) -> Loss:
         _check_bound(C, "C")
-        return Loss(True, self.loss != "epsilon_insensitive", float(self.epsilon), self._constant, 0.0, float(C), float(C))
-
-    def _coefficients(self, w: np.ndarray) -> np.ndarray:
-        return w.copy()
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the predictions, float64 [n], for rows [n, features]."""
-        return self._decision_values(X)
+        return Loss(True, self.loss == self._losses[1], float(self.epsilon), self._constant, 0.0, float(C), float(C))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -16,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
-from streamsvm.checks import check_number
+from streamsvm.checks import check_number, check_one_of
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.files.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.files.mixing import files_of, mixing_writer
-from streamsvm.linear.memory_plan import Plan, hessian_fits, plan
+from streamsvm.linear.memory_plan import DEFAULT_LIMIT, Plan, hessian_fits, plan
 from streamsvm.linear.online import to_online
 from streamsvm.linear.solvers.dual import DualSolver
 from streamsvm.linear.solvers.loss import Loss
@@ -35,32 +36,23 @@ __all__ = ["OutOfCoreLinear"]
 _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 
 
+@dataclass(eq=False, repr=False)
 class OutOfCoreLinear(SklearnEstimator):
     """A linear machine that is fitted to a block file within a memory limit."""
 
-    def __init__(
-        self,
-        C: float,
-        loss: str,
-        fit_intercept: bool,
-        intercept_scaling: float,
-        tol: float,
-        max_iter: int,
-        memory_limit: float,
-        work_folder: str | Path | None,
-        random_state: int | None,
-        verbose: bool,
-    ) -> None:
-        self.C = C
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.tol = tol
-        self.max_iter = max_iter
-        self.memory_limit = memory_limit
-        self.work_folder = work_folder
-        self.random_state = random_state
-        self.verbose = verbose
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    tol: float = 1e-3
+    max_iter: int = 1000
+    memory_limit: float = DEFAULT_LIMIT
+    work_folder: str | Path | None = None
+    random_state: int | None = 0
+    verbose: bool = False
+
+    _losses: ClassVar[tuple[str, str]]  # the names of the plain and of the squared one
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to rows in memory, which are written to a block file first. A fit that fails leaves the model as it was.
@@ -137,6 +129,27 @@ class OutOfCoreLinear(SklearnEstimator):
         models = self._models(Cs)
         return models[0]._fit_file(models, Path(path), target, zero_based)
 
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict rows. O(values that are not zero).
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        ndarray [n]
+            Labels, or of a regressor values, float64.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError
+            The model is not fitted; rows are not those of its features, or not finite.
+        """
+        f = self._decision_values(X)
+        return f if is_regressor(self) else self.classes_[(f > 0.0).astype(np.int64)]
+
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
     ) -> OnlineLinearSVC | OnlineLinearSVR:
@@ -206,7 +219,7 @@ class OutOfCoreLinear(SklearnEstimator):
         return self._fit_blocks(rows, folder, models)
 
     def _is_made_of(self, rows: Path, stamp: dict[str, Any]) -> bool:
-        # False also where the file is corrupt, or a smaller memory limit than before is too small for its blocks.
+        """Tell whether the block file of the fit before can be used: it is whole, and its blocks fit into the memory limit."""
         if is_block_file(rows):
             with suppress(ValueError), BlockFile(rows) as file:
                 if file.meta.get("source") == stamp:
@@ -247,7 +260,8 @@ class OutOfCoreLinear(SklearnEstimator):
         for model, solution in zip(models, solutions, strict=True):
             if model is not self:
                 model.__dict__.update(fitted)
-            model.coef_ = self._coefficients(solution.w[:-1])
+            w = solution.w[:-1]
+            model.coef_ = w.copy() if is_regressor(self) else w[np.newaxis].copy()
             model.intercept_ = np.array([solution.w[-1] * self._constant])
             model.objective_, model.duality_gap_ = solution.primal, solution.primal - solution.dual
             model.n_iter_, model.history_ = int(np.ceil(solution.passes)), solution.history
@@ -278,6 +292,7 @@ class OutOfCoreLinear(SklearnEstimator):
     def _check(self, models: Sequence[Self]) -> None:
         for model in models:
             check_number("C", model.C, 0.0)
+        check_one_of("loss", self.loss, self._losses)
         check_number("tol", self.tol, 0.0, inclusive=True)
         check_number("max_iter", self.max_iter, 1, inclusive=True, integer=True)
         check_number("intercept_scaling", self.intercept_scaling, 0.0)
@@ -299,10 +314,7 @@ class OutOfCoreLinear(SklearnEstimator):
         raise NotImplementedError
 
     def _loss(self, C: float) -> Loss:
-        raise NotImplementedError
-
-    def _coefficients(self, w: np.ndarray) -> np.ndarray:
-        """Return weights float64 [features] as ``coef_``."""
+        """Return the loss of a fit with this C; ValueError where it is out of range."""
         raise NotImplementedError
 
     def _decision_values(self, X: Any) -> np.ndarray:
@@ -312,8 +324,3 @@ class OutOfCoreLinear(SklearnEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

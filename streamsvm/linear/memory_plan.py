@@ -30,13 +30,7 @@ class Plan(NamedTuple):
 
 
 def plan(limit: float, features: int = 0, largest_block: int = 0, blocks: int = 0) -> Plan:
-    """Return the sizes that fit into a limit, for rows of so many features in so many blocks.
-
-    Raises
-    ------
-    ValueError
-        The limit is not a number, or is too small.
-    """
+    """Return the sizes that fit into a limit for so many features and blocks; ValueError where the limit is too small."""
     check_number("memory_limit", limit, 0.0)
     block = int(min(max(limit / _BLOCKS_IN_LIMIT, _SMALLEST_BLOCK), _LARGEST_BLOCK))
     fixed = _OBJECTS + 8 * _VECTORS * (features + 1) + _INDEX * blocks

@@ -38,17 +38,17 @@ from streamsvm.linear.solvers import dual
 )
 def test_classifier_is_at_the_optimum(settings, dense):
     X, y = two_classes(dense=dense)
-    own = OutOfCoreLinearSVC(memory_limit=LITTLE, **settings).fit(X, y)
+    model = OutOfCoreLinearSVC(memory_limit=LITTLE, **settings).fit(X, y)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own convergence, which is looked at here
+        warnings.simplefilter("ignore")  # about LinearSVC, which is looked at here
         exact = LinearSVC(dual=True, random_state=0, tol=1e-6, max_iter=200_000, **{"loss": "hinge", **settings}).fit(X, y)
     best = objective(exact, X, y)
-    assert own.objective_ == pytest.approx(objective(own, X, y), rel=1e-6)
-    assert own.objective_ - own.duality_gap_ <= best * (1.0 + 1e-6)
-    assert own.objective_ <= best * (1.0 + 1.01e-3)
-    assert own.duality_gap_ <= 1e-3 * own.objective_
-    assert (own.predict(X) == exact.predict(X)).mean() > 0.985
-    assert own.coef_.shape == (1, X.shape[1])
+    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
+    assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
+    assert model.objective_ <= best * (1.0 + 1.01e-3)
+    assert model.duality_gap_ <= 1e-3 * model.objective_
+    assert (model.predict(X) == exact.predict(X)).mean() > 0.985
+    assert model.coef_.shape == (1, X.shape[1])
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_classifier_is_at_the_optimum(settings, dense):
 )
 def test_regressor_is_at_the_optimum(settings):
     X, y = curve()
-    own = OutOfCoreLinearSVR(memory_limit=LITTLE, **settings).fit(X, y)
+    model = OutOfCoreLinearSVR(memory_limit=LITTLE, **settings).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exact = LinearSVR(dual=True, random_state=0, tol=1e-6, max_iter=200_000, **settings).fit(X, y)
     best = objective(exact, X, y)
-    assert own.objective_ == pytest.approx(objective(own, X, y), rel=1e-6)
-    assert own.objective_ - own.duality_gap_ <= best * (1.0 + 1e-6)
-    assert own.objective_ <= best * (1.0 + 1.01e-3)
-    assert own.coef_.shape == (X.shape[1],)
+    assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
+    assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
+    assert model.objective_ <= best * (1.0 + 1.01e-3)
+    assert model.coef_.shape == (X.shape[1],)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
@@ -112,10 +112,10 @@ def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
     np.testing.assert_allclose(of_text, arrays, atol=0.02)
     write_blocks(text, tmp_path / "blocks", memory_limit=LITTLE)
     np.testing.assert_allclose(model.fit_file(tmp_path / "blocks").decision_function(X), arrays, atol=0.02)
-    kept = OutOfCoreLinearSVC(work_folder=folder, memory_limit=LITTLE).fit_file(text)
+    first = OutOfCoreLinearSVC(work_folder=folder, memory_limit=LITTLE).fit_file(text)
     with monkeypatch.context() as patch:
         patch.setattr("streamsvm.linear.fit.write_blocks", None)  # never again
-        np.testing.assert_array_equal(OutOfCoreLinearSVC(work_folder=folder).fit_file(text).coef_, kept.coef_)
+        np.testing.assert_array_equal(OutOfCoreLinearSVC(work_folder=folder).fit_file(text).coef_, first.coef_)
         other = OutOfCoreLinearSVC(C=3.0, work_folder=folder).fit_file(text)
         assert other.duality_gap_ <= 1e-3 * other.objective_
     wide = tmp_path / "wide"
@@ -159,14 +159,14 @@ def test_memory_stays_within_its_limit(tmp_path):
         assert peak <= 1.2 * limit
 
 
-def test_a_limit_that_is_too_small_is_told_with_what_is_needed():
+def test_a_limit_that_is_too_small_is_refused_with_what_is_needed():
     X, y = two_classes()
     with pytest.raises(ValueError, match=r"memory_limit=1,000 bytes is too little for anything: [\d,]+ are needed"):
         OutOfCoreLinearSVC(memory_limit=1000).fit(X, y)
     wide = sparse.csr_array((np.ones(2), ([0, 1], [0, 100_000])), shape=(2, 100_001))
-    with pytest.raises(ValueError, match="for 100,001 features and blocks of up to") as told:
+    with pytest.raises(ValueError, match="for 100,001 features and blocks of up to") as caught:
         OutOfCoreLinearSVC(memory_limit=2**17).fit(wide, [0, 1])
-    needed = float(str(told.value).rpartition(": ")[2].split()[0].replace(",", ""))
+    needed = float(str(caught.value).rpartition(": ")[2].split()[0].replace(",", ""))
     assert OutOfCoreLinearSVC(memory_limit=needed).fit(wide, [0, 1]).score(wide, [0, 1]) == 1.0
     with pytest.raises(ValueError, match="is too little"):
         OutOfCoreLinearSVC(memory_limit=0.99 * needed).fit(wide, [0, 1])
@@ -184,14 +184,14 @@ def test_a_row_of_a_million_values(tmp_path):
         OutOfCoreLinearSVC(memory_limit=32 * n).fit_file(tmp_path / "rows")
 
 
-def test_too_few_passes_are_told_and_point_at_the_line_that_fits():
+def test_too_few_passes_warn_at_the_line_that_fits():
     X, y = two_classes()
-    with pytest.warns(ConvergenceWarning, match=r"for C=1000 with a relative duality gap of .* above tol=1e-06") as told:
+    with pytest.warns(ConvergenceWarning, match=r"for C=1000 with a relative duality gap of .* above tol=1e-06") as caught:
         OutOfCoreLinearSVC(C=1000.0, tol=1e-6, max_iter=2).fit(X, y)
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
 
 
-def test_what_is_refused_leaves_the_model_as_it_was(tmp_path):
+def test_a_refused_fit_leaves_the_model_as_it_was(tmp_path):
     X, y = two_classes(60)
     model = OutOfCoreLinearSVC().fit(X, y)
     before = pickle.dumps(model)
@@ -238,7 +238,7 @@ def test_rows_of_another_file_and_no_rows_are_refused(tmp_path):
             machine.fit_file(tmp_path / "empty")
 
 
-def test_what_leaves_the_range_of_floats_is_refused(tmp_path):
+def test_numbers_out_of_the_range_of_floats_are_refused(tmp_path):
     X, y = two_classes(60)
     for settings in ({"C": 1e31}, {"C": 1e-31}, {"C": 1e20, "class_weight": {1: 1e20}}):
         with pytest.raises(ValueError, match="out of 1e-30 to 1e\\+30: scale it"):
@@ -266,7 +266,7 @@ def test_an_interrupt_leaves_the_model_as_it_was_and_no_files(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_kept_models_several_classes_and_the_adapter():
+def test_pickles_several_classes_and_the_adapter():
     X, y = two_classes(200, dense=True)
     model = OutOfCoreLinearSVC().fit(X, y)
     again = pickle.loads(pickle.dumps(model))

@@ -12,6 +12,7 @@ from sklearn.svm import SVC, LinearSVC, LinearSVR
 
 from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear import BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR, to_online, write_rows
+from streamsvm.memory.features import FeatureSpace
 from streamsvm.runtime import CSVSource, LearningLoop, LIBSVMSource
 
 
@@ -32,7 +33,7 @@ def test_decides_as_the_machine(kind, labels):
     learner = to_online(model)
     assert isinstance(learner, OnlineLinearSVC)
     assert learner.predict_many(X).tolist() == model.predict(X).tolist()
-    sign = learner._labels.targets[model.classes_.tolist()[1]]
+    sign = 1.0 if learner.positive_label == model.classes_.tolist()[1] else -1.0
     for output in ("auto", "last", "average"):
         np.testing.assert_allclose(
             learner.decision_function_many(X, output=output), sign * model.decision_function(X), rtol=1e-5, atol=1e-6
@@ -107,12 +108,10 @@ def test_streams_that_became_blocks_name_columns_alike(tmp_path, overflow, room)
     learner = to_online(fitted)
     assert (learner.max_features, learner.overflow) == (room, overflow)
     decisions = [learner.decision_function_one(x) for x, _ in rows]
-    space, X = learner._features, np.zeros((400, fitted.n_features_in_), np.float32)
+    space, X = FeatureSpace(room, overflow), np.zeros((400, fitted.n_features_in_), np.float32)
     for row, (x, _) in zip(X, rows, strict=True):
-        for name, value in x.items():
-            column = space._known_columns([name])[0]
-            if column >= 0:
-                row[column] += np.float32(value)
+        columns, values = space.sparse(x, learn=True)
+        np.add.at(row, columns[columns >= 0], values[columns >= 0])
     np.testing.assert_allclose(decisions, X @ fitted.coef_[0] + fitted.intercept_, rtol=1e-5, atol=1e-6)
     learner.learn_one({**rows[0][0]}, True)
 
@@ -139,7 +138,7 @@ def test_names_that_are_not_known_must_be_given(tmp_path):
         {"first_index": "1"},
     ],
 )
-def test_notes_of_a_file_that_make_no_sense_name_nothing(tmp_path, meta):
+def test_names_of_a_file_that_make_no_sense_are_ignored(tmp_path, meta):
     X, f = problem(50, d=2)
     with BlockWriter(tmp_path / "rows.blocks") as writer:
         writer.add(X, (f > 0.0).astype(float))

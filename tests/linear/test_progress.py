@@ -23,7 +23,7 @@ def test_nothing_is_shown_where_there_is_no_terminal(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_on_a_terminal_it_is_told_what_is_done(tmp_path, capsys, monkeypatch, verbose):
+def test_a_terminal_shows_what_is_done(tmp_path, capsys, monkeypatch, verbose):
     monkeypatch.setattr(_progress, "Console", lambda **of: Console(force_terminal=True, width=100, **of))
     work(tmp_path, verbose)
     out, shown = capsys.readouterr()

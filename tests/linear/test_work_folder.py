@@ -46,9 +46,9 @@ def test_a_work_folder_holds_no_more_than_it_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(dual, "measure", full)
     with pytest.raises(OSError, match="No space left"):
         OutOfCoreLinearSVC(C=5.0, **settings).fit(X, y)
-    undecided = [path.name for path in (tmp_path / "streamsvm-fit").glob("working-set-*")]
+    left = [path.name for path in (tmp_path / "streamsvm-fit").glob("working-set-*")]
     state = (tmp_path / "streamsvm-fit" / "state").read_bytes()
-    assert all(f'"working_sets": {name.split("-")[2]},'.encode() in state for name in undecided)
+    assert all(f'"working_sets": {name.split("-")[2]},'.encode() in state for name in left)
 
 
 def test_leftovers_of_other_fits_are_removed(tmp_path):
@@ -78,7 +78,7 @@ def test_two_fits_do_not_share_a_folder(tmp_path, monkeypatch):
     assert refused
 
 
-def test_rows_that_were_damaged_since_are_parsed_again(tmp_path):
+def test_corrupt_rows_are_parsed_again(tmp_path):
     (tmp_path / "rows.txt").write_text("".join(f"{i % 2} 1:{i % 7} 2:{i % 2 + 0.1 * (i % 5)}\n" for i in range(900)))
     fit = lambda: OutOfCoreLinearSVC(work_folder=tmp_path / "work").fit_file(tmp_path / "rows.txt").coef_  # noqa: E731
     expected, rows = fit(), tmp_path / "work" / "streamsvm-fit" / "rows"
@@ -116,7 +116,7 @@ def test_few_files_are_open_however_long_it_takes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["interrupt", "state", "files"])
-def test_why_a_fit_cannot_begin_is_told(tmp_path, monkeypatch, what):
+def test_a_fit_that_cannot_begin_says_why(tmp_path, monkeypatch, what):
     X, y = two_classes()
     model = OutOfCoreLinearSVC(work_folder=tmp_path)
     if what == "interrupt":

@@ -161,12 +161,11 @@ class BlockFile:
             self.label_counts = None if counts is None else {float(label): int(count) for label, count in counts}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise contradiction from error
-        counts = self.label_counts
-        whole = all(0.0 <= mean < math.inf for mean in (self.mean_square, self.mean_label))
-        if counts is not None:
-            whole = whole and all(math.isfinite(label) and count > 0 for label, count in counts.items())
-            whole = whole and sum(counts.values()) == rows
-        if not whole:
+        counted = self.label_counts is None or (
+            all(math.isfinite(label) and count > 0 for label, count in self.label_counts.items())
+            and sum(self.label_counts.values()) == rows
+        )
+        if not (counted and all(0.0 <= mean < math.inf for mean in (self.mean_square, self.mean_label))):
             raise contradiction
 
     @property

@@ -23,19 +23,8 @@ _CHUNK = 2**16  # bytes that a checksum reads at once
 class Coefficients:
     """float64 [n] on disk, at first 0, in two copies: a pass that follows `save` writes to the other one.
 
-    Parameters
-    ----------
-    stem
-        What the names of the two files begin with.
-    n
-        Number of coefficients; 0 where they are written one after the other.
-    saved
-        What `save` returned in an earlier process, which is opened; None: the files are new.
-
-    Raises
-    ------
-    OSError
-        What was saved is missing, or is something else.
+    The names of the files begin with ``stem``. With n = 0, coefficients are appended. With what `save` returned in an earlier
+    process, its files are opened; OSError where they are missing or something else.
     """
 
     def __init__(self, stem: Path, n: int, saved: list[int] | None = None) -> None:
@@ -67,12 +56,9 @@ class Coefficients:
         self._from = self._to
 
     def save(self) -> list[int]:
-        """Make sure that what is read now stays as it is until the next call, even if the process is killed.
+        """Make sure that what is read now stays until the next call, even if the process is killed.
 
-        Returns
-        -------
-        list of int
-            Which copy it is, its size and its CRC.
+        Returns which copy it is, its size and its CRC.
         """
         os.fsync(self._files[self._from].fileno())
         self._saved = self._from

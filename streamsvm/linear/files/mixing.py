@@ -38,12 +38,7 @@ def files_of(path: Path) -> list[Path]:
 def mixing_writer(path: Path, *, dense: bool, block_bytes: int, memory: float, durable: bool = True) -> Iterator[BlockWriter]:
     """Give a `BlockWriter` for all rows of a source. If their labels show that they came sorted, they are mixed at the end.
 
-    Parameters
-    ----------
-    path, dense, block_bytes, durable
-        As of `BlockWriter`. Mixing takes as much space on the disk again for a while.
-    memory
-        Bytes that mixing may take.
+    Mixing may take ``memory`` bytes, and for a while as much space on the disk as the file.
     """
     _, _, first, _, buckets = files_of(path)
     with ExitStack() as stack:

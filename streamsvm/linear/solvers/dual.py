@@ -28,37 +28,20 @@ from streamsvm.linear.solvers.working_set import StoredRows, take, working_set_w
 
 __all__ = ["DualSolver"]
 
-# Between two passes over all rows, the working set gets at most so many steps for each row there is.
-_WORKING_SET_STEPS = 2
-# Passes over the working set end where the largest step is this part of that of the pass over all rows.
-_STEP_TOLERANCE = 0.03
-# The working set is written anew where less than this part of it is still free.
-_REWRITE_BELOW = 0.7
-# A stage multiplies C by at most this, and ends where the estimate of the relative gap is at most that.
-_STAGE_FACTOR = 4.0
-_STAGE_TOLERANCE = 0.03
-# Stages take at most this part of the passes.
-_STAGES_PART = 0.3
-# The gap is measured where its estimate is at most so many tolerances.
-_MEASURE_BELOW = 4.0
+_WORKING_SET_STEPS = 2  # for each row of all, at most, between two passes over all rows
+_STEP_TOLERANCE = 0.03  # passes over the working set end at this part of the largest step of the pass over all rows
+_REWRITE_BELOW = 0.7  # the working set is written anew where a smaller part of it is still free
+_STAGE_FACTOR = 4.0  # a stage multiplies C by at most this
+_STAGE_TOLERANCE = 0.03  # a stage ends where the estimate of the relative gap is at most this
+_STAGES_PART = 0.3  # stages take at most this part of the passes
+_MEASURE_BELOW = 4.0  # the gap is measured where its estimate is at most so many tolerances
 _SAVE_EVERY = 1.0  # seconds
 
 
 class DualSolver:
     """Finds w for one loss after the other, each from where the one before has ended.
 
-    Parameters
-    ----------
-    file
-        All rows.
-    folder
-        Folder for the files of the solver.
-    options
-        When it ends, and how large a block of the working set is.
-    seed
-        Seed of the order of rows.
-    resumable
-        Whether the state is saved in the folder, and a saved state of the same rows is gone on from.
+    The order of rows depends on ``seed``. If ``resumable``, it saves its state in the folder and goes on from a saved one.
     """
 
     _state: DualState
@@ -71,15 +54,7 @@ class DualSolver:
         self._begun = False
 
     def solve(self, loss: Loss) -> Solution:
-        """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to.
-
-        Raises
-        ------
-        BlockFileError
-            A file was changed, or is corrupt.
-        OSError
-            The disk is full.
-        """
+        """Return the optimum of a loss within the tolerance, or what as many passes as are allowed lead to."""
         if not self._begun:
             self._saved_at = time.monotonic()
             self._state = self._files.open() or DualState(np.zeros(self._file.shape[1] + 1), _first_stage(loss, self._file), loss)

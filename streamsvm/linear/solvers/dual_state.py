@@ -51,16 +51,7 @@ class DualState:
 class DualFiles:
     """The coefficients of all rows, the working set and the saved state, in a folder.
 
-    Parameters
-    ----------
-    file
-        All rows.
-    folder
-        Where the files are.
-    seed
-        Seed of the fit: a state of another seed is none of this one.
-    resumable
-        Whether the state is saved, and read if it is there.
+    With ``resumable`` the state is saved, and opened again by a fit of the same rows and ``seed``.
     """
 
     all_rows: StoredRows
@@ -124,13 +115,7 @@ class DualFiles:
         return self._folder / f"working-set-{state.working_sets}"
 
     def merge_working_set(self) -> None:
-        """Write the coefficients of the working set to those of all rows, and remove it.
-
-        Raises
-        ------
-        BlockFileError
-            The working set is corrupt.
-        """
+        """Write the coefficients of the working set to those of all rows, and remove it; BlockFileError where it is corrupt."""
         rows, b = self.working_set, self.all_rows.b
         if rows is None:
             return

@@ -23,7 +23,7 @@ from streamsvm.linear.solvers.sweep import product
 __all__ = ["NewtonSolver"]
 
 _ARMIJO = 1e-4  # a step must decrease the objective by at least this part of what the slope promises
-_SMALLEST_STEP = 2.0**-30
+_SMALLEST = 2.0**-30  # step of the line search, in units of the Newton step
 _DENSE_CHUNKS = 16  # in which a block of dense rows is added, since they become float64
 
 
@@ -47,12 +47,8 @@ class _Point:
 class NewtonSolver:
     """Finds w for one squared loss after the other, each from where the one before has ended.
 
-    A pass is O(features^3), and O(values^2) for each row that costs something, or O(features^2) where rows are dense.
-
-    Parameters
-    ----------
-    file, folder, options, resumable
-        As of `streamsvm.linear.solvers.dual.DualSolver`.
+    A pass is O(features^3), and O(values^2) for each row that costs something, or O(features^2) where rows are dense. If
+    ``resumable``, it saves w in the folder and goes on from a saved one.
     """
 
     def __init__(self, file: BlockFile, folder: Path, options: Options, *, resumable: bool) -> None:
@@ -78,9 +74,7 @@ class NewtonSolver:
             direction, size = -_solve(point.hessian, point.gradient), 1.0
             slope = float(point.gradient @ direction)
             new = try_(point.w + direction)
-            while (
-                new.primal > point.primal + _ARMIJO * size * slope and len(history) < options.max_iter and size > _SMALLEST_STEP
-            ):
+            while new.primal > point.primal + _ARMIJO * size * slope and len(history) < options.max_iter and size > _SMALLEST:
                 size *= 0.5
                 new = try_(point.w + size * direction)
             if new.primal >= point.primal:

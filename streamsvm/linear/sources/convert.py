@@ -143,27 +143,23 @@ def stamp_of(source: Path, target: str | None, zero_based: bool) -> dict[str, An
 
 def _texts(source: Path, size: int, longest: int, verbose: bool) -> Iterator[np.ndarray]:
     """Yield whole lines, uint8, of about ``size`` bytes, while a thread reads the next ones."""
-    with source.open("rb") as raw, ThreadPoolExecutor(1) as pool:
+    total, what = source.stat().st_size, f"reading {source.name}"
+    with source.open("rb") as raw, ThreadPoolExecutor(1) as pool, shown_bytes(total, what, verbose) as advance:
         file: IO[bytes] = gzip.GzipFile(fileobj=raw) if source.suffix == ".gz" else raw  # type: ignore[assignment]
-        rest, line = b"", 0
-        with shown_bytes(source.stat().st_size, f"reading {source.name}", verbose) as advance:
-            first, next_chunk = True, pool.submit(_read, file, source, size)
-            while chunk := next_chunk.result():
-                chunk, first = chunk.removeprefix(codecs.BOM_UTF8) if first else chunk, False
-                next_chunk = pool.submit(_read, file, source, size)
-                advance(raw.tell())
-                end = chunk.rfind(b"\n") + 1
-                if not end and len(rest) + len(chunk) > longest:
-                    raise ValueError(f"{source}, line {line + 1:,} is longer than {longest:,} bytes: raise memory_limit")
-                if end:
-                    text = rest + chunk[:end]
-                    line += text.count(b"\n")
-                    yield np.frombuffer(text, np.uint8)
-                    rest = chunk[end:]
-                else:
-                    rest += chunk
-            if rest:
-                yield np.frombuffer(rest, np.uint8)
+        rest, line, next_chunk = b"", 0, pool.submit(_read, file, source, size)
+        while chunk := next_chunk.result():
+            text = rest + (chunk if line or rest else chunk.removeprefix(codecs.BOM_UTF8))
+            next_chunk = pool.submit(_read, file, source, size)
+            advance(raw.tell())
+            end = text.rfind(b"\n") + 1
+            if not end and len(text) > longest:
+                raise ValueError(f"{source}, line {line + 1:,} is longer than {longest:,} bytes: raise memory_limit")
+            rest = text[end:]
+            if end:
+                line += text.count(b"\n")
+                yield np.frombuffer(text, np.uint8, end)
+        if rest:
+            yield np.frombuffer(rest, np.uint8)
 
 
 def _read(file: IO[bytes], source: Path, size: int) -> bytes:

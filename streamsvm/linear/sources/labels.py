@@ -28,13 +28,7 @@ class LabelCodes:
         return {"classes": list(self._codes)} if self._codes else {}
 
     def code(self, label: Any) -> float:
-        """Return the number of a label.
-
-        Raises
-        ------
-        ValueError
-            It is missing, is neither a finite number nor a name, is not of the kind of those before, or there are too many names.
-        """
+        """Return the number of a label; ValueError where it is missing, is not of the kind of those before, or one too many."""
         if label is None or label == "":
             raise ValueError("there is no label: leave the row out")
         if isinstance(label, str):

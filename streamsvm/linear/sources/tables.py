@@ -24,15 +24,7 @@ def kind_of(source: Path) -> str | None:
 
 
 def chunks(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
-    """Yield rows float64 [n, features], labels float64 [n] and the names of the features, in chunks of about ``size`` bytes.
-
-    Raises
-    ------
-    ValueError
-        A column is missing, or a value is missing or not a number; the message says which.
-    ImportError
-        pyarrow is not installed.
-    """
+    """Yield rows float64 [n, features], labels float64 [n] and the names of the features, in chunks of about ``size`` bytes."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError as error:

@@ -1,8 +1,8 @@
 """Block files: what is written is read, and what is not whole is refused."""
 
-import errno
 import json
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from streamsvm.linear import BlockFile, BlockFileError, BlockWriter
+from streamsvm.linear import Block, BlockFile, BlockFileError, BlockWriter
 
 
 def some_rows(n=60, d=7, seed=0):
@@ -51,7 +51,7 @@ def read(path):
     block_bytes=st.integers(1, 4000),
     seed=st.integers(0, 99),
 )
-def test_what_is_written_is_read(tmp_path_factory, sizes, d, dense, block_bytes, seed):
+def test_written_rows_are_read(tmp_path_factory, sizes, d, dense, block_bytes, seed):
     path = tmp_path_factory.mktemp("blocks") / "rows"
     parts = [some_rows(n, d, seed + k) for k, n in enumerate(sizes)]
     with BlockWriter(path, dense=dense, block_bytes=block_bytes) as writer:
@@ -102,7 +102,7 @@ def test_values_that_are_not_finite_are_refused(tmp_path, value):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_damaged_byte_is_noticed(tmp_path):
+def test_every_corrupt_byte_is_noticed(tmp_path):
     path = written(tmp_path / "rows", *some_rows(20), block_bytes=300)
     whole, (X, labels, _) = path.read_bytes(), read(path)
     rng = np.random.default_rng(0)
@@ -139,11 +139,12 @@ def test_no_file_is_taken_for_another(tmp_path_factory, data):
         read(path)
 
 
-def test_a_file_with_valid_checksums_and_wild_contents_is_refused(tmp_path, monkeypatch):
+def test_a_file_with_valid_checksums_and_wild_contents_is_refused(tmp_path):
     X, labels = some_rows(20)
+    indices = X.indices.copy()
+    indices[3] = 2**31 - 1
     with BlockWriter(tmp_path / "rows") as writer:
-        writer.add(X, labels)
-        writer._waiting[3][12:16] = b"\xff\xff\xff\x7f"
+        writer.append(Block(0, labels, np.empty(0, np.uint64), X.indptr, indices, X.data), 7)
     with BlockFile(tmp_path / "rows") as file, pytest.raises(BlockFileError, match="block 0 is not what was written"):
         file.block(0)
 
@@ -162,7 +163,7 @@ def test_a_file_with_valid_checksums_and_wild_contents_is_refused(tmp_path, monk
         [],
     ],
 )
-def test_what_a_file_says_of_its_rows_is_checked(tmp_path, monkeypatch, about):
+def test_the_json_of_a_file_is_checked(tmp_path, monkeypatch, about):
     from streamsvm.linear.files import block_writer
 
     dumps = json.dumps
@@ -188,29 +189,19 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path):
 
 
 def test_a_full_disk_leaves_no_file(tmp_path):
-    class Full:
-        """A file on a disk that is full."""
-
-        def __init__(self, file):
-            self.file = file
-
-        def __getattr__(self, name):
-            return getattr(self.file, name)
-
-        def write(self, data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     written(tmp_path / "rows", *some_rows())
-    before = (tmp_path / "rows").read_bytes()
-    writer = BlockWriter(tmp_path / "rows", block_bytes=300)
-    writer._file = Full(writer._file)
-    with pytest.raises(OSError, match="No space left"), writer:
-        writer.add(*some_rows(seed=2))
+    before, limits = (tmp_path / "rows").read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="while rows were written.*rows.partial"):
+            written(tmp_path / "rows", *some_rows(5000), block_bytes=300)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [file.name for file in tmp_path.iterdir()] == ["rows"]
     assert (tmp_path / "rows").read_bytes() == before
 
 
-def test_what_does_not_fit_together_is_refused(tmp_path):
+def test_rows_that_do_not_fit_together_are_refused(tmp_path):
     X, labels = some_rows()
     with BlockWriter(tmp_path / "rows", dense=True) as writer:
         writer.add(X, labels)

@@ -69,7 +69,7 @@ def some(tmp_path):
     return Forged(tmp_path / "rows")
 
 
-def test_what_is_not_changed_is_read(forged):
+def test_a_file_that_is_not_changed_is_read(forged):
     before = forged.path.read_bytes()
     forged.write()
     assert forged.path.read_bytes() == before
@@ -192,7 +192,7 @@ def test_an_index_that_does_not_match_its_checksum(forged):
     refused(forged, "its index does not match its checksum")
 
 
-def test_notes_that_are_too_large(forged, monkeypatch):
+def test_json_that_is_too_large(forged, monkeypatch):
     monkeypatch.setattr(block_file, "LARGEST_JSON", len(forged.about) - 1)
     forged.write()
     refused(forged, "contradicts itself")

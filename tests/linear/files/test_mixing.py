@@ -126,7 +126,7 @@ def test_rows_of_all_sizes(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["adding", "dealing", "gathering"])
-def test_nothing_is_left_of_what_fails(tmp_path, where, monkeypatch):
+def test_a_failure_leaves_no_files(tmp_path, where, monkeypatch):
     X, labels = problem()
 
     def fail(*_):

@@ -14,7 +14,7 @@ from streamsvm.linear.solvers import dual, state
 
 
 class Killed(BaseException):
-    """What a process does not survive."""
+    """Ends a fit as a signal would."""
 
 
 def killed_fit(monkeypatch, model, X, y, at=3):
@@ -81,7 +81,7 @@ def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkey
 
 @pytest.mark.skipif(SLOW, reason="takes a fit that lasts, and compiled code that is quick")
 def test_a_process_that_is_killed_in_the_middle_of_a_pass_goes_on(tmp_path):
-    X, y = two_classes(40_000)
+    X, y = two_classes(20_000)
     with BlockWriter(tmp_path / "rows", block_bytes=20_000) as writer:
         writer.add(X, y.astype(float))
     program = f"""
@@ -94,7 +94,7 @@ model = OutOfCoreLinearSVC(C=1000.0, tol=1e-9, max_iter=10**6, work_folder={str(
 model.fit_file({str(tmp_path / "rows")!r})
 """
     state, numbers = tmp_path / "work" / "streamsvm-fit" / "state", []
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         process.stdout.readline()
         before = state.read_bytes() if state.exists() else b""
@@ -104,7 +104,7 @@ model.fit_file({str(tmp_path / "rows")!r})
         process.wait()
         process.stdout.close()
         numbers.append(int(state.read_bytes().partition(b'"n_passes": ')[2].partition(b",")[0]))
-    assert numbers[0] < numbers[1] < numbers[2]
+    assert 0 < numbers[0] < numbers[1]
     model = OutOfCoreLinearSVC(C=1000.0, tol=1e-2, max_iter=3000, work_folder=tmp_path / "work").fit_file(tmp_path / "rows")
     assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
     assert model.duality_gap_ <= 1e-2 * model.objective_
@@ -114,10 +114,10 @@ def test_a_state_that_does_not_fit_is_not_used(tmp_path):
     X, y = two_classes()
     fit = lambda **settings: OutOfCoreLinearSVC(work_folder=tmp_path, **settings).fit(X, y).objective_  # noqa: E731
     expected = fit()
-    for damage in ("state", "coefficients-0", "coefficients-1"):
+    for name in ("state", "coefficients-0", "coefficients-1"):
         for found in (tmp_path / "streamsvm-fit").glob("solution-*"):
             found.unlink()
-        path = tmp_path / "streamsvm-fit" / damage
+        path = tmp_path / "streamsvm-fit" / name
         path.write_bytes(path.read_bytes()[:100])
         assert fit() == pytest.approx(expected, rel=2e-3)
     expected = fit()

@@ -125,7 +125,7 @@ def test_a_line_that_is_none_is_named(tmp_path, line, message):
     assert [file.name for file in tmp_path.iterdir()] == ["rows.txt"]
 
 
-def test_what_is_no_text_at_all(tmp_path):
+def test_files_that_are_no_text(tmp_path):
     path = tmp_path / "rows.txt"
     path.write_text("# nothing\n\n")
     with pytest.raises(ValueError, match="has no rows"):
@@ -157,7 +157,7 @@ def test_indices_from_zero_on(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rows", "rows.partial", "rows.first", "rows.first.partial", "rows.buckets"])
-def test_the_source_is_not_written_over(tmp_path, name):
+def test_the_source_is_not_overwritten(tmp_path, name):
     text = "1 1:1\n0 1:-1\n"
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match="would be overwritten"):

@@ -70,7 +70,7 @@ def test_a_row_that_cannot_be_learned_is_named(tmp_path, row, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_there_is_nothing_to_write_of(tmp_path):
+def test_streams_without_a_row_to_write(tmp_path):
     for rows in ([], [({"a": 1.0}, None)]):
         with pytest.raises(ValueError, match="no rows with a label"):
             write_rows(rows, tmp_path / "rows")

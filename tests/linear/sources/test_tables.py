@@ -77,7 +77,7 @@ def test_tables_of_few_values_are_sparse(tmp_path):
         assert len(file.block(0).values) == int(X.sum())
 
 
-def test_what_is_no_table_of_numbers_is_refused(tmp_path):
+def test_tables_that_are_not_numbers_are_refused(tmp_path):
     found, *_ = table(n=50)
     path = save(found, tmp_path / "rows.csv")
     lines = path.read_text().splitlines()
@@ -119,7 +119,7 @@ def test_what_is_no_table_of_numbers_is_refused(tmp_path):
     refused("foreign.arrow", source=tmp_path / "foreign.arrow")
 
 
-def test_a_row_that_is_too_long_is_told(tmp_path):
+def test_a_row_that_is_too_long_is_refused(tmp_path):
     columns = {f"column number {k}": np.arange(4.0) for k in range(4000)}
     path = save(pa.table({**columns, "label": [0, 1, 0, 1]}), tmp_path / "rows.csv")
     with pytest.raises(ValueError, match="a row must be shorter than a sixteenth of memory_limit"):
@@ -128,7 +128,7 @@ def test_a_row_that_is_too_long_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "table_"), [("ROWS.CSV", True), ("rows.csv.txt", False), ("rows.csv.bak", False)])
-def test_what_is_a_table_its_name_tells(tmp_path, name, table_):
+def test_a_table_is_known_by_its_name(tmp_path, name, table_):
     (tmp_path / name).write_text("y,x\n1,2\n0,1\n" if table_ else "1 1:2\n0 1:1\n")
     assert write_blocks(tmp_path / name, tmp_path / "blocks", target="y" if table_ else None) == (2, 1)
 
