@@ -92,6 +92,31 @@ def _advance(
     columns: np.ndarray,
     at_i: int,
     at_j: int,
+    step: float,
+    gradient: np.ndarray,
+    rise: np.ndarray,
+    fall: np.ndarray,
+    origin: float,
+    ascent: np.ndarray,
+    descent: np.ndarray,
+) -> None:
+    """Advance gradient, ascent and descent of a chunk by a step along e_i - e_j, whose columns begin at ``at_i`` and ``at_j``."""
+    of_i, of_j = np.uint64(at_i), np.uint64(at_j)
+    for k in range(np.uint64(begin), np.uint64(end)):
+        g = gradient[k] + step * np.float64(columns[of_i + k] - columns[of_j + k])
+        gradient[k] = g
+        h = np.float32(g - origin)
+        ascent[k] = h + rise[k]
+        descent[k] = h + fall[k]
+
+
+@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
+def _advance_conjugate(
+    begin: int,
+    end: int,
+    columns: np.ndarray,
+    at_i: int,
+    at_j: int,
     beta: float,
     image: np.ndarray,
     step: float,
@@ -101,25 +126,13 @@ def _advance(
     origin: float,
     ascent: np.ndarray,
     descent: np.ndarray,
-    keep_image: bool,
 ) -> None:
-    """Advance gradient, ascent and descent of a chunk by a step along e_i - e_j, whose columns begin at ``at_i`` and ``at_j``.
-
-    With ``keep_image`` the step is along the conjugate direction, whose image is computed on the way.
-    """
+    """Advance a chunk as `_advance` does by a step along the conjugate direction, whose image is computed on the way."""
     of_i, of_j = np.uint64(at_i), np.uint64(at_j)
-    if keep_image:
-        for k in range(np.uint64(begin), np.uint64(end)):
-            q = np.float64(columns[of_i + k] - columns[of_j + k]) + beta * image[k]
-            image[k] = q
-            g = gradient[k] + step * q
-            gradient[k] = g
-            h = np.float32(g - origin)
-            ascent[k] = h + rise[k]
-            descent[k] = h + fall[k]
-        return
     for k in range(np.uint64(begin), np.uint64(end)):
-        g = gradient[k] + step * np.float64(columns[of_i + k] - columns[of_j + k])
+        q = np.float64(columns[of_i + k] - columns[of_j + k]) + beta * image[k]
+        image[k] = q
+        g = gradient[k] + step * q
         gradient[k] = g
         h = np.float32(g - origin)
         ascent[k] = h + rise[k]
@@ -162,7 +175,10 @@ def _sweep(
     least, most, at = _ALL_BUT_SIGN, -_ALL_BUT_SIGN, 0
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
-        _advance(begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, keep_image)
+        if keep_image:
+            _advance_conjugate(begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent)
+        else:
+            _advance(begin, end, columns, at_i, at_j, step, gradient, rise, fall, origin, ascent, descent)
         u, v = _extremes(begin, end, low, high)
         most = max(most, v)
         if u < least:
