@@ -1,4 +1,4 @@
-"""Adapters, and rows for them, that several files of tests share."""
+"""Adapters, and rows for them."""
 
 import numpy as np
 from numba import config
@@ -23,7 +23,7 @@ def adapter(**parameters):
 
 
 class Majority(ClassifierMixin, BaseEstimator):
-    """A solver that costs nothing, remembers what it was given, and fails where it is told to."""
+    """A classifier that costs nothing, remembers its rows, and fails in the fits that ``failures`` lists."""
 
     failures = ()
     n_calls = 0

@@ -1,9 +1,10 @@
-"""Small problems, and what several files of tests ask of models."""
+"""Small problems, and the whole state of a model."""
 
 import numpy as np
 from numba import config
 
 import naive_batch
+from streamsvm.runtime.pickling import dumps
 
 ROWS = 50 if config.DISABLE_JIT else 150
 EPOCHS = 60 if config.DISABLE_JIT else 400
@@ -17,10 +18,24 @@ def blobs(classes=2, rows=ROWS, seed=0):
     return X.astype(np.float32), y
 
 
+def sine_classes(n, d, noise=0.5):
+    """Rows and labels of -1 and 1, with a curved boundary."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    return X, np.where(np.sin(2.0 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=n) > 0.0, 1, -1)
+
+
+def sine_curve(n, d, noise):
+    """Rows and targets on a curve."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, size=(n, d))
+    return X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + noise * rng.normal(size=n)
+
+
 def gram(X, gamma=0.8):
     return naive_batch.kernel_matrix(X, X, gamma=gamma)
 
 
 def snapshot(model):
-    """Return all that a model knows, to be compared with another: the bytes of its memory, names of features, labels."""
-    return model._store.snapshot(), repr(model.feature_names), repr(getattr(model, "labels", None))
+    """The whole state of a model: equal bytes for equal models."""
+    return dumps(model)

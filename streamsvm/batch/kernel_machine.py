@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.solver import add_expansions
 from streamsvm.batch.distillation import to_budget
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.kernels import KERNELS, Kernel, checked_kernel
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.sklearn_base import SklearnEstimator, check_targets, class_weights, labels_of
@@ -48,12 +48,12 @@ class KernelMachine(SklearnEstimator):
     ``_rows``: the support vectors as compiled code takes them, which is not saved.
     """
 
-    C: float = 1.0
+    C: float = parameter(1.0, above=0.0)
     _: KW_ONLY
-    kernel: str = "rbf"
+    kernel: str = parameter("rbf", choices=KERNELS)
     gamma: float | str = "scale"
-    degree: int = 3
-    coef0: float = 0.0
+    degree: int = parameter(3, least=1, high=100, integer=True)
+    coef0: float = parameter(0.0, least=0.0)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict rows.
@@ -85,13 +85,13 @@ class KernelMachine(SklearnEstimator):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         """Raise a ValueError that names a parameter which is out of its range."""
+        check_parameters(self)
         for C in Cs:
             check_number("C", C, 0.0)
-        gamma = self.gamma
-        if isinstance(gamma, str):
-            check_one_of("gamma", gamma, ("scale", "auto"))
-            gamma = 1.0
-        checked_kernel(self.kernel, gamma, self.degree, self.coef0)
+        if isinstance(self.gamma, str):
+            check_one_of("gamma", self.gamma, ("scale", "auto"))
+        else:
+            check_number("gamma", self.gamma, 0.0)
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         """Check rows, labels or targets, and weights; set the kernel."""
@@ -232,11 +232,7 @@ class KernelClassifier(ClassifierMixin):  # type: ignore[misc]
 class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     """The conventions of a regressor with the epsilon-insensitive loss; it has one machine."""
 
-    epsilon: float = 0.1
-
-    def _check_parameters(self, Cs: Iterable[float]) -> None:
-        super()._check_parameters(Cs)
-        check_number("epsilon", self.epsilon, 0.0, inclusive=True)
+    epsilon: float = parameter(0.1, least=0.0)
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         training: Training = super()._training(X, y, sample_weight)

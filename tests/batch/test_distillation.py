@@ -10,6 +10,7 @@ from numba import config
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
+from problems import snapshot
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
 
@@ -77,7 +78,7 @@ def test_it_goes_on_learning(learner):
     for one in (model, again):
         one.learn_many(fresh, labels)
         one.learn_one({0: 0.5, 1: 0.5}, 1)
-    assert model._store.snapshot() == again._store.snapshot()
+    assert snapshot(model) == snapshot(again)
     assert (model.predict_many(fresh) == labels).mean() > before - 0.02
     assert model.n_learned > ROWS
 
@@ -85,7 +86,7 @@ def test_it_goes_on_learning(learner):
 def test_the_same_seed_gives_the_same_learner():
     X, y = blobs()
     exact = CSMOClassifier(gamma=0.5).fit(X, y)
-    one, two, other = (exact.to_budget(10, X, seed=seed)._store.snapshot() for seed in (1, 1, 2))
+    one, two, other = (snapshot(exact.to_budget(10, X, seed=seed)) for seed in (1, 1, 2))
     assert one == two != other
 
 

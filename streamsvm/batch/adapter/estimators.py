@@ -21,7 +21,7 @@ from streamsvm.batch.adapter.window import Rows
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_machine import KernelMachine
-from streamsvm.checks import check_number, checked_target
+from streamsvm.checks import check_number, checked_target, parameter
 from streamsvm.learners.labels import Labels
 
 __all__ = ["BatchAdapter", "BatchClassifier", "BatchRegressor"]
@@ -171,7 +171,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     """
 
     calibration_folds: int = 3
-    max_classes: int = 10
+    max_classes: int = parameter(10, least=2, high=2**20, integer=True)
 
     def __post_init__(self) -> None:
         if not follows_conventions(is_classifier, self.model):
@@ -179,10 +179,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         fits.check_classifier(self.model)
         if self.calibration_folds != 0:
             check_number("calibration_folds", self.calibration_folds, 2, inclusive=True, high=100, integer=True)
-        check_number("max_classes", self.max_classes, 2, inclusive=True, high=2**20, integer=True)
+        super().__post_init__()
         self._labels = Labels(self.max_classes)
         self._counts: Counter[float] = Counter()  # rows of the window, by target
-        super().__post_init__()
 
     @property
     def _multiclass(self) -> bool:

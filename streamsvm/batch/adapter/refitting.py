@@ -18,7 +18,7 @@ from streamsvm._warnings import warn
 from streamsvm.batch.adapter.collect import collect, without_label
 from streamsvm.batch.adapter.fit import Fit
 from streamsvm.batch.adapter.window import Rows, Window, placed
-from streamsvm.checks import check_number, check_one_of, checked_weight
+from streamsvm.checks import check_number, check_parameters, checked_weight, parameter
 from streamsvm.frames import Batch, as_batch, as_matrix
 from streamsvm.memory.features import OVERFLOW, FeatureSpace
 
@@ -33,20 +33,18 @@ class Refitting(base.Estimator):
     """
 
     model: Any
-    window: int = 10_000
+    window: int = parameter(10_000, least=2, high=2**31, integer=True)
     refit_every: int | None = 1_000
     standardize: bool = True
-    max_features: int = 256
-    overflow: str = "raise"
+    max_features: int = parameter(256, least=1, high=2**20, integer=True)
+    overflow: str = parameter("raise", choices=OVERFLOW)
 
     def __post_init__(self) -> None:
-        check_number("window", self.window, 2, inclusive=True, high=2**31, integer=True)
-        check_number("max_features", self.max_features, 1, inclusive=True, high=2**20, integer=True)
+        check_parameters(self)
         if self.refit_every is not None:
             check_number("refit_every", self.refit_every, 1, inclusive=True, integer=True)
         if not isinstance(self.standardize, bool | np.bool_):
             raise ValueError(f"standardize must be True or False, not {self.standardize!r}")
-        check_one_of("overflow", self.overflow, OVERFLOW)
         self._weighted = has_fit_parameter(self.model, "sample_weight")
         self._window = Window(self.window, self.max_features)
         self._features = FeatureSpace(self.max_features, self.overflow)

@@ -15,7 +15,7 @@ from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
 from streamsvm.batch.kernel_machine import KernelMachine, Training
 from streamsvm.batch.problem import Groups, check_bounds
-from streamsvm.checks import check_number
+from streamsvm.checks import parameter
 
 __all__ = ["CSMO"]
 
@@ -24,11 +24,11 @@ __all__ = ["CSMO"]
 class CSMO(KernelMachine):
     """The fit that `CSMOClassifier` and `CSMORegressor` share: one machine for each pair of classes, or one for regression."""
 
-    tol: float = 1e-3
-    cache_size: float = 200
+    tol: float = parameter(1e-3, above=0.0)
+    cache_size: float = parameter(200, above=0.0)
     conjugate: bool = True
     shrinking: bool = True
-    max_iter: int = -1
+    max_iter: int = parameter(-1, least=-1, integer=True)
     verbose: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
@@ -69,12 +69,6 @@ class CSMO(KernelMachine):
                 ConvergenceWarning,
             )
         return self
-
-    def _check_parameters(self, Cs: Any) -> None:
-        super()._check_parameters(Cs)
-        check_number("tol", self.tol, 0.0)
-        check_number("cache_size", self.cache_size, 0.0)
-        check_number("max_iter", self.max_iter, -1, inclusive=True, integer=True)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
         self._check_parameters([self.C])

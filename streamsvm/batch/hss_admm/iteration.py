@@ -87,18 +87,10 @@ def admm(
     n, problems = bounds.lower.shape
     middle = float(np.median(targets))  # the coefficients' sum is zero: an offset of the targets is one of the bias
     beta, due, factorizations, interrupted = options.beta, _FIRST_BALANCE, 0, False
-    found = ADMMSolution(
-        b=np.empty((n, problems)),
-        multipliers=np.empty((n, problems)),
-        bias=np.full(problems, middle),
-        primal=np.full(problems, np.inf),
-        dual=np.full(problems, np.inf),
-        gap=np.full(problems, np.inf),
-        n_iter=np.zeros(problems, np.int64),
-        beta=beta,
-        n_factorizations=0,
-        interrupted=False,
-    )
+    b, multipliers = np.empty((n, problems)), np.empty((n, problems))
+    primal, dual, gap = np.full((3, problems), np.inf)
+    bias, n_iter = np.full(problems, middle), np.zeros(problems, np.int64)
+    found = ADMMSolution(b, multipliers, bias, primal, dual, gap, n_iter, beta, 0, False)
     # From here on rows are in the order of the compressed matrix.
     rows = K.order
     t, bounds = (targets - middle)[rows], Bounds(*(side[rows] for side in bounds))
@@ -197,13 +189,7 @@ def _advance(
 
 @njit(cache=True, error_model="numpy")
 def _gap(
-    Kz: np.ndarray,
-    z: np.ndarray,
-    bias: np.ndarray,
-    targets: np.ndarray,
-    epsilon: float,
-    bounds: Bounds,
-    least: np.ndarray,
+    Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, targets: np.ndarray, epsilon: float, bounds: Bounds, least: np.ndarray
 ) -> np.ndarray:
     """Return the duality gap of each problem at z, relative to the primal objective, or to ``least`` if that is more.
 

@@ -18,7 +18,7 @@ from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
 from streamsvm.batch.kernel_machine import KernelMachine, Training
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss import HSSMatrix
 from streamsvm.kernels import LARGEST_KERNEL
 from streamsvm.sklearn_base import seed_of
@@ -53,10 +53,8 @@ class _Results:
 
     def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, comparison: tuple[np.ndarray, np.ndarray]) -> None:
         """Take the solution of the problems ``which`` with matrix K."""
-        self.b[:, which], self.multipliers[:, which] = solution.b, solution.multipliers
-        self.bias[which], self.beta[which] = solution.bias, solution.beta
-        self.primal[which], self.dual[which], self.gap[which] = solution.primal, solution.dual, solution.gap
-        self.residual[which] = solution.residual
+        for name in ("b", "multipliers", "bias", "beta", "primal", "dual", "gap", "residual"):
+            getattr(self, name)[..., which] = getattr(solution, name)
         self.shift[which], self.value_error[which] = comparison
         self.compressions.update(dict.fromkeys(which.tolist(), (K.error, K.ranks, K.nbytes)))
         self.n_iter[which] += solution.n_iter
@@ -73,9 +71,9 @@ class HSSADMM(KernelMachine):
     n_neighbors: int = 64
     leaf_size: int = 256
     beta: float | str = "balanced"
-    relaxation: float = 1.6
-    tol: float = 1e-2
-    max_iter: int = 2000
+    relaxation: float = parameter(1.6, above=0.0)
+    tol: float = parameter(1e-2, least=0.0)
+    max_iter: int = parameter(2000, least=1, integer=True)
     polish: bool = False
     memory_limit: float | None = None
     random_state: int | None = 0
@@ -174,11 +172,8 @@ class HSSADMM(KernelMachine):
             check_one_of("beta", self.beta, ("balanced", "paper"))
         else:
             check_number("beta", self.beta, 0.0)
-        check_number("relaxation", self.relaxation, 0.0)
         if self.relaxation >= 2.0:
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
-        check_number("tol", self.tol, 0.0, inclusive=True)
-        check_number("max_iter", self.max_iter, 1, inclusive=True, integer=True)
 
     @staticmethod
     def _sides(training: Training) -> list[np.ndarray | None]:
@@ -206,23 +201,11 @@ class HSSADMM(KernelMachine):
         return _TOLERANCES[:1] if self.beta == "paper" else _TOLERANCES
 
     def _compressed(self, groups: Groups) -> HSSMatrix:
-        kernel = self._kernel
-        K = HSSMatrix.compress(
-            groups.rows(),
-            kernel=self.kernel,
-            gamma=kernel.gamma,
-            degree=kernel.degree,
-            coef0=kernel.coef0,
-            rel_tol=self._tolerances[0],
-            abs_tol=self.abs_tol,
-            max_rank=self.max_rank,
-            n_neighbors=self.n_neighbors,
-            leaf_size=self.leaf_size,
-            zero_sum=True,
-            memory_limit=self.memory_limit,
-            seed=seed_of(self.random_state),
-            verbose=bool(self.verbose),
-        )
+        _, gamma, coef0, degree = self._kernel
+        kernel: dict[str, Any] = {"kernel": self.kernel, "gamma": gamma, "degree": degree, "coef0": coef0}
+        limits = {name: getattr(self, name) for name in ("abs_tol", "max_rank", "n_neighbors", "leaf_size", "memory_limit")}
+        how: dict[str, Any] = {"zero_sum": True, "seed": seed_of(self.random_state), "verbose": bool(self.verbose)}
+        K = HSSMatrix.compress(groups.rows(), rel_tol=self._tolerances[0], **kernel, **limits, **how)
         if not K.largest_diagonal < LARGEST_KERNEL:
             raise ValueError("X has values that are too large for this kernel: scale its features")
         return K

@@ -18,6 +18,7 @@ from sklearn.svm import SVC, SVR
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import naive_batch
+from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import solver
 
@@ -25,16 +26,12 @@ SLOW = config.DISABLE_JIT
 N = 60 if SLOW else 300
 
 
-def two_classes(n=N, d=4, seed=0, noise=0.5):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return X, np.where(np.sin(2.0 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=n) > 0.0, 1, -1)
+def two_classes(n=N, noise=0.5):
+    return sine_classes(n, 4, noise)
 
 
-def curve(n=N, d=3, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-2.0, 2.0, size=(n, d))
-    return X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.2 * rng.normal(size=n)
+def curve(n=N):
+    return sine_curve(n, 3, 0.2)
 
 
 def coefficients(model, n):
@@ -66,18 +63,18 @@ def test_classifier_is_as_good_as_its_twin(kernel, conjugate, form):
     K = naive_batch.kernel_matrix(X, X, **kernel)
     b, objective = naive_batch.classify(K, y, 3.0, 1e-3)
     model = CSMOClassifier(C=3.0, conjugate=conjugate, **kernel).fit(sparse.csr_array(X) if form == "sparse" else X, y)
-    own = coefficients(model, len(y))
-    assert abs(own.sum()) < 1e-9
-    assert (own * y >= 0.0).all()
-    assert np.abs(own).max() <= 3.0
-    assert naive_batch.classification_objective(K, y, own) <= objective + 1e-4 * abs(objective)
-    assert model.objective_ == pytest.approx(naive_batch.classification_objective(K, y, own), rel=1e-5)
-    gap = naive_batch.gap(K, own, np.where(y > 0, 0.0, -3.0), np.where(y > 0, 3.0, 0.0), y)
+    ours = coefficients(model, len(y))
+    assert abs(ours.sum()) < 1e-9
+    assert (ours * y >= 0.0).all()
+    assert np.abs(ours).max() <= 3.0
+    assert naive_batch.classification_objective(K, y, ours) <= objective + 1e-4 * abs(objective)
+    assert model.objective_ == pytest.approx(naive_batch.classification_objective(K, y, ours), rel=1e-5)
+    gap = naive_batch.gap(K, ours, np.where(y > 0, 0.0, -3.0), np.where(y > 0, 3.0, 0.0), y)
     assert gap <= 1e-3 * (1.0 + 1e-9)
     assert model.gap_ == pytest.approx(gap, abs=1e-9)
     assert 0.0 <= model.duality_gap_ <= 1e-3 * 3.0 * len(y)
-    assert np.allclose(model.decision_function(X), K @ own + model.intercept_, atol=1e-9)
-    assert np.abs(K @ b - K @ own).max() < 0.02 * max(np.abs(K @ b).max(), 1.0)
+    assert np.allclose(model.decision_function(X), K @ ours + model.intercept_, atol=1e-9)
+    assert np.abs(K @ b - K @ ours).max() < 0.02 * max(np.abs(K @ b).max(), 1.0)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0])
@@ -87,15 +84,15 @@ def test_regressor_is_as_good_as_its_twin(conjugate, epsilon):
     K = naive_batch.kernel_matrix(X, X, gamma=0.7)
     _, objective = naive_batch.regress(K, y, 3.0, epsilon, 1e-3)
     model = CSMORegressor(C=3.0, gamma=0.7, epsilon=epsilon, conjugate=conjugate).fit(X, y)
-    own = coefficients(model, len(y))
-    assert abs(own.sum()) < 1e-9
-    assert np.abs(own).max() <= 3.0
-    assert naive_batch.regression_objective(K, y, epsilon, own) <= objective + 1e-4 * abs(objective)
-    gap = naive_batch.gap(K, own, -3.0, 3.0, y, epsilon)
+    ours = coefficients(model, len(y))
+    assert abs(ours.sum()) < 1e-9
+    assert np.abs(ours).max() <= 3.0
+    assert naive_batch.regression_objective(K, y, epsilon, ours) <= objective + 1e-4 * abs(objective)
+    gap = naive_batch.gap(K, ours, -3.0, 3.0, y, epsilon)
     assert gap <= 1e-3 * (1.0 + 1e-9)
     assert model.gap_ == pytest.approx(gap, abs=1e-9)
     assert 0.0 <= model.duality_gap_ <= 1e-3 * 3.0 * len(y)
-    assert np.allclose(model.predict(X), K @ own + model.intercept_, atol=1e-9)
+    assert np.allclose(model.predict(X), K @ ours + model.intercept_, atol=1e-9)
 
 
 @pytest.mark.parametrize("C", [0.1, 10.0, 1000.0])
@@ -104,15 +101,15 @@ def test_objective_of_scikit_learn(C):
     K = naive_batch.kernel_matrix(X, X, gamma=0.05)
     signs = np.where(y == 1, 1.0, -1.0)
     ours, peer = CSMOClassifier(C=C, gamma=0.05).fit(X, y), SVC(C=C, gamma=0.05).fit(X, y)
-    own, their = (naive_batch.classification_objective(K, signs, coefficients(model, len(y))) for model in (ours, peer))
-    assert own <= their + 1e-5 * abs(their)
+    found, expected = (naive_batch.classification_objective(K, signs, coefficients(model, len(y))) for model in (ours, peer))
+    assert found <= expected + 1e-5 * abs(expected)
     assert np.array_equal(ours.predict(X), peer.predict(X)) or np.mean(ours.predict(X) != peer.predict(X)) <= 0.002
     X, t = load_diabetes(return_X_y=True)
     X, t = X[:N], t[:N]
     ours, peer = CSMORegressor(C=C, gamma=20.0).fit(X, t), SVR(C=C, gamma=20.0).fit(X, t)
     K = naive_batch.kernel_matrix(X, X, gamma=20.0)
-    own, their = (naive_batch.regression_objective(K, t, 0.1, coefficients(model, len(t))) for model in (ours, peer))
-    assert own <= their + 1e-5 * abs(their)
+    found, expected = (naive_batch.regression_objective(K, t, 0.1, coefficients(model, len(t))) for model in (ours, peer))
+    assert found <= expected + 1e-5 * abs(expected)
     assert ours.score(X, t) == pytest.approx(peer.score(X, t), abs=1e-3)
 
 
@@ -136,13 +133,13 @@ def test_two_valued_features_are_packed_and_equal_rows_merged():
     ours, peer = CSMOClassifier(C=2.0, gamma=0.05).fit(X, y), SVC(C=2.0, gamma=0.05).fit(X, y)
     K = naive_batch.kernel_matrix(X, X, gamma=0.05)
     signs = np.where(y, 1.0, -1.0)
-    own, their = (coefficients(model, len(y)) for model in (ours, peer))
-    assert (own * signs >= 0.0).all()
-    assert np.abs(own).max() <= 2.0
-    assert np.sum(own != 0.0) <= 1.05 * np.sum(their != 0.0)  # equal rows are support vectors one after the other
-    own, their = (naive_batch.classification_objective(K, signs, b) for b in (own, their))
-    assert own <= their + 1e-5 * abs(their)
-    assert ours.objective_ == pytest.approx(own, rel=1e-5)
+    b, b_peer = (coefficients(model, len(y)) for model in (ours, peer))
+    assert (b * signs >= 0.0).all()
+    assert np.abs(b).max() <= 2.0
+    assert np.sum(b != 0.0) <= 1.05 * np.sum(b_peer != 0.0)  # equal rows are support vectors one after the other
+    found, expected = (naive_batch.classification_objective(K, signs, b) for b in (b, b_peer))
+    assert found <= expected + 1e-5 * abs(expected)
+    assert ours.objective_ == pytest.approx(found, rel=1e-5)
     ours.set_params(tol=1e-7).fit(X, y)
     shifted = CSMOClassifier(C=2.0, gamma=0.05 / 9.0, tol=1e-7).fit(3.0 * X - 7.0, y)  # other values, same distances
     assert np.allclose(shifted.decision_function(3.0 * X - 7.0), ours.decision_function(X), atol=1e-6)
@@ -350,7 +347,7 @@ def test_odd_rows_that_can_be_learned():
     assert np.allclose(far.decision_function(X + 1000.0), plain, atol=0.02)
 
 
-def test_tolerance_out_of_reach_is_told_with_the_gap():
+def test_tolerance_out_of_reach_warns_with_the_gap():
     X, y = two_classes()
     with pytest.warns(ConvergenceWarning, match="ended with a gap of"):
         model = CSMOClassifier(C=10.0, gamma=0.5, max_iter=30).fit(X, y)
@@ -392,7 +389,7 @@ def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
     assert model.decision_function(X).shape == (150, 3)
 
 
-def test_progress_is_told(capsys):
+def test_progress_is_shown(capsys):
     CSMOClassifier(verbose=True).fit(*two_classes(30))
     assert "rows in the working set" in capsys.readouterr().err
 

@@ -14,6 +14,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import naive_batch
+from problems import sine_classes, sine_curve
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, HSSADMMClassifier, HSSADMMRegressor
 from streamsvm.batch.hss_admm import iteration
 from streamsvm.batch.hss_admm.accuracy import compare_values
@@ -25,16 +26,12 @@ SLOW = config.DISABLE_JIT
 N = 120 if SLOW else 500
 
 
-def two_classes(n=N, d=3, seed=0, noise=0.5):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return X, np.where(np.sin(2.0 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=n) > 0.0, 1, -1)
+def two_classes(n=N, noise=0.5):
+    return sine_classes(n, 3, noise)
 
 
-def curve(n=N, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-2.0, 2.0, size=(n, 2))
-    return X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1] ** 2 + 0.1 * rng.normal(size=n)
+def curve(n=N):
+    return sine_curve(n, 2, 0.1)
 
 
 @pytest.mark.parametrize("regression", [False, True])
@@ -64,10 +61,10 @@ def test_classifier_is_nearly_the_exact_one(C):
     X = ((X - X.mean(axis=0)) / X.std(axis=0))[:N]
     y = y[:N]
     exact = CSMOClassifier(C=C, gamma=0.03).fit(X, y)
-    own = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.01, tol=1e-5, max_iter=2000, leaf_size=64).fit(X, y)
-    assert own.compression_error_ <= 0.02
-    assert np.abs(own.decision_function(X) - exact.decision_function(X)).max() < 0.15
-    assert (own.predict(X) == exact.predict(X)).mean() > 0.99
+    ours = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.01, tol=1e-5, max_iter=2000, leaf_size=64).fit(X, y)
+    assert ours.compression_error_ <= 0.02
+    assert np.abs(ours.decision_function(X) - exact.decision_function(X)).max() < 0.15
+    assert (ours.predict(X) == exact.predict(X)).mean() > 0.99
     polished = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.3, polish=True, leaf_size=64).fit(X, y)
     assert np.abs(polished.decision_function(X) - exact.decision_function(X)).max() < 5e-3
 
@@ -75,12 +72,12 @@ def test_classifier_is_nearly_the_exact_one(C):
 def test_regressor_is_nearly_the_exact_one():
     X, y = curve()
     exact = CSMORegressor(C=3.0, epsilon=0.05, gamma=0.5).fit(X, y)
-    own = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, rel_tol=1e-3, tol=1e-4, max_iter=5000, leaf_size=64).fit(X, y)
-    assert np.abs(own.predict(X) - exact.predict(X)).mean() < 0.01
+    ours = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, rel_tol=1e-3, tol=1e-4, max_iter=5000, leaf_size=64).fit(X, y)
+    assert np.abs(ours.predict(X) - exact.predict(X)).mean() < 0.01
     polished = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, polish=True, leaf_size=64).fit(X, y)
     assert np.abs(polished.predict(X) - exact.predict(X)).max() < 5e-3
-    shifted = HSSADMMRegressor(**own.get_params()).fit(X, y + 1e4)  # an offset is one of the intercept
-    np.testing.assert_allclose(shifted.predict(X), own.predict(X) + 1e4, atol=1e-5)
+    shifted = HSSADMMRegressor(**ours.get_params()).fit(X, y + 1e4)  # an offset is one of the intercept
+    np.testing.assert_allclose(shifted.predict(X), ours.predict(X) + 1e4, atol=1e-5)
 
 
 @pytest.mark.parametrize("C", [1.0, 100.0])
@@ -88,9 +85,9 @@ def test_values_without_errors_are_found_though_nothing_is_to_be_balanced(C):
     X = np.round(np.random.default_rng(0).normal(size=(N, 1)))  # few rows, and a function that is found exactly
     y = np.sin(2.0 * X[:, 0])
     exact = CSMORegressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
-    own = HSSADMMRegressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
-    assert own.beta_ > 1e-6
-    np.testing.assert_allclose(own.predict(X), exact.predict(X), atol=0.02)
+    ours = HSSADMMRegressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
+    assert ours.beta_ > 1e-6
+    np.testing.assert_allclose(ours.predict(X), exact.predict(X), atol=0.02)
 
 
 def test_an_objective_of_nearly_nothing_need_not_be_found_to_the_last_digit():
@@ -181,7 +178,7 @@ def test_differences_far_from_the_margin_are_seen():
     _, off = compare_values(
         Apart(2.0 * exact, y[:, np.newaxis] * difference), np.zeros(1000), b, np.zeros(1), bounds, 1.0, regression=False
     )
-    assert off[0] == 0.0  # told apart as well
+    assert off[0] == 0.0  # classified as well
 
 
 def test_three_classes_share_a_compression():
@@ -220,13 +217,13 @@ def test_no_setting_diverges(n, log_h, tolerance, log_beta, relaxation, log_C, r
         leaf_size=16,
         max_rank=40,
     )
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)
     assert np.abs(model.dual_coef_).max(initial=0.0) <= model.C
     assert np.isfinite(model.decision_function(X)).all()
     converged = max(model.primal_residual_, model.dual_residual_) <= 1e-2
-    assert converged or (log_beta is not None and any(w.category is ConvergenceWarning for w in told))
+    assert converged or (log_beta is not None and any(w.category is ConvergenceWarning for w in caught))
 
 
 def test_a_path_costs_one_compression(monkeypatch):
@@ -274,7 +271,7 @@ def test_compression_is_as_exact_as_values_ask_for():
 
 
 @pytest.mark.filterwarnings("ignore:the compressed matrix has an error")
-def test_what_is_left_of_a_compressions_error_is_told():
+def test_what_is_left_of_a_compressions_error_is_warned_of():
     X, y = two_classes()
     with pytest.warns(
         ConvergenceWarning, match=r"values of the model for C=1000 differ from exact ones by .*: lower rel_tol, or polish"
@@ -288,14 +285,14 @@ def test_warnings_point_at_the_line_that_fits():
     X, y = two_classes()
     machine = HSSADMMClassifier(gamma=0.1, leaf_size=64, max_rank=3, max_iter=20)
     for fit in (lambda: machine.fit(X, y), lambda: machine.fit_path(X, y, [1.0])):
-        with pytest.warns((RuntimeWarning, ConvergenceWarning)) as told:
+        with pytest.warns((RuntimeWarning, ConvergenceWarning)) as caught:
             fit()
-        assert {warning.category for warning in told} == {RuntimeWarning, ConvergenceWarning}
-        assert {warning.filename for warning in told} == {__file__}
+        assert {warning.category for warning in caught} == {RuntimeWarning, ConvergenceWarning}
+        assert {warning.filename for warning in caught} == {__file__}
 
 
 @pytest.mark.parametrize(("kernel", "scale", "offset"), [("linear", 1e8, 0.0), ("poly", 1.0, 300.0)])
-def test_features_of_a_bad_scale_are_told(kernel, scale, offset):
+def test_features_of_a_bad_scale_are_warned_of(kernel, scale, offset):
     X, y = two_classes()
     model = HSSADMMClassifier(kernel=kernel, leaf_size=64, max_iter=500)
     with pytest.warns(ConvergenceWarning, match="relative residuals"):
@@ -445,13 +442,13 @@ def _interrupt_after(calls, part):
     return np.ones_like(part)
 
 
-def test_too_few_iterations_are_told():
+def test_too_few_iterations_are_warned_of():
     X, y = two_classes()
     with pytest.warns(ConvergenceWarning, match=r"after 3 iterations with .* above tol=1e-08, or .*: raise max_iter or tol"):
         HSSADMMClassifier(gamma=0.5, tol=1e-8, max_iter=3).fit(X, y)
 
 
-def test_kept_models_distilled_models_and_the_adapter():
+def test_saved_models_distilled_models_and_the_adapter():
     X, y = two_classes()
     model = HSSADMMClassifier(gamma=0.5, rel_tol=0.05, leaf_size=64).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
