@@ -122,9 +122,10 @@ class Layout(Generic[V]):
             known[f"{name}_dtype"] = np.dtype(array.dtype).type
             shape = [f"n_{n}" if isinstance(n, str) else str(n) for n in array.shape]
             lines.append(f"    {name} = array_at(block, at, ({', '.join(shape)},), {name}_dtype)")
-            lines.append(f"    at += {' * '.join([str(np.dtype(array.dtype).itemsize), *shape])}")
-            if not set(in_lines) & set(array.shape):
-                lines.append(f"    at = (at + {LINE - 1}) // {LINE} * {LINE}")
+            size = " * ".join([str(np.dtype(array.dtype).itemsize), *shape])
+            lines.append(
+                f"    at += {size}" if set(in_lines) & set(array.shape) else f"    at += ({size} + {LINE - 1}) & -{LINE}"
+            )
         lines.append(f"    return table(header, {', '.join(self.arrays)})")
         exec(compile("\n".join(lines), file, "exec"), known)  # noqa: S102 - of names that stand in the table
         opener: Callable[[np.ndarray], V] = known["views"]
