@@ -16,7 +16,8 @@ from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.checks import check_one_of
 from streamsvm.memory.block import pointer
-from streamsvm.memory.slots import kernel_row_of, remove, stamp
+from streamsvm.memory.kernel_rows import kernel_row_of
+from streamsvm.memory.slots import remove, stamp
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Merge", "merge"]

@@ -12,7 +12,8 @@ from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.kernels import FAST, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.memory.block import LARGEST_COEFFICIENT
-from streamsvm.memory.slots import kernel_row_of, remove
+from streamsvm.memory.kernel_rows import kernel_row_of
+from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Projection"]

@@ -110,6 +110,10 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
     max_classes: int = 10
     seed: int | None = None
 
+    @property
+    def _most_new(self) -> int:  # type: ignore[override]
+        return 1 + (self.replay_steps if self.replay else 0)
+
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"budget": 20}

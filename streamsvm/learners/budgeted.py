@@ -13,18 +13,20 @@ from streamsvm.budget import Refusal, Strategy, strategy_for
 from streamsvm.budget.dispatch import upkeep_for
 from streamsvm.checks import check_number, parameter, random_state
 from streamsvm.frames import Batch
-from streamsvm.kernels import KERNELS, LARGEST_GAMMA
+from streamsvm.kernels import KERNELS, LARGEST_GAMMA, Kernel
 from streamsvm.learners.compiled import decisions
 from streamsvm.learners.compiled.expansion import expand
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
 from streamsvm.learners.compiled.rule import LEARNED, REFUSED
 from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
+from streamsvm.memory.kernel_rows import set_kernel
 from streamsvm.memory.support_vectors import SupportVectorStore
 
 __all__ = ["BudgetedEstimator"]
 
-_CHUNK_VALUES = 4_000_000  # of the vectors that a model starts from: those that are dense at a time
+_IDLE = np.zeros(3, np.uint64)
+_CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
 
 @learner
@@ -42,13 +44,14 @@ class BudgetedEstimator(OnlineEstimator):
     max_features: int = 256
 
     _strategy: Strategy = field(init=False)
-    #: What `budget.dispatch.maintain` takes, once there is something to learn.
-    _upkeep: np.ndarray | None = field(init=False)
+    #: What `budget.dispatch.maintain` takes; `_IDLE` until the budget may be exceeded, as compiling the strategy takes seconds.
+    _upkeep: np.ndarray = field(init=False)
     #: The row at hand in the store, float32 [max_features], and its decision values: looked up once, as each row needs them.
     _row: np.ndarray = field(init=False)
     _scores: np.ndarray = field(init=False)
 
     _needs_gram = False
+    _most_new = 1  # support vectors that one row can add
     _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
 
     def __post_init__(self) -> None:
@@ -60,10 +63,9 @@ class BudgetedEstimator(OnlineEstimator):
         super().__post_init__()
         # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
         check_number("coef0", self.coef0, 0.0 if self.kernel == "poly" else -1e6, inclusive=True, high=1e6)
-        self._row, self._scores, self._upkeep = self._store.views.rows[0], self._store.views.scores, None
-        header, common = self._store.views.header, self._common
-        header["kernel"], header["degree"], header["coef0"] = KERNELS[self.kernel], self.degree, self.coef0
-        header["gamma"] = 1.0 if self.gamma == "scale" else self.gamma
+        self._row, self._scores, self._upkeep = self._store.views.rows[0], self._store.views.scores, _IDLE
+        common, gamma = self._common, 1.0 if isinstance(self.gamma, str) else self.gamma
+        set_kernel(self._store, Kernel(self._kernel_kind, gamma, self.coef0, self.degree))
         common["gamma_rows"] = 0 if self.gamma == "scale" else -1
         common["random"] = random_state(getattr(self, "seed", 0))
         self._set_rule_state()
@@ -76,6 +78,10 @@ class BudgetedEstimator(OnlineEstimator):
         store = SupportVectorStore(self.budget, self.max_features, 2 * self._most_outputs, gram, window)
         store.live = 2  # rows of coefficients: of the last iterate and of the average
         return store
+
+    @property
+    def _kernel_kind(self) -> int:
+        return KERNELS[self.kernel]
 
     @property
     def _most_outputs(self) -> int:
@@ -93,8 +99,8 @@ class BudgetedEstimator(OnlineEstimator):
                 self._resize(outputs)
             before = store.snapshot() if self._capped and self.n_support == self.budget else None
             upkeep = self._upkeep
-            if upkeep is None:
-                upkeep = self._ready()
+            if upkeep is _IDLE:
+                upkeep = self._ready(1)
         except BaseException:  # an interrupt as well
             self._forget(store.used if n_features < 0 else n_features, outputs_before)
             raise
@@ -107,9 +113,9 @@ class BudgetedEstimator(OnlineEstimator):
                 self._features.complain_not_finite(x)
             self._refuse()
 
-    def _ready(self) -> np.ndarray:
-        # The strategy is compiled when there is something to learn.
-        if self._upkeep is None:
+    def _ready(self, rows: int | None = None) -> np.ndarray:
+        # What maintains the budget while so many rows are learned; None: any number. It is not asked for after ``budget`` rows.
+        if self._upkeep is _IDLE and (rows is None or self.n_learned + self.n_support + rows * self._most_new > self.budget):
             self._upkeep = upkeep_for(self._strategy, self._outputs > 1)
         return self._upkeep
 
@@ -126,7 +132,7 @@ class BudgetedEstimator(OnlineEstimator):
 
     def _resize(self, outputs: int) -> None:
         # Go on with so many outputs. A class whose models have more than one overrides it so that decisions stay the same.
-        self._outputs, self._upkeep = outputs, None
+        self._outputs, self._upkeep = outputs, _IDLE
         self._store.live = 2 * outputs
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
@@ -142,7 +148,7 @@ class BudgetedEstimator(OnlineEstimator):
         with self._undoing():
             targets, outputs = self._targets(batch)
             columns = self._admit(batch)
-            upkeep = self._ready()
+            upkeep = self._ready(len(batch.matrix))
             if self._capped:
                 self._learn_all_or_none(batch, columns, targets)
                 return
@@ -150,7 +156,7 @@ class BudgetedEstimator(OnlineEstimator):
             for rows, n in _runs(outputs):
                 if n != self._outputs:
                     self._resize(n)
-                    upkeep = self._ready()
+                    upkeep = self._ready(len(batch.matrix))
                 X, y, w = batch.matrix[rows], targets[rows], batch.weights[rows]
                 self._rule.learn_many(self._block, upkeep, X, columns, y, w)
         finally:
@@ -303,7 +309,7 @@ class BudgetedEstimator(OnlineEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._outputs, self._upkeep = self._store.live // 2, None
+        self._outputs, self._upkeep = self._store.live // 2, _IDLE
         if self._outputs < 1 or self._store.live % 2:
             raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
 

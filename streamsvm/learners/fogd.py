@@ -99,8 +99,12 @@ class FOGD(Baseline):
     def __post_init__(self) -> None:
         super().__post_init__()
         header, views = self._store.views.header, self._store.views
-        header["kernel"], header["n_support"], header["next_stamp"] = FOURIER, self.budget, self.budget
+        header["n_support"] = header["next_stamp"] = self.budget
         views.stamps[: self.budget] = np.arange(self.budget)
+
+    @property
+    def _kernel_kind(self) -> int:
+        return FOURIER
 
     @property
     def coefficients(self) -> np.ndarray:

@@ -82,7 +82,7 @@ class Views(NamedTuple):
     active: Annotated[np.ndarray, Array(np.int64, (2, "columns"), saved=False)]
     """Columns of the non-zero features of ``rows[0]`` and ``rows[1]``."""
     cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
-    """Whether ``kernel_rows[0]`` is that of ``rows[2]``."""
+    """Whether ``kernel_rows[0]`` is that of ``rows[2]``; the address of the kernel's function, see `kernel_rows`."""
 
 
 _LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram"), file=__file__)
@@ -205,7 +205,7 @@ class SupportVectorStore(Store[Views]):
         if not trusted:
             self._check(block)
         self._saved[:] = block[:size]
-        self.views.cache[:] = 0
+        self.views.cache[0] = 0
 
     def _check(self, block: np.ndarray) -> None:
         # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.

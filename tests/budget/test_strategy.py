@@ -11,6 +11,8 @@ from river import datasets
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.budget import Refusal, Strategy, strategy_for
 from streamsvm.budget.dispatch import maintain, upkeep_for
+from streamsvm.kernels import RBF, Kernel
+from streamsvm.memory.kernel_rows import kernel_row_of, set_kernel
 from streamsvm.memory.slots import append, remove
 from streamsvm.memory.support_vectors import SupportVectorStore, views
 
@@ -60,8 +62,9 @@ def call(block, upkeep, random):
     return maintain(block, upkeep, random)
 
 
-def full_store(budget=6):
-    store = SupportVectorStore(budget, 3)
+def full_store(budget=6, gram=False):
+    store = SupportVectorStore(budget, 3, gram=gram)
+    set_kernel(store, Kernel(RBF, 1.0, 0.0, 3))
     store.used = 3
     rng = np.random.default_rng(0)
     for i in range(budget + 1):
@@ -100,16 +103,8 @@ def test_a_new_strategy_removes_the_oldest():
 
 @pytest.mark.parametrize("strategy", [Merge(), Removal(), Removal("random"), Projection(), Oldest()], ids=repr)
 def test_one_event_is_one_support_vector_less(strategy):
-    store, again = (full_store() for _ in range(2))
+    store, again = (full_store(gram=strategy.needs_gram) for _ in range(2))
     upkeep = upkeep_for(strategy, False)
-    if strategy.needs_gram:
-        store, again = (SupportVectorStore(6, 3, gram=True) for _ in range(2))
-        for each in (store, again):
-            source = full_store()
-            each.used = 3
-            for i in range(7):
-                append(each.block, source.views.vectors[:3, i].copy(), source.views.norms[i], 1.0)
-                each.coefficients[0, i] = source.coefficients[0, i]
     total = store.views.weights.sum()
     merged = call(store.block, upkeep, np.uint64(11))
     assert merged == maintain(again.block, upkeep, np.uint64(11)) == int(strategy.merges)
@@ -137,7 +132,7 @@ def test_an_event_gets_its_options_and_the_random_number():
 def test_an_event_must_return_an_integer():
     if config.DISABLE_JIT:
         pytest.skip("only compiled code has types")
-    with pytest.raises(TypeError, match="must return an int64; wrong returns float64"):
+    with pytest.raises(TypeError, match="wrong must return int64, not float64"):
         upkeep_for(Wrong(), False)
 
 
@@ -165,3 +160,9 @@ def test_choices_are_checked_and_shown():
         Merge("table")
     with pytest.raises(ValueError, match="which must be one of 'smallest', 'random', not 'largest'"):
         Removal("largest")
+
+
+def test_a_store_without_a_kernel_is_an_error():
+    store = SupportVectorStore(2, 3)
+    with pytest.raises(RuntimeError, match="set_kernel"):
+        kernel_row_of(store.block, 0)

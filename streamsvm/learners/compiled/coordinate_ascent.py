@@ -19,7 +19,8 @@ from streamsvm.learners.compiled.step import (
     random_slot,
     violation,
 )
-from streamsvm.memory.slots import kernel_row_of, scan_row
+from streamsvm.memory.kernel_rows import kernel_row_of
+from streamsvm.memory.slots import scan_row
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["STATE", "find_stamp", "next_stamp", "save_row", "step"]

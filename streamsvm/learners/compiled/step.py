@@ -15,7 +15,8 @@ from streamsvm.budget.dispatch import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
 from streamsvm.learners.compiled.iterates import add_to_iterates, common, error_rate, finish_step, shortfall, track_output
 from streamsvm.learners.compiled.probability import fit_softmax
-from streamsvm.memory.slots import append, fill_kernel_row, next_random, scan_row
+from streamsvm.memory.kernel_rows import fill_kernel_row
+from streamsvm.memory.slots import append, next_random, scan_row
 from streamsvm.memory.support_vectors import views
 
 __all__ = [
