@@ -1,0 +1,267 @@
+"""One row's way through ``predict_one`` and ``learn_one`` of a `BSGDClassifier`: microseconds of each part.
+
+The model is full, with 500 support vectors of 20 features; rows are dicts, drawn at random. Compiled parts are timed in compiled
+loops over rows, of which one has the part and one has not. The rest of a call's time is that of calls in Python. Parts overlap in
+the processor, so they add up only about.
+"""
+# ruff: noqa: ARG001 - all parts take the same arguments
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from common import argument_parser, dict_rows, progress, show, summary, write
+from numba import njit
+
+from streamsvm import BSGDClassifier
+from streamsvm.learners.bsgd import step as rule
+from streamsvm.learners.compiled.decisions import fill_row
+from streamsvm.learners.compiled.step import add_support_vector, compute_scores, end_row, observe, track_errors
+from streamsvm.memory.kernel_rows import fill_kernel_row
+from streamsvm.memory.slots import scan_row
+from streamsvm.memory.support_vectors import views
+
+BUDGET, FEATURES, ROWS, CLUSTERS = 500, 20, 20_000, 60
+CHUNK = 2000  # rows of a loop: few enough that their dicts stay in the cache of the processor, as those that just came
+
+#: The rule's compiled step, which `Rule` does not hold by itself.
+_step = rule.learn_one.py_func.__globals__["step"]
+
+
+@njit
+def _scan(block, upkeep, n_active, norm, y):
+    pass
+
+
+@njit
+def _kernel_row(block, upkeep, n_active, norm, y):
+    fill_kernel_row(block, 0, n_active, norm)
+
+
+@njit
+def _scores(block, upkeep, n_active, norm, y):
+    compute_scores(block, n_active, norm)
+
+
+@njit
+def _scores_twice(block, upkeep, n_active, norm, y):
+    compute_scores(block, n_active, norm)
+    compute_scores(block, n_active, norm)
+
+
+@njit
+def _errors(block, upkeep, n_active, norm, y):
+    compute_scores(block, n_active, norm)
+    track_errors(block, y)
+
+
+@njit
+def _average(block, upkeep, n_active, norm, y):
+    compute_scores(block, n_active, norm)
+    end_row(block)
+
+
+@njit
+def _observe(block, upkeep, n_active, norm, y):
+    observe(block, upkeep, n_active, norm, y, 1.0)
+
+
+@njit
+def _observe_and_step(block, upkeep, n_active, norm, y):
+    _step(block, observe(block, upkeep, n_active, norm, y, 1.0))
+
+
+@njit
+def _observe_and_add(block, upkeep, n_active, norm, y):
+    add_support_vector(block, observe(block, upkeep, n_active, norm, y, 1.0), 0.01 * y)
+
+
+PARTS = (_scan, _kernel_row, _scores, _scores_twice, _errors, _average, _observe, _observe_and_step, _observe_and_add)
+
+
+def loop_over(part: Any) -> Any:
+    """A compiled loop over the rows of X: each becomes the row at hand, is scanned, and then comes the part."""
+
+    @njit
+    def loop(block, upkeep, X, columns, y):
+        v = views(block)
+        for i in range(len(X)):
+            fill_row(block, X, columns, i)
+            n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
+            part(block, upkeep, n_active, norm, y[i])
+
+    return loop
+
+
+@njit
+def _fill_alone(block, upkeep, X, columns, y):
+    for i in range(len(X)):
+        fill_row(block, X, columns, i)
+
+
+LOOPS = {"_fill": _fill_alone} | {part.__name__: loop_over(part) for part in PARTS}
+
+
+@njit
+def _predict_nothing(block, what):
+    return 0.0
+
+
+@njit
+def _learn_nothing(block, upkeep, target, weight):
+    return 0
+
+
+def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows about centres of two classes, float32 [ROWS, FEATURES], and their labels."""
+    rng = np.random.default_rng(seed)
+    centres, labels = rng.normal(size=(CLUSTERS, FEATURES)), rng.random(CLUSTERS) < 0.5
+    of = rng.integers(CLUSTERS, size=ROWS)
+    return (centres[of] + 0.5 * rng.normal(size=(ROWS, FEATURES))).astype(np.float32), labels[of]
+
+
+def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -> dict[str, Callable[[], None]]:
+    """Loops over the rows in Python."""
+    features, row, block, upkeep, labels = model._features, model._row, model._block, model._ready(), model._labels
+
+    def fill() -> None:
+        for x, _ in rows:
+            features.fill(row, x, True)
+
+    def name() -> None:
+        for _ in rows:
+            labels.of(1.0)
+
+    def enter_predict() -> None:
+        for _ in rows:
+            _predict_nothing(block, 2)
+
+    def enter_learn() -> None:
+        for _ in rows:
+            _learn_nothing(block, upkeep, 1.0, 1.0)
+
+    def predict() -> None:
+        for x, _ in rows:
+            model.predict_one(x)
+
+    def predict_and_learn() -> None:
+        for x, y in rows:
+            model.predict_one(x)
+            model.learn_one(x, y)
+
+    return {loop.__name__: loop for loop in (fill, name, enter_predict, enter_learn, predict, predict_and_learn)}
+
+
+def microseconds(run: Callable[..., object], *args: Any) -> float:
+    """Microseconds a row, the best of three: the loops are short, and differences of them are taken."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run(*args)
+        times.append(time.perf_counter() - start)
+    return min(times) / CHUNK * 1e6
+
+
+def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
+    """Microseconds a row of each loop, in each of the repeats; and the share of rows that become support vectors."""
+    X, labels = draw(0)
+    rows = list(zip(dict_rows(X), labels.tolist(), strict=True))
+    model, merges = BSGDClassifier(BUDGET, max_features=FEATURES, seed=0), 0
+    for i, (x, y) in enumerate(rows):
+        model.learn_one(x, y)
+        merges = model.n_merges if i < ROWS // 2 else merges
+    if model.n_support != BUDGET:
+        sys.exit(f"the budget is not full: {model.n_support} of {BUDGET} support vectors")
+    share = (model.n_merges - merges) / (ROWS - ROWS // 2)
+    targets = np.where(labels == model.positive_label, 1.0, -1.0)
+    columns = np.array([model.feature_names.index(name) for name in rows[0][0]])
+    models = {name: copy.deepcopy(model) for name in LOOPS}
+    found = []
+    for repeat in range(repeats + 1):
+        begin = repeat * CHUNK % ROWS
+        part = slice(begin, begin + CHUNK)
+        times = {name: microseconds(call) for name, call in calls_of(model, rows[part]).items()}
+        merges = models["_observe_and_step"].n_merges
+        for name, loop in LOOPS.items():
+            times[name] = microseconds(loop, models[name]._block, models[name]._ready(), X[part], columns, targets[part])
+        times["merges a step"] = (models["_observe_and_step"].n_merges - merges) / (3 * CHUNK)
+        if repeat:  # the first time compiles
+            found.append(times)
+        progress(f"{repeat}/{repeats}")
+    return found, share
+
+
+def parts_of(t: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Microseconds of each call and its parts, from those of the loops."""
+    scan, event = t["_scan"] - t["_fill"], t["_observe_and_add"] - t["_observe"]
+    predict = {
+        "FeatureSpace.fill": t["fill"],
+        "decide": t["enter_predict"],
+        "scan_row": scan,
+        "fill_kernel_row": t["_kernel_row"] - t["_scan"],
+        "compute_scores": t["_scores"] - t["_kernel_row"],
+        "Labels.of": t["name"],
+    }
+    predict["calls"] = t["predict"] - sum(predict.values())
+    learn = {
+        "FeatureSpace.fill": t["fill"],
+        "Rule.learn_one": t["enter_learn"],
+        "begin_row": scan,
+        "compute_scores": t["_scores_twice"] - t["_scores"],  # the kernel row is that of the call before
+        "track_errors": t["_errors"] - t["_scores"],
+        "step": t["_observe_and_step"] - t["_observe"] - event * t["merges a step"],
+        "add_support_vector": event * t["merges a step"],
+        "end_row": t["_average"] - t["_scores"],
+    }
+    both, one = t["predict_and_learn"], t["predict"]
+    learn["calls"] = both - one - sum(learn.values())
+    return {"predict_one": {"": one, **predict}, "learn_one": {"": both - one, **learn}, "event": {"": event}}
+
+
+#: The file of each part, and the work it does.
+PLACES = {
+    "FeatureSpace.fill": ("memory/features.py", "the numbers of the dict go into the row at hand"),
+    "decide": ("learners/compiled/decisions.py", "compiled; numba unpacks its arguments"),
+    "Rule.learn_one": ("learners/compiled/rule.py", "compiled; numba unpacks its arguments"),
+    "scan_row": ("memory/slots.py", "columns that are not zero, squared norm"),
+    "begin_row": ("learners/compiled/step.py", "scan_row, and the row is counted"),
+    "fill_kernel_row": ("memory/kernel_rows.py, kernels.py", "kernel values with all support vectors"),
+    "compute_scores": ("learners/compiled/step.py", "dot products with the coefficients of both iterates"),
+    "track_errors": ("learners/compiled/step.py", "recent errors, calibration"),
+    "step": ("learners/bsgd.py", "the rule: shrinking, shortfall"),
+    "add_support_vector": ("learners/compiled/step.py, budget/merge.py", "append and merge, in few rows"),
+    "end_row": ("learners/compiled/step.py, iterates.py", "the average iterate"),
+    "Labels.of": ("learners/labels.py", "the label of the decision value"),
+    "calls": ("learners/classifier.py, budgeted.py", "the rest: calls in Python"),
+}
+
+
+def main() -> None:
+    parser = argument_parser(__doc__, "row_path")
+    parser.add_argument("--repeats", type=int, default=25)
+    args = parser.parse_args()
+    found, share = measure(args.repeats)
+    loops = {name: summary([times[name] for times in found]) for name in found[0]}
+    least, usual = (parts_of({name: values[kind] for name, values in loops.items()}) for kind in ("min", "median"))
+    rows: list[tuple[object, ...]] = []
+    for call in ("predict_one", "learn_one"):
+        for part, value in usual[call].items():
+            place, work = PLACES.get(part, ("", ""))
+            name = f"  {part}" if part else call
+            rows.append((name, place, work, f"{least[call][part]:.2f}", f"{value:.2f}"))
+    show(
+        f"Microseconds a row: BSGDClassifier({BUDGET}), full, {FEATURES} features; each row is predicted and then learned",
+        ("", "in streamsvm/", "", "by the least times", "by the medians"),
+        rows,
+    )
+    print(f"{100.0 * share:.1f} % of the rows become support vectors, at {least['event']['']:.2f} us each with the merge.")
+    write(args.out, {"budget": BUDGET, "features": FEATURES, "share": share, "least": least, "medians": usual, "loops": loops})
+
+
+if __name__ == "__main__":
+    main()
