@@ -18,7 +18,7 @@ from common import PAPER, accuracies, argument_parser, load, progress, show, sum
 from numba import njit
 
 from streamsvm import BSGDClassifier, Merge
-from streamsvm.budget.dispatch import upkeep_for
+from streamsvm.budget.dispatch import set_strategy
 from streamsvm.budget.merge import merge
 from streamsvm.budget.merge_search import GSS_PRECISE, SEARCHES, best_position, find_partner
 from streamsvm.budget.merge_table import compiled_degradation, merge_tables
@@ -248,7 +248,6 @@ def decide(block: np.ndarray, tables: np.ndarray, first: int, search: int) -> tu
 @njit
 def watch(
     block: np.ndarray,
-    upkeep: np.ndarray,
     tables: np.ndarray,
     X: np.ndarray,
     y: np.ndarray,
@@ -257,7 +256,7 @@ def watch(
     losses: np.ndarray,
     at: int,
 ) -> tuple[int, int]:
-    """A pass that stops at merge events: each search decides on the same store, that of ``upkeep`` merges.
+    """A pass that stops at merge events: each search decides on the same store, that of the model's strategy merges.
 
     The row that is one too many is let in by a budget raised for the moment (the store has the room). Partners int64 [room, 4]
     and losses float64 [room, 4] are filled from row ``at`` with every so manyeth event. Returns the next row and the events.
@@ -268,7 +267,7 @@ def watch(
     for i in range(X.shape[0]):
         v.rows[0, : X.shape[1]] = X[i]
         h["budget"] = budget + 1
-        learn_one(block, upkeep, y[i], 1.0)
+        learn_one(block, y[i], 1.0)
         h["budget"] = budget
         if h["n_support"] > budget:
             events += 1
@@ -277,7 +276,7 @@ def watch(
                 for search in range(4):
                     partners[at, search], losses[at, search] = decide(block, tables, first, search)
                 at += 1
-            merge(block, upkeep, np.uint64(0))
+            merge(block, np.uint64(0))
     return at, events
 
 
@@ -291,6 +290,7 @@ def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
             rng = np.random.default_rng(0)
             X, y = split.shuffled(rng)
             model.learn_many(X[:1], y[:1])  # gives the features their columns
+            set_strategy(model._store, Merge("lookup-wd"), False)
             partners, losses = np.zeros((args.events, 4), np.int64), np.ones((args.events, 4))
             at = events = rows = 0
             for _ in range(args.decision_passes):
@@ -298,7 +298,6 @@ def measure_decisions(args: argparse.Namespace) -> list[dict[str, Any]]:
                 progress(f"decisions: {name} B={budget}, {at} events so far")
                 at, more = watch(
                     model._block,
-                    upkeep_for(Merge("lookup-wd"), False),
                     merge_tables(),
                     X,
                     np.where(y, 1.0, -1.0),

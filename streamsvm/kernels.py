@@ -35,10 +35,8 @@ __all__ = [
     "exp64",
     "expf",
     "exponentials",
-    "fourier_row",
-    "gaussian_row",
     "kernel_matrix",
-    "product_row",
+    "kernel_row",
     "self_kernel",
 ]
 
@@ -244,7 +242,7 @@ def squared_distances(
 ) -> None:
     """Compute the squared Euclidean distances of ``row`` to the first ``n`` support vectors, into ``out`` float32 [n].
 
-    The parameters are those of `gaussian_row`. By the expansion over the non-zero features, O(n * n_active), where that is
+    The parameters are those of `kernel_row`. By the expansion over the non-zero features, O(n * n_active), where that is
     accurate; else by differences, O(n * used), which do not cancel far from the origin.
     """
     if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
@@ -261,8 +259,11 @@ def squared_distances(
 
 
 @njit(cache=True, error_model="numpy")
-def gaussian_row(
+def kernel_row(
+    kernel: int,
     gamma: float,
+    coef0: float,
+    degree: int,
     vectors: np.ndarray,
     norms: np.ndarray,
     largest_norm: float,
@@ -275,14 +276,17 @@ def gaussian_row(
     distances: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Compute the Gaussian kernel's values between a row and the first ``n`` support vectors. Time: see `squared_distances`.
+    """Compute the kernel values between a row and the first ``n`` support vectors.
+
+    O(n * n_active), or for the Gaussian kernel as `squared_distances` says. Values of the polynomial kernel are clipped to
+    `LARGEST_KERNEL`.
 
     Parameters
     ----------
-    gamma
-        Of the kernel.
+    kernel, gamma, coef0, degree
+        `RBF`, `LINEAR`, `POLY` or `FOURIER`, and its parameters.
     vectors
-        float32 [used or more, n or more]: the support vectors, feature-major.
+        float32 [used or more, n or more]: the support vectors, feature-major; frequencies for `FOURIER`.
     norms, largest_norm
         float32 [n or more]: their squared norms, and the largest of these.
     row, row_norm
@@ -291,54 +295,28 @@ def gaussian_row(
         int64 [n_active or more]: the columns of the non-zero features of the row, and their number.
     used, n
         The columns in use, and the number of support vectors.
-    distances, out
-        float32 [n or more]: receive the squared distances and the kernel values.
+    distances
+        float32 [n or more]: receives the squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the
+        products of frequencies and row; scratch for the others.
+    out
+        float32 [n or more]: receives the kernel values, for `FOURIER` the cosines of the same.
     """
-    squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
-    expf(distances, np.float32(-gamma), n, out)
-
-
-@njit(cache=True, error_model="numpy")
-def product_row(
-    kernel: int,
-    gamma: float,
-    coef0: float,
-    degree: int,
-    vectors: np.ndarray,
-    row: np.ndarray,
-    active: np.ndarray,
-    n_active: int,
-    n: int,
-    out: np.ndarray,
-) -> None:
-    """`gaussian_row` for the kernels `LINEAR` and `POLY`, whose values are clipped to `LARGEST_KERNEL`. O(n * n_active)."""
+    if kernel == RBF:
+        squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
+        expf(distances, np.float32(-gamma), n, out)
+        return
+    if kernel == FOURIER:
+        for i in range(n):
+            distances[i] = np.float32(0.0)
+        _add_products(vectors, row, active, n_active, _ONE, n, distances)
+        cos_and_sin(distances, np.float32(math.sqrt(2.0 * gamma) / (2.0 * math.pi)), n, out)
+        return
     for i in range(n):
         out[i] = np.float32(0.0)
     _add_products(vectors, row, active, n_active, _ONE, n, out)
     if kernel == POLY:
         for i in range(n):
             out[i] = np.float32(_polynomial(gamma, coef0, degree, np.float64(out[i])))
-
-
-@njit(cache=True, error_model="numpy")
-def fourier_row(
-    gamma: float,
-    vectors: np.ndarray,
-    row: np.ndarray,
-    active: np.ndarray,
-    n_active: int,
-    n: int,
-    sines: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Compute the cosines, into ``out``, and the sines of sqrt(2 gamma) times the products of a row with ``n`` frequencies.
-
-    The parameters are those of `gaussian_row`, with frequencies for support vectors. O(n * n_active).
-    """
-    for i in range(n):
-        sines[i] = np.float32(0.0)
-    _add_products(vectors, row, active, n_active, _ONE, n, sines)
-    cos_and_sin(sines, np.float32(math.sqrt(2.0 * gamma) / (2.0 * math.pi)), n, out)
 
 
 @njit(cache=True, error_model="numpy")

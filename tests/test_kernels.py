@@ -46,12 +46,10 @@ def kernel_row(kernel, vectors, row, gamma=0.5, coef0=1.0, degree=3):
     norms = (vectors.astype(float) ** 2).sum(axis=1)
     active = np.flatnonzero(row)
     distances, out = np.zeros(n, np.float32), np.zeros(n, np.float32)
-    by_feature, columns, norm = np.ascontiguousarray(vectors.T), np.append(active, 0), float((row.astype(float) ** 2).sum())
-    if kernel == kernels.RBF:
-        largest, norms = float(norms.max()), norms.astype(np.float32)
-        kernels.gaussian_row(gamma, by_feature, norms, largest, row, norm, columns, len(active), used, n, distances, out)
-    else:
-        kernels.product_row(kernel, gamma, coef0, degree, by_feature, row, columns, len(active), n, out)
+    kernels.kernel_row(
+        kernel, gamma, coef0, degree, np.ascontiguousarray(vectors.T), norms.astype(np.float32), float(norms.max()), row,
+        float((row.astype(float) ** 2).sum()), np.append(active, 0), len(active), used, n, distances, out,
+    )  # fmt: skip
     return out
 
 

@@ -8,38 +8,39 @@ from numba.extending import register_jitable
 
 from streamsvm.budget.strategy import Strategy
 from streamsvm.memory.by_address import BLOCK, by_address
+from streamsvm.memory.support_vectors import SupportVectorStore, views
 
-__all__ = ["maintain", "upkeep_for"]
+__all__ = ["maintain", "set_strategy"]
 
-_address, _call = by_address((BLOCK, types.Array(types.uint64, 1, "C"), types.uint64), types.int64)
+_address, _call = by_address((BLOCK, types.uint64), types.int64)
 
 
-def upkeep_for(strategy: Strategy, shared: bool) -> np.ndarray:
-    """Return what `maintain` takes for a strategy: the address of its event and its two options, uint64 [3].
+def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
+    """Tell a store its strategy: the address of its event, 0 where it has none, and its two options.
 
-    The event is compiled when it is asked for the first time. The address is 0 where the strategy has no event.
+    The event is compiled when it is asked for the first time. No snapshot holds it.
 
     Parameters
     ----------
+    store
+        The store.
     strategy
         The strategy.
     shared
         Whether there are several outputs.
     """
     event = strategy.event(shared)
-    return np.array([0 if event is None else _address(event), *strategy.options()], np.uint64)
+    store.views.cache[1:4] = 0 if event is None else _address(event), *strategy.options()
 
 
 @register_jitable
-def maintain(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:
+def maintain(block: np.ndarray, random: np.uint64) -> int:
     """Bring a store with one support vector too many back to its budget; nothing happens where the strategy has no event.
 
     Parameters
     ----------
     block
-        The store, uint8 [nbytes].
-    upkeep
-        The strategy as `upkeep_for` gives it, uint64 [3].
+        The store, uint8 [nbytes], after `set_strategy`.
     random
         A random number, for strategies that draw.
 
@@ -47,4 +48,5 @@ def maintain(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:
     -------
     1 where two support vectors were merged, else 0.
     """
-    return int(_call(upkeep[0], (block, upkeep, random))) if upkeep[0] != 0 else 0
+    event = views(block).cache[1]
+    return int(_call(event, (block, random))) if event != 0 else 0

@@ -16,8 +16,7 @@ from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.checks import check_one_of
 from streamsvm.memory.block import pointer
-from streamsvm.memory.kernel_rows import kernel_row_of
-from streamsvm.memory.slots import remove, stamp
+from streamsvm.memory.slots import kernel_row_of, remove, stamp
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Merge", "merge"]
@@ -41,10 +40,10 @@ def _first(block: np.ndarray) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def merge(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner; of one output. O(B d)."""
     v, first = views(block), _first(block)
-    tables, search = _tables(upkeep[1]), np.int64(upkeep[2])
+    tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
     n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
     partner = find_partner(search, tables, v.coefficients[0], v.stamps, distances, gamma, first, n, v.degradations)
     if partner < 0:
@@ -57,10 +56,10 @@ def merge(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # n
 
 
 @njit(cache=True, error_model="numpy")
-def _merge_shared(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     # `merge` of several outputs. O(B (d + outputs)).
     v, first = views(block), _first(block)
-    h, tables, search = v.header[0], _tables(upkeep[1]), np.int64(upkeep[2])
+    h, tables, search = v.header[0], _tables(v.cache[2]), np.int64(v.cache[3])
     n, gamma, distances = h["n_support"], h["gamma"], v.kernel_rows[3]
     lengths, products = v.kernel_rows[0], v.kernel_rows[1]  # free: the row at hand has become a support vector
     v.cache[0] = 0

@@ -12,8 +12,7 @@ from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.kernels import FAST, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.memory.block import LARGEST_COEFFICIENT
-from streamsvm.memory.kernel_rows import kernel_row_of
-from streamsvm.memory.slots import remove
+from streamsvm.memory.slots import kernel_row_of, remove
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Projection"]
@@ -25,7 +24,7 @@ _LARGEST_PROJECTION = 1e3
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _project(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+def _project(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     slot = smallest_coefficient(block)
     v = views(block)
     h = v.header[0]

@@ -17,13 +17,13 @@ __all__ = ["Removal"]
 
 
 @njit(cache=True, error_model="numpy")
-def _remove_smallest(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+def _remove_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     remove(block, smallest_coefficient(block))
     return 0
 
 
 @njit(cache=True, error_model="numpy")
-def _remove_random(block: np.ndarray, upkeep: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
+def _remove_random(block: np.ndarray, random: np.uint64) -> int:
     remove(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
     return 0
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 __all__ = ["Event", "Strategy"]
 
-#: A compiled function ``event(block, upkeep, random) -> int64``.
+#: A compiled function ``event(block, random) -> int64``.
 Event = Callable[..., Any]
 
 
@@ -28,7 +28,7 @@ class Strategy:
     >>> from streamsvm.memory.support_vectors import views
 
     >>> @numba.njit
-    ... def remove_oldest(block, upkeep, random):
+    ... def remove_oldest(block, random):
     ...     v = views(block)
     ...     remove(block, v.stamps[: v.header[0]["n_support"]].argmin())
     ...     return 0
@@ -57,11 +57,11 @@ class Strategy:
 
         Returns
         -------
-        A function compiled by numba that takes the store's block (uint8 [nbytes]), ``upkeep`` (uint64 [3], of which the last two
-        numbers are the `options`) and a random number (uint64), and returns 1 where it has merged two support vectors, else 0.
+        A function compiled by numba that takes the store's block (uint8 [nbytes]) and a random number (uint64), and returns 1
+        where it has merged two support vectors, else 0.
         """
         raise NotImplementedError(f"{type(self).__name__} has no event")
 
     def options(self) -> tuple[int, int]:
-        """Return two numbers from 0 to 2^64 - 1, which the event finds in ``upkeep[1]`` and ``upkeep[2]``."""
+        """Return two numbers from 0 to 2^64 - 1, which the event finds in ``views(block).cache[2:4]``."""
         return 0, 0

@@ -10,22 +10,20 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.budget import Refusal, Strategy, strategy_for
-from streamsvm.budget.dispatch import upkeep_for
+from streamsvm.budget.dispatch import set_strategy
 from streamsvm.checks import check_number, parameter, random_state
 from streamsvm.frames import Batch
-from streamsvm.kernels import KERNELS, LARGEST_GAMMA, Kernel
+from streamsvm.kernels import KERNELS, LARGEST_GAMMA
 from streamsvm.learners.compiled import decisions
 from streamsvm.learners.compiled.expansion import expand
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
 from streamsvm.learners.compiled.rule import LEARNED, REFUSED
 from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
-from streamsvm.memory.kernel_rows import set_kernel
 from streamsvm.memory.support_vectors import SupportVectorStore
 
 __all__ = ["BudgetedEstimator"]
 
-_IDLE = np.zeros(3, np.uint64)
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
 
@@ -44,8 +42,8 @@ class BudgetedEstimator(OnlineEstimator):
     max_features: int = 256
 
     _strategy: Strategy = field(init=False)
-    #: What `budget.dispatch.maintain` takes; `_IDLE` until the budget may be exceeded, as compiling the strategy takes seconds.
-    _upkeep: np.ndarray = field(init=False)
+    #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
+    _ready: bool = field(init=False)
     #: The row at hand in the store, float32 [max_features], and its decision values: looked up once, as each row needs them.
     _row: np.ndarray = field(init=False)
     _scores: np.ndarray = field(init=False)
@@ -63,9 +61,10 @@ class BudgetedEstimator(OnlineEstimator):
         super().__post_init__()
         # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
         check_number("coef0", self.coef0, 0.0 if self.kernel == "poly" else -1e6, inclusive=True, high=1e6)
-        self._row, self._scores, self._upkeep = self._store.views.rows[0], self._store.views.scores, _IDLE
+        self._row, self._scores, self._ready = self._store.views.rows[0], self._store.views.scores, False
         common, gamma = self._common, 1.0 if isinstance(self.gamma, str) else self.gamma
-        set_kernel(self._store, Kernel(self._kernel_kind, gamma, self.coef0, self.degree))
+        header = self._store.views.header
+        header["kernel"], header["gamma"], header["coef0"], header["degree"] = self._kernel_kind, gamma, self.coef0, self.degree
         common["gamma_rows"] = 0 if self.gamma == "scale" else -1
         common["random"] = random_state(getattr(self, "seed", 0))
         self._set_rule_state()
@@ -98,13 +97,12 @@ class BudgetedEstimator(OnlineEstimator):
             if outputs != outputs_before:
                 self._resize(outputs)
             before = store.snapshot() if self._capped and self.n_support == self.budget else None
-            upkeep = self._upkeep
-            if upkeep is _IDLE:
-                upkeep = self._ready(1)
+            if not self._ready:
+                self._get_ready(1)
         except BaseException:  # an interrupt as well
             self._forget(store.used if n_features < 0 else n_features, outputs_before)
             raise
-        status = self._rule.learn_one(self._block, upkeep, target, weight)
+        status = self._rule.learn_one(self._block, target, weight)
         if status != LEARNED:
             if before is not None:
                 store.restore(before, trusted=True)
@@ -113,11 +111,11 @@ class BudgetedEstimator(OnlineEstimator):
                 self._features.complain_not_finite(x)
             self._refuse()
 
-    def _ready(self, rows: int | None = None) -> np.ndarray:
-        # What maintains the budget while so many rows are learned; None: any number. It is not asked for after ``budget`` rows.
-        if self._upkeep is _IDLE and (rows is None or self.n_learned + self.n_support + rows * self._most_new > self.budget):
-            self._upkeep = upkeep_for(self._strategy, self._outputs > 1)
-        return self._upkeep
+    def _get_ready(self, rows: int | None = None) -> None:
+        # For so many rows; None: for any number. After ``budget`` rows the model is ready for good.
+        if not self._ready and (rows is None or self.n_learned + self.n_support + rows * self._most_new > self.budget):
+            set_strategy(self._store, self._strategy, self._outputs > 1)
+            self._ready = True
 
     def _refuse(self) -> NoReturn:
         raise RuntimeError(
@@ -132,7 +130,7 @@ class BudgetedEstimator(OnlineEstimator):
 
     def _resize(self, outputs: int) -> None:
         # Go on with so many outputs. A class whose models have more than one overrides it so that decisions stay the same.
-        self._outputs, self._upkeep = outputs, _IDLE
+        self._outputs, self._ready = outputs, False
         self._store.live = 2 * outputs
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
@@ -148,7 +146,7 @@ class BudgetedEstimator(OnlineEstimator):
         with self._undoing():
             targets, outputs = self._targets(batch)
             columns = self._admit(batch)
-            upkeep = self._ready(len(batch.matrix))
+            self._get_ready(len(batch.matrix))
             if self._capped:
                 self._learn_all_or_none(batch, columns, targets)
                 return
@@ -156,9 +154,9 @@ class BudgetedEstimator(OnlineEstimator):
             for rows, n in _runs(outputs):
                 if n != self._outputs:
                     self._resize(n)
-                    upkeep = self._ready(len(batch.matrix))
+                    self._get_ready(len(batch.matrix))
                 X, y, w = batch.matrix[rows], targets[rows], batch.weights[rows]
-                self._rule.learn_many(self._block, upkeep, X, columns, y, w)
+                self._rule.learn_many(self._block, X, columns, y, w)
         finally:
             if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
                 self._resize(int(outputs[-1]))
@@ -167,7 +165,7 @@ class BudgetedEstimator(OnlineEstimator):
         # Models without budget maintenance have one output.
         before = self._store.snapshot()
         try:
-            if self._rule.learn_many(self._block, self._ready(), batch.matrix, columns, targets, batch.weights) < len(targets):
+            if self._rule.learn_many(self._block, batch.matrix, columns, targets, batch.weights) < len(targets):
                 self._refuse()
         except BaseException:
             self._store.restore(before, trusted=True)
@@ -241,9 +239,10 @@ class BudgetedEstimator(OnlineEstimator):
                 row = self._first_refused(chunk, columns)
                 if row >= 0:
                     self._complain_of(chunk[row], names, number * size + row)
+        self._get_ready()
         for number, chunk in enumerate(map(_dense, chunks)):
             part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
-            expand(self._block, self._ready(), chunk, columns, np.ones(len(chunk)), part)
+            expand(self._block, chunk, columns, np.ones(len(chunk)), part)
         self.set_coefficients(self._coefficients_of("last"), sign * intercept)
         self._common["t"] = n_learned
 
@@ -309,7 +308,7 @@ class BudgetedEstimator(OnlineEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._outputs, self._upkeep = self._store.live // 2, _IDLE
+        self._outputs, self._ready = self._store.live // 2, False
         if self._outputs < 1 or self._store.live % 2:
             raise ValueError(f"the saved model is corrupt: {self._store.live} rows of coefficients, where each output has two")
 

@@ -108,7 +108,8 @@ class DualAscent(BudgetedEstimator):
         header, common = model._store.views.header, model._common
         header["gamma"] = self.effective_gamma
         common["gamma_rows"], common["t"] = self._common["gamma_rows"], self._common["t"]
-        expand(model._block, model._ready(), X, columns, weights, coefficients)
+        model._get_ready()
+        expand(model._block, X, columns, weights, coefficients)
         return model
 
 
@@ -147,9 +148,9 @@ class DualSolution:
             order, stepped = rng.permutation(len(self._X)), 0
             for start in range(0, len(order), _CALL):
                 self._check_outputs()
+                model._get_ready()
                 stepped += learn_epoch(
                     model._block,
-                    model._ready(),
                     self._X,
                     self._columns,
                     self._targets,

@@ -10,8 +10,7 @@ from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, add_to_coefficient
 from streamsvm.learners.estimator import learner
-from streamsvm.memory.kernel_rows import kernel_row_of
-from streamsvm.memory.slots import append, remove
+from streamsvm.memory.slots import append, kernel_row_of, remove
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Forgetron"]

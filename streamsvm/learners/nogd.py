@@ -13,8 +13,7 @@ from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row
 from streamsvm.learners.estimator import learner
-from streamsvm.memory.kernel_rows import kernel_row_of
-from streamsvm.memory.slots import append
+from streamsvm.memory.slots import append, kernel_row_of
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["NOGD"]

@@ -15,8 +15,7 @@ from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, compute_scores
 from streamsvm.learners.estimator import learner
 from streamsvm.memory.block import LARGEST_COEFFICIENT
-from streamsvm.memory.kernel_rows import kernel_row_of
-from streamsvm.memory.slots import append, remove, scan_row
+from streamsvm.memory.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Projectron", "ProjectronPP"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from streamsvm.kernels import LARGEST_NORM
+from streamsvm.kernels import LARGEST_NORM, kernel_row
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["append", "next_random", "remove", "scan_row", "stamp"]
+__all__ = ["append", "fill_kernel_row", "kernel_row_of", "next_random", "remove", "scan_row", "stamp"]
 
 
 @njit(cache=True, error_model="numpy")
@@ -95,3 +95,48 @@ def remove(block: np.ndarray, slot: int) -> None:
     v.norms[last], v.stamps[last], v.weights[last] = np.float32(0.0), 0, np.float32(0.0)
     h["n_support"] = last
     v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
+    """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
+
+    Parameters
+    ----------
+    block
+        The store.
+    place
+        0: the row at hand, to ``kernel_rows[0]`` and ``[1]``; 1: a support vector taken out, to ``[2]`` and ``[3]``.
+    n_active, norm
+        The number of the row's non-zero features and its squared norm, as `scan_row` returns them.
+    """
+    v = views(block)
+    h = v.header[0]
+    kernel_row(
+        h["kernel"],
+        h["gamma"],
+        h["coef0"],
+        h["degree"],
+        v.vectors,
+        v.norms,
+        h["largest_norm"],
+        v.rows[place],
+        norm,
+        v.active[place],
+        n_active,
+        h["used"],
+        h["n_support"],
+        v.kernel_rows[2 * place + 1],
+        v.kernel_rows[2 * place],
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def kernel_row_of(block: np.ndarray, slot: int) -> None:
+    """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
+    v = views(block)
+    h = v.header[0]
+    for j in range(h["used"]):
+        v.rows[1, j] = v.vectors[j, slot]
+    n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
+    fill_kernel_row(block, 1, n_active, norm)

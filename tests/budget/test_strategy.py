@@ -10,15 +10,13 @@ from river import datasets
 
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.budget import Refusal, Strategy, strategy_for
-from streamsvm.budget.dispatch import maintain, upkeep_for
-from streamsvm.kernels import RBF, Kernel
-from streamsvm.memory.kernel_rows import kernel_row_of, set_kernel
+from streamsvm.budget.dispatch import maintain, set_strategy
 from streamsvm.memory.slots import append, remove
 from streamsvm.memory.support_vectors import SupportVectorStore, views
 
 
 @njit
-def remove_oldest(block, upkeep, random):
+def remove_oldest(block, random):
     v = views(block)
     remove(block, v.stamps[: v.header[0]["n_support"]].argmin())
     return 0
@@ -33,9 +31,9 @@ class Oldest(Strategy):
 
 
 @njit
-def write_options(block, upkeep, random):
+def write_options(block, random):
     v = views(block)
-    v.biases[0] = upkeep[1] + upkeep[2] + random
+    v.biases[0] = v.cache[2] + v.cache[3] + random
     return 1
 
 
@@ -48,7 +46,7 @@ class Options(Strategy):
 
 
 @njit
-def wrong(block, upkeep, random):
+def wrong(block, random):
     return 0.5
 
 
@@ -58,13 +56,12 @@ class Wrong(Strategy):
 
 
 @njit
-def call(block, upkeep, random):
-    return maintain(block, upkeep, random)
+def call(block, random):
+    return maintain(block, random)
 
 
 def full_store(budget=6, gram=False):
     store = SupportVectorStore(budget, 3, gram=gram)
-    set_kernel(store, Kernel(RBF, 1.0, 0.0, 3))
     store.used = 3
     rng = np.random.default_rng(0)
     for i in range(budget + 1):
@@ -104,10 +101,11 @@ def test_a_new_strategy_removes_the_oldest():
 @pytest.mark.parametrize("strategy", [Merge(), Removal(), Removal("random"), Projection(), Oldest()], ids=repr)
 def test_one_event_is_one_support_vector_less(strategy):
     store, again = (full_store(gram=strategy.needs_gram) for _ in range(2))
-    upkeep = upkeep_for(strategy, False)
+    for each in (store, again):
+        set_strategy(each, strategy, False)
     total = store.views.weights.sum()
-    merged = call(store.block, upkeep, np.uint64(11))
-    assert merged == maintain(again.block, upkeep, np.uint64(11)) == int(strategy.merges)
+    merged = call(store.block, np.uint64(11))
+    assert merged == maintain(again.block, np.uint64(11)) == int(strategy.merges)
     assert store.n_support == 6
     assert store.snapshot() == again.snapshot()
     assert (store.views.weights.sum() == total) == strategy.merges
@@ -117,15 +115,15 @@ def test_without_an_event_the_store_stays_as_it_is():
     for strategy in (Refusal(), Options()):
         store = full_store()
         before = store.snapshot()
-        upkeep = upkeep_for(strategy, False)
-        assert upkeep[0] == 0
-        assert call(store.block, upkeep, np.uint64(3)) == maintain(store.block, upkeep, np.uint64(3)) == 0
+        set_strategy(store, strategy, False)
+        assert call(store.block, np.uint64(3)) == maintain(store.block, np.uint64(3)) == 0
         assert store.snapshot() == before
 
 
 def test_an_event_gets_its_options_and_the_random_number():
     store = full_store()
-    assert call(store.block, upkeep_for(Options(), True), np.uint64(4000)) == 1
+    set_strategy(store, Options(), True)
+    assert call(store.block, np.uint64(4000)) == 1
     assert store.views.biases[0] == 4320.0
 
 
@@ -133,12 +131,12 @@ def test_an_event_must_return_an_integer():
     if config.DISABLE_JIT:
         pytest.skip("only compiled code has types")
     with pytest.raises(TypeError, match="wrong must return int64, not float64"):
-        upkeep_for(Wrong(), False)
+        set_strategy(full_store(), Wrong(), False)
 
 
 def test_a_strategy_needs_an_event():
     with pytest.raises(NotImplementedError, match="Strategy has no event"):
-        upkeep_for(Strategy(), False)
+        set_strategy(full_store(), Strategy(), False)
 
 
 def test_strategies_that_suit_a_kernel():
@@ -160,9 +158,3 @@ def test_choices_are_checked_and_shown():
         Merge("table")
     with pytest.raises(ValueError, match="which must be one of 'smallest', 'random', not 'largest'"):
         Removal("largest")
-
-
-def test_a_store_without_a_kernel_is_an_error():
-    store = SupportVectorStore(2, 3)
-    with pytest.raises(RuntimeError, match="set_kernel"):
-        kernel_row_of(store.block, 0)

@@ -19,8 +19,7 @@ from streamsvm.learners.compiled.step import (
     random_slot,
     violation,
 )
-from streamsvm.memory.kernel_rows import kernel_row_of
-from streamsvm.memory.slots import scan_row
+from streamsvm.memory.slots import kernel_row_of, scan_row
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["STATE", "find_stamp", "next_stamp", "save_row", "step"]
@@ -69,7 +68,7 @@ def find_stamp(block: np.ndarray, stamp: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _replay(block: np.ndarray, upkeep: np.ndarray, place: int) -> None:
+def _replay(block: np.ndarray, place: int) -> None:
     # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
     v = views(block)
     h = v.header[0]
@@ -91,7 +90,7 @@ def _replay(block: np.ndarray, upkeep: np.ndarray, place: int) -> None:
         add_to_coefficient(block, slot, size, rising, falling)
     else:
         v.window_stamps[place] = h["next_stamp"]
-        add_support_vector(block, Row(target, weight, norm, diagonal, upkeep), size, rising, falling)
+        add_support_vector(block, Row(target, weight, norm, diagonal), size, rising, falling)
 
 
 @njit(cache=True, error_model="numpy")
@@ -139,4 +138,4 @@ def step(block: np.ndarray, row: Row) -> None:
     save_row(block, row.target, row.weight, stamp)
     length = views(block).header[0]["window"]
     for _ in range(s["replay_steps"] if length > 0 else 0):
-        _replay(block, row.upkeep, np.int64(random_bits(block) % np.uint64(min(c["t"], length))))
+        _replay(block, np.int64(random_bits(block) % np.uint64(min(c["t"], length))))

@@ -16,9 +16,7 @@ __all__ = ["expand"]
 
 
 @njit(cache=True, error_model="numpy")
-def expand(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray
-) -> None:
+def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> None:
     """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget."""
     v = views(block)
     h = v.header[0]
@@ -28,4 +26,4 @@ def expand(
         for k in range(coefficients.shape[1]):
             add_to_coefficient(block, slot, coefficients[i, k], k)
         if h["n_support"] > h["budget"]:
-            common(block)["n_merges"] += maintain(block, upkeep, random_bits(block))
+            common(block)["n_merges"] += maintain(block, random_bits(block))

@@ -20,7 +20,6 @@ _LEAST = 1e-12  # a smaller step, relative to the coefficient, is what rounding 
 @njit(cache=True, error_model="numpy")
 def learn_epoch(
     block: np.ndarray,
-    upkeep: np.ndarray,
     X: np.ndarray,
     columns: np.ndarray,
     targets: np.ndarray,
@@ -40,7 +39,7 @@ def learn_epoch(
     for i in order:
         fill_row(block, X, columns, i)
         n_active, norm = begin_row(block)
-        row = observe(block, upkeep, n_active, norm, targets[i], weights[i])
+        row = observe(block, n_active, norm, targets[i], weights[i])
         rising, falling, step = _step(block, row, coefficients[i])
         if step != 0.0:
             stepped += 1
@@ -54,7 +53,7 @@ def learn_epoch(
                 merged = stamps[i] >= 0 and merges  # the merged vector has the row's weight already
                 weight = 0.0 if merged else weights[i]
                 stamps[i] = next_stamp(block)
-                add_support_vector(block, Row(row.target, weight, norm, row.self_kernel, upkeep), step, rising, falling)
+                add_support_vector(block, Row(row.target, weight, norm, row.self_kernel), step, rising, falling)
         save_row(block, targets[i], weights[i], stamps[i])
         end_row(block)
     return stepped

@@ -32,9 +32,9 @@ class Rule(NamedTuple):
     """A compiled rule."""
 
     learn_one: Callable[..., int]
-    """``(block, upkeep, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
+    """``(block, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
     learn_many: Callable[..., int]
-    """``(block, upkeep, X, columns, targets, weights)``: learn the rows of X float32 [n, features]; how many were learned."""
+    """``(block, X, columns, targets, weights)``: learn the rows of X float32 [n, features]; how many were learned."""
     state: np.dtype
     """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
     learned: Mapping[str, tuple[float, float]]
@@ -92,12 +92,12 @@ def _made(template: Any, step: Any, names: dict[str, Any]) -> Any:
 # Templates: `step`, `prepare` and `learn_one` are those of the rule.
 
 
-def _learn_one(block: np.ndarray, upkeep: np.ndarray, target: float, weight: float) -> int:
+def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
     n_active, norm = begin_row(block)
     if n_active < 0:
         return REFUSED
     prepare(block)  # type: ignore[name-defined] # noqa: F821
-    step(block, observe(block, upkeep, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
+    step(block, observe(block, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
     h = views(block).header[0]
     if h["n_support"] > h["budget"]:
         return FULL
@@ -105,11 +105,9 @@ def _learn_one(block: np.ndarray, upkeep: np.ndarray, target: float, weight: flo
     return LEARNED
 
 
-def _learn_many(
-    block: np.ndarray, upkeep: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> int:
+def _learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
     for i in range(X.shape[0]):
         fill_row(block, X, columns, i)
-        if learn_one(block, upkeep, targets[i], weights[i]) == FULL:  # type: ignore[name-defined] # noqa: F821
+        if learn_one(block, targets[i], weights[i]) == FULL:  # type: ignore[name-defined] # noqa: F821
             return i
     return X.shape[0]

@@ -15,8 +15,7 @@ from streamsvm.budget.dispatch import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
 from streamsvm.learners.compiled.iterates import add_to_iterates, common, error_rate, finish_step, shortfall, track_output
 from streamsvm.learners.compiled.probability import fit_softmax
-from streamsvm.memory.kernel_rows import fill_kernel_row
-from streamsvm.memory.slots import append, next_random, scan_row
+from streamsvm.memory.slots import append, fill_kernel_row, next_random, scan_row
 from streamsvm.memory.support_vectors import views
 
 __all__ = [
@@ -52,8 +51,6 @@ class Row(NamedTuple):
     """Its squared norm; -1 for a row that is refused."""
     self_kernel: float
     """k(x, x). A row where this is 0 adds nothing to any decision, and should not become a support vector."""
-    upkeep: np.ndarray
-    """What `budget.dispatch.maintain` takes."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -141,12 +138,12 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
 
 
 @njit(cache=True, error_model="numpy")
-def observe(block: np.ndarray, upkeep: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
+def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
     """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     compute_scores(block, n_active, norm)
     track_errors(block, target)
     h = views(block).header[0]
-    return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm), upkeep)
+    return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 
 @njit(cache=True, error_model="numpy")
@@ -194,7 +191,7 @@ def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: 
     h = v.header[0]
     add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
     if h["n_support"] > h["budget"]:
-        common(block)["n_merges"] += maintain(block, row.upkeep, random_bits(block))
+        common(block)["n_merges"] += maintain(block, random_bits(block))
 
 
 @njit(cache=True, error_model="numpy")
