@@ -22,8 +22,7 @@ from streamsvm import BSGDClassifier
 from streamsvm.learners.bsgd import step as rule
 from streamsvm.learners.compiled.decisions import fill_row
 from streamsvm.learners.compiled.step import add_support_vector, compute_scores, end_row, observe, track_errors
-from streamsvm.memory.kernel_rows import fill_kernel_row
-from streamsvm.memory.slots import scan_row
+from streamsvm.memory.slots import fill_kernel_row, scan_row
 from streamsvm.memory.support_vectors import views
 
 BUDGET, FEATURES, ROWS, CLUSTERS = 500, 20, 20_000, 60
@@ -34,51 +33,51 @@ _step = rule.learn_one.py_func.__globals__["step"]
 
 
 @njit
-def _scan(block, upkeep, n_active, norm, y):
+def _scan(block, n_active, norm, y):
     pass
 
 
 @njit
-def _kernel_row(block, upkeep, n_active, norm, y):
+def _kernel_row(block, n_active, norm, y):
     fill_kernel_row(block, 0, n_active, norm)
 
 
 @njit
-def _scores(block, upkeep, n_active, norm, y):
+def _scores(block, n_active, norm, y):
     compute_scores(block, n_active, norm)
 
 
 @njit
-def _scores_twice(block, upkeep, n_active, norm, y):
+def _scores_twice(block, n_active, norm, y):
     compute_scores(block, n_active, norm)
     compute_scores(block, n_active, norm)
 
 
 @njit
-def _errors(block, upkeep, n_active, norm, y):
+def _errors(block, n_active, norm, y):
     compute_scores(block, n_active, norm)
     track_errors(block, y)
 
 
 @njit
-def _average(block, upkeep, n_active, norm, y):
+def _average(block, n_active, norm, y):
     compute_scores(block, n_active, norm)
     end_row(block)
 
 
 @njit
-def _observe(block, upkeep, n_active, norm, y):
-    observe(block, upkeep, n_active, norm, y, 1.0)
+def _observe(block, n_active, norm, y):
+    observe(block, n_active, norm, y, 1.0)
 
 
 @njit
-def _observe_and_step(block, upkeep, n_active, norm, y):
-    _step(block, observe(block, upkeep, n_active, norm, y, 1.0))
+def _observe_and_step(block, n_active, norm, y):
+    _step(block, observe(block, n_active, norm, y, 1.0))
 
 
 @njit
-def _observe_and_add(block, upkeep, n_active, norm, y):
-    add_support_vector(block, observe(block, upkeep, n_active, norm, y, 1.0), 0.01 * y)
+def _observe_and_add(block, n_active, norm, y):
+    add_support_vector(block, observe(block, n_active, norm, y, 1.0), 0.01 * y)
 
 
 PARTS = (_scan, _kernel_row, _scores, _scores_twice, _errors, _average, _observe, _observe_and_step, _observe_and_add)
@@ -88,18 +87,18 @@ def loop_over(part: Any) -> Any:
     """A compiled loop over the rows of X: each becomes the row at hand, is scanned, and then comes the part."""
 
     @njit
-    def loop(block, upkeep, X, columns, y):
+    def loop(block, X, columns, y):
         v = views(block)
         for i in range(len(X)):
             fill_row(block, X, columns, i)
             n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
-            part(block, upkeep, n_active, norm, y[i])
+            part(block, n_active, norm, y[i])
 
     return loop
 
 
 @njit
-def _fill_alone(block, upkeep, X, columns, y):
+def _fill_alone(block, X, columns, y):
     for i in range(len(X)):
         fill_row(block, X, columns, i)
 
@@ -113,7 +112,7 @@ def _predict_nothing(block, what):
 
 
 @njit
-def _learn_nothing(block, upkeep, target, weight):
+def _learn_nothing(block, target, weight):
     return 0
 
 
@@ -127,7 +126,7 @@ def draw(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -> dict[str, Callable[[], None]]:
     """Loops over the rows in Python."""
-    features, row, block, upkeep, labels = model._features, model._row, model._block, model._ready(), model._labels
+    features, row, block, labels = model._features, model._row, model._block, model._labels
 
     def fill() -> None:
         for x, _ in rows:
@@ -143,7 +142,7 @@ def calls_of(model: BSGDClassifier, rows: list[tuple[dict[str, float], bool]]) -
 
     def enter_learn() -> None:
         for _ in rows:
-            _learn_nothing(block, upkeep, 1.0, 1.0)
+            _learn_nothing(block, 1.0, 1.0)
 
     def predict() -> None:
         for x, _ in rows:
@@ -181,6 +180,8 @@ def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
     targets = np.where(labels == model.positive_label, 1.0, -1.0)
     columns = np.array([model.feature_names.index(name) for name in rows[0][0]])
     models = {name: copy.deepcopy(model) for name in LOOPS}
+    for other in models.values():
+        other._get_ready()  # compiles what maintains the budget
     found = []
     for repeat in range(repeats + 1):
         begin = repeat * CHUNK % ROWS
@@ -188,7 +189,7 @@ def measure(repeats: int) -> tuple[list[dict[str, float]], float]:
         times = {name: microseconds(call) for name, call in calls_of(model, rows[part]).items()}
         merges = models["_observe_and_step"].n_merges
         for name, loop in LOOPS.items():
-            times[name] = microseconds(loop, models[name]._block, models[name]._ready(), X[part], columns, targets[part])
+            times[name] = microseconds(loop, models[name]._block, X[part], columns, targets[part])
         times["merges a step"] = (models["_observe_and_step"].n_merges - merges) / (3 * CHUNK)
         if repeat:  # the first time compiles
             found.append(times)
@@ -230,7 +231,7 @@ PLACES = {
     "Rule.learn_one": ("learners/compiled/rule.py", "compiled; numba unpacks its arguments"),
     "scan_row": ("memory/slots.py", "columns that are not zero, squared norm"),
     "begin_row": ("learners/compiled/step.py", "scan_row, and the row is counted"),
-    "fill_kernel_row": ("memory/kernel_rows.py, kernels.py", "kernel values with all support vectors"),
+    "fill_kernel_row": ("memory/slots.py, kernels.py", "kernel values with all support vectors"),
     "compute_scores": ("learners/compiled/step.py", "dot products with the coefficients of both iterates"),
     "track_errors": ("learners/compiled/step.py", "recent errors, calibration"),
     "step": ("learners/bsgd.py", "the rule: shrinking, shortfall"),
