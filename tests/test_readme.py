@@ -1,4 +1,4 @@
-"""The README's examples give what it says."""
+"""The examples of the README and of the pages in docs give what they say."""
 
 import doctest
 import re
@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parents[1] / "README.md"
+ARCHITECTURE = README.parent / "docs" / "architecture.md"
 
 
-def test_examples():
-    result = doctest.testfile(str(README), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+@pytest.mark.parametrize("page", [README, ARCHITECTURE], ids=lambda page: page.name)
+def test_examples(page):
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted >= 6
     assert result.failed == 0
 
