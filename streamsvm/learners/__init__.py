@@ -1,4 +1,7 @@
-"""The learners: one file per rule, and what they share in `base`, `classifier`, `regressor` and `baseline`."""
+"""The learners: a file for each rule; what they share is in `estimator`, `budgeted`, `classifier`, `regressor` and `baseline`.
+
+`streamsvm.learners.compiled` has the functions that rules are made of.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
