@@ -64,7 +64,7 @@ class BOGD(Baseline):
 
     >>> model = preprocessing.StandardScaler() | BOGD(budget=100, seed=0)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 62.25%
+    Accuracy: 62.24%
     """
 
     eta0: float = parameter(0.1, above=0.0, high=1e15)

@@ -189,7 +189,7 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
 
     >>> model = preprocessing.StandardScaler() | OnlineLinearSVC()
     >>> evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    Accuracy: 88.00%
+    Accuracy: 88.07%
     """
 
     @classmethod

@@ -38,7 +38,7 @@ class KernelPegasos(Reference, Descent):
 
     >>> model = preprocessing.StandardScaler() | KernelPegasos(budget=5000)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 85.40%
+    Accuracy: 85.39%
     """
 
     l2: float = parameter(1e-4, least=1e-15, high=1e9)

@@ -50,7 +50,7 @@ class RBP(Baseline):
 
     >>> model = preprocessing.StandardScaler() | RBP(budget=100, seed=0)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 76.53%
+    Accuracy: 76.52%
     """
 
     seed: int | None = None
