@@ -260,7 +260,7 @@ def main() -> None:
         ("", "in streamsvm/", "", "by the least times", "by the medians"),
         rows,
     )
-    print(f"{100.0 * share:.1f} % of the rows become support vectors, at {least['event']['']:.2f} us each with the merge.")
+    print(f"{100.0 * share:.1f} % of the rows become support vectors, at {usual['event']['']:.2f} us each with the merge.")
     write(args.out, {"budget": BUDGET, "features": FEATURES, "share": share, "least": least, "medians": usual, "loops": loops})
 
 
