@@ -23,7 +23,7 @@ STATE = np.dtype([("C", "f8")])
 
 
 @njit(cache=True, error_model="numpy")
-def _replace(block: np.ndarray, own: float) -> float:
+def _replace(block: np.ndarray, diagonal: float) -> float:
     # Remove the support vector whose contribution is nearest to a multiple of the row at hand; that multiple. It is no longer
     # than the contribution: it could be where a polynomial kernel is clipped, and then is no kernel.
     v, c = views(block), common(block)
@@ -32,10 +32,10 @@ def _replace(block: np.ndarray, own: float) -> float:
     for i in range(h["n_support"]):
         a, k = c["scale"] * v.coefficients[0, i], np.float64(v.kernel_rows[0, i])
         square = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i]))
-        loss = a * a * max(square - k * k / own, 0.0)
+        loss = a * a * max(square - k * k / diagonal, 0.0)
         if loss < least:
-            bound = math.sqrt(square / own)
-            best, least, multiple = i, loss, a * min(max(k / own, -bound), bound)
+            bound = math.sqrt(square / diagonal)
+            best, least, multiple = i, loss, a * min(max(k / diagonal, -bound), bound)
     remove(block, best)
     return multiple
 

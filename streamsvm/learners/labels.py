@@ -138,7 +138,7 @@ class Labels:
         if isinstance(y, np.generic):
             y = y.item()
         if isinstance(y, str | bytes) and len(y) > LONGEST_NAME:
-            raise ValueError(f"label {y[:50]!r}... has {len(y):,} characters; at most {LONGEST_NAME:,} are kept")
+            raise ValueError(f"label {y[:50]!r}... has {len(y):,} characters; at most {LONGEST_NAME:,} are allowed")
         n = len(self.targets)
         if n >= self.max_classes:
             seen = ", ".join(map(repr, self.seen[:10]))

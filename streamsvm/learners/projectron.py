@@ -22,20 +22,20 @@ __all__ = ["Projectron", "ProjectronPP"]
 
 STATE = np.dtype([("margin_steps", "i8"), ("eta", "f8"), ("gamma", "f8")])
 
-# A row nearer than this (squared, over its own squared norm) to the span of the support vectors is projected whatever eta is:
-# with it, the inverse of their Gram matrix would be of no use.
+# A row whose squared distance to the span of the support vectors is a smaller share of k(x, x) is projected whatever eta is: with
+# it, the inverse of their Gram matrix would be of no use.
 _LEAST_DISTANCE = 1e-5
 _LARGEST_INVERSE = 1e7  # of the diagonal: 1 over the squared distance of a support vector to the span of the others
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
-def _project(block: np.ndarray, kernels: np.ndarray, own: float, n: int) -> float:
+def _project(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
     # The projection of a vector, from its kernel values, onto the first n support vectors, all of them brought to length 1; its
     # squared length. Its coefficients K^-1 k are in the last row of gram, and in the last column 1 over the lengths that the
     # support vectors have: K^-1 reaches neither.
     gram = views(block).gram
     last = gram.shape[0] - 1
-    along, cosines, unit = gram[last], np.empty(n), 1.0 / math.sqrt(own)
+    along, cosines, unit = gram[last], np.empty(n), 1.0 / math.sqrt(diagonal)
     for i in range(n):
         cosines[i] = min(max(kernels[i] * unit * gram[i, last], -1.0), 1.0)
     share = 0.0
@@ -49,7 +49,7 @@ def _project(block: np.ndarray, kernels: np.ndarray, own: float, n: int) -> floa
 
 
 @njit(cache=True, error_model="numpy")
-def _grow(block: np.ndarray, share: float, own: float, n: int) -> bool:
+def _grow(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
     # K^-1 with the vector that has just been projected as one more row and column, by the block inverse; False, and nothing
     # changes, where the vectors would depend on each other too closely.
     gram = views(block).gram
@@ -65,7 +65,7 @@ def _grow(block: np.ndarray, share: float, own: float, n: int) -> bool:
             gram[i, j] += along[i] * along[j] / squared
     for i in range(n):
         gram[i, n] = gram[n, i] = -along[i] / squared
-    gram[n, n], gram[n, last] = 1.0 / squared, 1.0 / math.sqrt(own)
+    gram[n, n], gram[n, last] = 1.0 / squared, 1.0 / math.sqrt(diagonal)
     return True
 
 
@@ -78,13 +78,13 @@ def _invert(block: np.ndarray) -> None:
     along, n = v.gram[v.gram.shape[0] - 1], 0
     while n < h["n_support"]:
         kernel_row_of(block, n)
-        own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
-        share = _project(block, v.kernel_rows[2], own, n) if own >= LEAST_SELF_KERNEL else 0.0
-        if own >= LEAST_SELF_KERNEL and _grow(block, share, own, n):
+        diagonal = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[n]))
+        share = _project(block, v.kernel_rows[2], diagonal, n) if diagonal >= LEAST_SELF_KERNEL else 0.0
+        if diagonal >= LEAST_SELF_KERNEL and _grow(block, share, diagonal, n):
             n += 1
             continue
-        for i in range(n if own >= LEAST_SELF_KERNEL else 0):
-            factor = along[i] * math.sqrt(own) * v.gram[i, -1]
+        for i in range(n if diagonal >= LEAST_SELF_KERNEL else 0):
+            factor = along[i] * math.sqrt(diagonal) * v.gram[i, -1]
             for k in range(h["live"]):
                 a = v.coefficients[k, i] + factor * v.coefficients[k, n]
                 v.coefficients[k, i] = min(max(a, -LARGEST_COEFFICIENT), LARGEST_COEFFICIENT)
@@ -97,21 +97,21 @@ def step(block: np.ndarray, row: Row) -> None:
     """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
     v, s = views(block), state_of(block, STATE)
     h = v.header[0]
-    y, own, f = row.target, row.self_kernel, v.scores[0]
+    y, diagonal, f = row.target, row.self_kernel, v.scores[0]
     mistake = y * f <= 0.0
-    if own < LEAST_SELF_KERNEL or not (mistake or (s["margin_steps"] and y * f < 1.0)):
+    if diagonal < LEAST_SELF_KERNEL or not (mistake or (s["margin_steps"] and y * f < 1.0)):
         return
     if s["gamma"] != h["gamma"]:  # which "scale" is still finding
         _invert(block)
         compute_scores(block, *scan_row(v.rows[0], h["used"], v.active[0]))
     n = h["n_support"]
     along = v.gram[v.gram.shape[0] - 1]
-    share = _project(block, v.kernel_rows[0], own, n)
-    squared, distance = own * share, math.sqrt(own * max(1.0 - share, 0.0))
+    share = _project(block, v.kernel_rows[0], diagonal, n)
+    squared, distance = diagonal * share, math.sqrt(diagonal * max(1.0 - share, 0.0))
     size = 0.0
     if mistake:
         size = row.weight * y
-        if n < h["budget"] and distance > s["eta"] and _grow(block, share, own, n):
+        if n < h["budget"] and distance > s["eta"] and _grow(block, share, diagonal, n):
             add_bounded(block, append(block, v.rows[0], row.norm, row.weight), size)
             return
     elif squared > 0.0:
@@ -119,7 +119,7 @@ def step(block: np.ndarray, row: Row) -> None:
         size = row.weight * y * min(max(2.0 * (loss - distance / s["eta"]), 0.0) / squared, loss / squared, 1.0)
     if size != 0.0:
         for i in range(n):
-            add_bounded(block, i, size * along[i] * math.sqrt(own) * v.gram[i, -1])
+            add_bounded(block, i, size * along[i] * math.sqrt(diagonal) * v.gram[i, -1])
 
 
 @learner

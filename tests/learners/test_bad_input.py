@@ -45,7 +45,7 @@ def test_labels(model, y):
 @pytest.mark.parametrize("kind", [str, str.encode, np.str_], ids=["str", "bytes", "numpy"])
 def test_a_label_that_is_too_long(model, kind):
     before = snapshot(model)
-    with pytest.raises(ValueError, match="label b?'x{50}'... has 1,025 characters; at most 1,024 are kept"):
+    with pytest.raises(ValueError, match="label b?'x{50}'... has 1,025 characters; at most 1,024 are allowed"):
         model.learn_one({"a": 1.0}, kind("x" * 1025))
     with pytest.raises(ValueError, match="row 1: label .* has 1,025 characters"):
         model.learn_many(np.ones((2, 1)), [True, kind("x" * 1025)])

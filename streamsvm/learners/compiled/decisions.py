@@ -17,7 +17,7 @@ __all__ = ["decide", "decide_many", "fill_row", "first_refused"]
 
 @njit(cache=True, error_model="numpy")
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Make row i of X, whose features are in ``columns`` int64 [features] (-1: in none), the row at hand."""
+    """Make row i of X the row at hand. Its features have the columns ``columns`` int64 [features]; -1: none."""
     v = views(block)
     row = v.rows[0]
     row[: v.header[0]["used"]] = np.float32(0.0)
@@ -35,12 +35,12 @@ def _squared_norm(X: np.ndarray, i: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: bool) -> int:
-    """The number of the first row of X that `learn_one` would refuse, or -1. ``apart``: each feature has a column of its own."""
+def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool) -> int:
+    """The number of the first row of X that `learn_one` would refuse, or -1. ``distinct``: no two features share a column."""
     v = views(block)
     limit = LARGEST_NORM * (1.0 - 1e-9)  # sums in another order round otherwise
     for i in range(X.shape[0]):
-        if apart:
+        if distinct:
             norm = _squared_norm(X, i)
         else:
             fill_row(block, X, columns, i)
@@ -52,34 +52,35 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, apart: 
 
 @njit(cache=True, error_model="numpy")
 def decide(block: np.ndarray, what: int) -> float:
-    """The decision on the row in ``rows[0]``, NaN where that is not finite or too large.
+    """Answer ``what`` is asked of the row at hand; NaN for a row that is not finite or too large.
 
-    ``what``: of the `LAST` iterate, of the `AVERAGE`, of the one `CHOSEN` by recent error, or the `PROBABILITY` under that.
-    With one output, its value (the probability is that of the positive label). With more, the number of the best, and all values
-    in ``scores[: outputs]``.
+    ``what`` is the decision value by the `LAST` iterate, by the `AVERAGE`, by the one `CHOSEN` for its recent error, or the
+    `PROBABILITY` of the positive label. With several outputs, the answer is the number of the best one, and the values of all
+    outputs are in ``scores[: outputs]``.
     """
     v, c = views(block), common(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active < 0:
         return np.nan
     compute_scores(block, n_active, norm)
-    layer = iterate_for(c, what)
+    iterate = iterate_for(c, what)
     live = v.header[0]["live"]
     if live == 2:
-        f = v.scores[layer]
-        return probability(c["slope"][layer], f) if what == PROBABILITY else f
-    best = best_output(v.scores, layer, live, -1)
+        f = v.scores[iterate]
+        return probability(c["slope"][iterate], f) if what == PROBABILITY else f
+    best = best_output(v.scores, iterate, live, -1)
     if what == PROBABILITY:
-        probabilities(c["slope"][layer], v.scores, layer, live)
+        probabilities(c["slope"][iterate], v.scores, iterate, live)
     for k in range(live // 2):
-        v.scores[k] = v.scores[2 * k + layer]
+        v.scores[k] = v.scores[2 * k + iterate]
     return float(best)
 
 
 @njit(cache=True, error_model="numpy")
 def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features] into ``out``: float64 [n, 1], or with more outputs than one
-    float64 [n, outputs + 1], the number of the best first and then all values.
+    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
+
+    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
     """
     v = views(block)
     for i in range(X.shape[0]):

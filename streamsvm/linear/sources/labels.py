@@ -36,7 +36,9 @@ class LabelCodes:
                 raise ValueError(f"label {label!r} is a name, and there were numbers before")
             if label not in self._codes:
                 if len(label) > LONGEST_NAME:
-                    raise ValueError(f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are saved")
+                    raise ValueError(
+                        f"label {label[:60]!r}... has {len(label):,} characters; at most {LONGEST_NAME:,} are allowed"
+                    )
                 if len(self._codes) == _MOST_CLASSES:
                     raise ValueError(f"label {label!r} is one too many: at most {_MOST_CLASSES} names are saved")
                 self._codes[label] = float(len(self._codes))
