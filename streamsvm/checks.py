@@ -50,6 +50,11 @@ def check_number(
         raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {value!r}")
 
 
+def _check_boolean(name: str, value: object) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+
+
 def check_decay(eta0: float, l2: float) -> None:
     """Raise a ValueError where the factor 1 - eta0 l2, by which a step shrinks the model, is not above 0."""
     if eta0 * l2 >= 1.0:
@@ -64,13 +69,17 @@ def parameter(
     high: float = math.inf,
     integer: bool = False,
     choices: Iterable[Any] | None = None,
+    boolean: bool = False,
+    kw_only: bool = True,
 ) -> Any:
-    """A field of a dataclass, with a range or choices that `check_parameters` holds its value to."""
+    """A field of a dataclass whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean."""
     check: Any = functools.partial(check_one_of, choices=choices)
-    if choices is None:
+    if boolean:
+        check = _check_boolean
+    elif choices is None:
         low: Any = above if least is None else least
         check = functools.partial(check_number, low=low, inclusive=above is None, high=high, integer=integer)
-    return dataclasses.field(default=default, metadata={"check": check})
+    return dataclasses.field(default=default, kw_only=kw_only, metadata={"check": check})
 
 
 def check_parameters(estimator: Any) -> None:

@@ -22,7 +22,9 @@ def strategy_for(kernel: str, maintenance: Strategy | None) -> Strategy:
     if maintenance is None:
         return Merge() if kernel == "rbf" else Projection()
     if not isinstance(maintenance, Strategy) or isinstance(maintenance, Refusal):
-        raise ValueError(f"maintenance must be a Merge, Removal or Projection (of streamsvm) or None, not {maintenance!r}")
+        raise ValueError(
+            f"maintenance must be a Merge, Removal, Projection or another streamsvm.budget.Strategy, or None, not {maintenance!r}"
+        )
     if maintenance.kernels is not None and kernel not in maintenance.kernels:
         allowed = " or ".join(f"kernel={name!r}" for name in maintenance.kernels)
         raise ValueError(f"{type(maintenance).__name__} needs {allowed}; with kernel={kernel!r} use Projection() or Removal()")

@@ -16,7 +16,7 @@ _address, _call = by_address((BLOCK, types.uint64), types.int64)
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
-    """Tell a store its strategy: the address of its event, 0 where it has none, and its two options.
+    """Put the strategy of a store into its block: the address of its event, 0 where it has none, and its two options.
 
     The event is compiled when it is asked for the first time. No snapshot holds it.
 

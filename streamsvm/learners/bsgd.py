@@ -71,8 +71,6 @@ class Descent(BudgetedEstimator):
     fit_intercept = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.fit_intercept, bool | np.bool_):
-            raise ValueError(f"fit_intercept must be True or False, not {self.fit_intercept!r}")
         super().__post_init__()
         if self.learning_rate in ("constant", "floor"):
             check_decay(self.eta0, self.l2)
@@ -175,7 +173,7 @@ class BSGDClassifier(BudgetedClassifier, Descent):
     learning_rate: str = parameter("pegasos", choices=SCHEDULES)
     eta0: float = parameter(1.0, above=0.0, high=1e15)
     averaging: int = 2000
-    fit_intercept: bool = False
+    fit_intercept: bool = parameter(False, boolean=True)
     max_classes: int = 10
     seed: int | None = None
 
@@ -196,8 +194,7 @@ class BSGDRegressor(BudgetedRegressor, Descent):
     Parameters
     ----------
     budget, kernel, gamma, l2, maintenance, learning_rate, eta0, fit_intercept, degree, coef0, max_features, overflow, seed
-        As in `BSGDClassifier`.
-        But for the learning rate: Pegasos' first steps of 1 / l2 would lead to predictions of that size.
+        As in `BSGDClassifier`, but the learning rate is "capped": Pegasos' first steps of 1 / l2 would predict numbers as large.
     epsilon
         Error that costs nothing.
     averaging
@@ -229,7 +226,7 @@ class BSGDRegressor(BudgetedRegressor, Descent):
     learning_rate: str = parameter("capped", choices=SCHEDULES)
     eta0: float = parameter(0.1, above=0.0, high=1e15)
     averaging: int = 2000
-    fit_intercept: bool = True
+    fit_intercept: bool = parameter(True, boolean=True)
     seed: int | None = None
 
     @classmethod

@@ -17,9 +17,12 @@ from streamsvm.kernels import KERNELS, LARGEST_GAMMA
 from streamsvm.learners.compiled import decisions
 from streamsvm.learners.compiled.expansion import expand
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
-from streamsvm.learners.compiled.rule import LEARNED, REFUSED
+from streamsvm.learners.compiled.rule import FULL, LEARNED, REFUSED
 from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
+from streamsvm.memory.block import LARGEST
+from streamsvm.memory.features import OVERFLOW
+from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import SupportVectorStore
 
 __all__ = ["BudgetedEstimator"]
@@ -40,6 +43,7 @@ class BudgetedEstimator(OnlineEstimator):
     degree: int = parameter(3, least=1, high=100, integer=True)
     coef0: float = 0.0
     max_features: int = 256
+    overflow: str = parameter("raise", choices=OVERFLOW)
 
     _strategy: Strategy = field(init=False)
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
@@ -104,6 +108,8 @@ class BudgetedEstimator(OnlineEstimator):
             raise
         status = self._rule.learn_one(self._block, target, weight)
         if status != LEARNED:
+            if status == FULL and not self._capped:
+                self._complain_of_strategy()
             if before is not None:
                 store.restore(before, trusted=True)
             self._forget(store.used if n_features < 0 else n_features, outputs_before)
@@ -112,7 +118,7 @@ class BudgetedEstimator(OnlineEstimator):
             self._refuse()
 
     def _get_ready(self, rows: int | None = None) -> None:
-        # For so many rows; None: for any number. After ``budget`` rows the model is ready for good.
+        # For so many rows; None: for any number. Rows learned count so that a model that never fills its budget stops asking.
         if not self._ready and (rows is None or self.n_learned + self.n_support + rows * self._most_new > self.budget):
             set_strategy(self._store, self._strategy, self._outputs > 1)
             self._ready = True
@@ -121,6 +127,13 @@ class BudgetedEstimator(OnlineEstimator):
         raise RuntimeError(
             f"{type(self).__name__} has no budget maintenance, and no room for more than {self.budget} support vectors: give it "
             "a larger budget, or take a learner with maintenance"
+        )
+
+    def _complain_of_strategy(self) -> NoReturn:
+        remove(self._block, self.n_support - 1)  # the slot of the next row
+        raise RuntimeError(
+            f"{self._strategy!r} has not brought the model back to its budget of {self.budget} support vectors: its event must "
+            "remove one. The newest support vector was removed instead"
         )
 
     def _forget(self, n_features: int, outputs: int) -> None:
@@ -156,7 +169,8 @@ class BudgetedEstimator(OnlineEstimator):
                     self._resize(n)
                     self._get_ready(len(batch.matrix))
                 X, y, w = batch.matrix[rows], targets[rows], batch.weights[rows]
-                self._rule.learn_many(self._block, X, columns, y, w)
+                if self._rule.learn_many(self._block, X, columns, y, w) < len(y):
+                    self._complain_of_strategy()
         finally:
             if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
                 self._resize(int(outputs[-1]))
@@ -203,8 +217,9 @@ class BudgetedEstimator(OnlineEstimator):
         feature_names
             Of the d columns. None: 0, 1, ..., d - 1.
         labels
-            Of a classifier. Of two labels, the second is that of decision values above 0; of more, each has an output, in this
-            order.
+            Of a classifier. Of two labels, the second is that of decision values above 0 here. The model takes True or 1 for
+            positive, and so may hold the negative of the coefficients: see `positive_label`. Of more labels, each has an output,
+            in this order.
         n_learned
             Rows that count as learned: learning rates fall with them.
 
@@ -219,9 +234,17 @@ class BudgetedEstimator(OnlineEstimator):
         """
         if self.feature_names or self.n_learned or self.n_support:
             raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
-        if self.gamma == "scale":
+        if self.gamma == "scale" and self.kernel != "linear":
             raise ValueError('start_from needs a gamma that is a number: "scale" would be computed from rows to come')
+        check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
+        vectors = vectors.tocsr() if hasattr(vectors, "tocsr") else np.asarray(vectors)
+        if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
+            raise ValueError(f"vectors must be a matrix of numbers, not {vectors.ndim}-D of {vectors.dtype}")
         m, d = vectors.shape
+        if m > self.budget and isinstance(self._strategy, Refusal):
+            raise ValueError(
+                f"vectors must be at most budget={self.budget}, as {type(self).__name__} has no maintenance; not {m}"
+            )
         names = self._start_names(d, feature_names)
         coefficients = np.atleast_2d(np.asarray(coefficients, np.float64))
         n_outputs, intercept = len(coefficients), np.asarray(intercept, np.float64)
@@ -231,19 +254,25 @@ class BudgetedEstimator(OnlineEstimator):
             raise ValueError(f"coefficients and intercept must be finite numbers, one intercept for each of {n_outputs} outputs")
         columns, size = np.arange(d), max(_CHUNK_VALUES // max(d, 1), 1)
         chunks = [vectors[begin : begin + size] for begin in range(0, m, size)]
-        with self._undoing():
-            sign = self._start_labels(labels, n_outputs)
-            self._features.restore(names)
-            self._store.used = d
-            for number, chunk in enumerate(map(_dense, chunks)):
-                row = self._first_refused(chunk, columns)
-                if row >= 0:
-                    self._complain_of(chunk[row], names, number * size + row)
-        self._get_ready()
-        for number, chunk in enumerate(map(_dense, chunks)):
-            part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
-            expand(self._block, chunk, columns, np.ones(len(chunk)), part)
-        self.set_coefficients(self._coefficients_of("last"), sign * intercept)
+        before = self._store.snapshot()
+        try:
+            with self._undoing():
+                sign = self._start_labels(labels, n_outputs)
+                self._features.restore(names)
+                self._store.used = d
+                for number, chunk in enumerate(map(_dense, chunks)):
+                    row = self._first_refused(chunk, columns)
+                    if row >= 0:
+                        self._complain_of(chunk[row], names, number * size + row)
+                self._get_ready()
+                for number, chunk in enumerate(map(_dense, chunks)):
+                    part = np.ascontiguousarray(sign * coefficients[:, number * size :][:, : len(chunk)].T)
+                    if not expand(self._block, chunk, columns, np.ones(len(chunk)), part):
+                        self._complain_of_strategy()
+                self.set_coefficients(self._coefficients_of("last"), sign * intercept)
+        except BaseException:
+            self._store.restore(before, trusted=True)
+            raise
         self._common["t"] = n_learned
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
@@ -260,10 +289,12 @@ class BudgetedEstimator(OnlineEstimator):
             A shape does not fit, or a number is not finite.
         """
         live, n, views = self._store.live, self.n_support, self._store.views
-        a = np.broadcast_to(np.asarray(coefficients, np.float64), (self._outputs, n))
-        b = np.broadcast_to(np.asarray(intercept, np.float64), (self._outputs,))
-        if not (np.isfinite(a).all() and np.isfinite(b).all()):
-            raise ValueError("coefficients and intercept must be finite numbers")
+        a, b = np.asarray(coefficients, np.float64), np.asarray(intercept, np.float64)
+        if a.shape != (self._outputs, n) or b.shape not in ((), (self._outputs,)):
+            raise ValueError(f"coefficients must be [{self._outputs}, {n}] and intercept [{self._outputs}] or one number")
+        if not ((np.abs(a) < LARGEST).all() and (np.abs(b) < LARGEST).all()):
+            raise ValueError(f"coefficients and intercept must be numbers below {LARGEST:g}")
+        b = np.broadcast_to(b, (self._outputs,))
         views.coefficients[:live, :n], views.biases[:live] = np.repeat(a, 2, axis=0), np.repeat(b, 2)
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
@@ -323,7 +354,8 @@ class BudgetedEstimator(OnlineEstimator):
 
 def _dense(rows: Any) -> np.ndarray:
     # float32 [n, features], of an array or a sparse matrix
-    return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused by name
+        return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
 
 
 def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:

@@ -26,6 +26,8 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
     """A classifier with river's protocol."""
 
     _labels: Labels = field(init=False)
+    #: Decision values of the row at hand, where a model has several outputs.
+    _scores: np.ndarray = field(init=False)
 
     max_classes = 2
 

@@ -17,7 +17,7 @@ from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.compiled import iterates
 from streamsvm.learners.compiled.rule import Rule
 from streamsvm.memory.block import STATE_BEGIN, STATE_END
-from streamsvm.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.memory.features import FeatureSpace
 
 __all__ = ["OnlineEstimator", "learner"]
 
@@ -27,8 +27,8 @@ _Kind = TypeVar("_Kind")
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, field))
 def learner(kind: type[_Kind]) -> type[_Kind]:
-    """Make a class a learner: its annotated attributes are the parameters of its constructor, by name alone."""
-    return dataclass(eq=False, repr=False, kw_only=True)(kind)
+    """Make a class a learner: its annotated attributes are the parameters of its constructor, most of them by name alone."""
+    return dataclass(eq=False, repr=False, kw_only=True, match_args=False)(kind)
 
 
 @learner
@@ -39,8 +39,6 @@ class OnlineEstimator(base.Estimator):
     model as it was. A model is for one thread at a time, even to predict: the row at hand is laid out inside its memory.
     """
 
-    overflow: str = parameter("raise", choices=OVERFLOW)
-
     # The other fields are made from the parameters, and not saved as they are.
     #: The model's memory. It has ``used`` (columns with a feature), ``nbytes``, ``snapshot`` and ``restore``.
     _store: Any = field(init=False)
@@ -50,13 +48,13 @@ class OnlineEstimator(base.Estimator):
     #: Two records inside the block, [1] each: the state that all learners have, and the rule's.
     _common: np.ndarray = field(init=False)
     _own: np.ndarray = field(init=False)
-    #: Decision values that a row has now, and where they are in the block if there are several.
+    #: Decision values that a row has now.
     _outputs: int = field(init=False)
-    _scores: np.ndarray = field(init=False)
 
     _rule: ClassVar[Rule]
     _loss = iterates.HINGE
     max_features = 256
+    overflow = "raise"
     averaging = 0
 
     def __post_init__(self) -> None:
@@ -224,7 +222,7 @@ class OnlineEstimator(base.Estimator):
     # code relies on comes from a file unseen.
 
     def __getstate__(self) -> dict[str, Any]:
-        made = {declared.name for declared in fields(self)}
+        made = {declared.name for declared in fields(self)} | set(self._get_params())
         return {
             "parameters": self._get_params(),
             "store": self._store.snapshot(),
@@ -275,4 +273,4 @@ def _check_parameter(name: str, value: Any, expected: Any) -> None:
 
 @lru_cache
 def _parameters(kind: Any) -> frozenset[str]:
-    return frozenset(declared.name for declared in fields(kind) if declared.init)
+    return frozenset(declared.name for declared in fields(kind) if not declared.name.startswith("_"))

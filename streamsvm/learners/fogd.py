@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
+from typing import Any, NoReturn
 
 import numpy as np
 from numba import njit
@@ -105,6 +106,14 @@ class FOGD(Baseline):
     @property
     def _kernel_kind(self) -> int:
         return FOURIER
+
+    def start_from(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise a ValueError: the frequencies are drawn, not given."""
+        raise ValueError("FOGD draws its frequencies: it cannot start from given vectors")
+
+    def set_coefficients(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise a ValueError: the coefficients belong to frequencies, not to support vectors."""
+        raise ValueError("FOGD has coefficients of frequencies: it cannot take those of support vectors")
 
     @property
     def coefficients(self) -> np.ndarray:

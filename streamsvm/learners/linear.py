@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.checks import parameter
+from streamsvm.checks import check_number, parameter
 from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.compiled import linear_step
 from streamsvm.learners.compiled.rule import Rule
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.regressor import OnlineRegressor
+from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.weights import WeightStore
 
 __all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
@@ -24,10 +25,11 @@ __all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
 class LinearEstimator(OnlineEstimator):
     """A model that is a weight for each feature, and the rule of `linear_step`."""
 
-    C: float = parameter(1.0, above=0.0, high=1e15)
-    fit_intercept: bool = True
+    C: float = parameter(1.0, above=0.0, high=1e15, kw_only=False)
+    fit_intercept: bool = parameter(True, boolean=True)
     averaging: int = 3000
     max_features: int = 2**16
+    overflow: str = parameter("raise", choices=OVERFLOW)
 
     _row: np.ndarray = field(init=False)
 
@@ -114,7 +116,8 @@ class LinearEstimator(OnlineEstimator):
         feature_names
             Of the d weights. None: 0, 1, ..., d - 1.
         labels
-            Of a classifier: two, of which the second is that of decision values above 0.
+            Of a classifier: two, of which the second is that of decision values above 0 here. The model calls True or 1 positive,
+            and so may hold the negative of the weights: see `positive_label`.
         n_learned
             Rows that count as learned.
 
@@ -125,6 +128,7 @@ class LinearEstimator(OnlineEstimator):
         """
         if self.feature_names or self.n_learned:
             raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
+        check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
         weights = np.asarray(weights, np.float64)
         if weights.ndim != 1 or not (np.isfinite(weights).all() and np.isfinite(intercept)):
             raise ValueError("weights must be an array [d] of finite numbers, and intercept a finite number")
@@ -237,7 +241,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
     MAE: 0.297687
     """
 
-    C: float = parameter(0.1, above=0.0, high=1e15)
+    C: float = parameter(0.1, above=0.0, high=1e15, kw_only=False)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -164,7 +164,7 @@ class Projectron(Baseline):
     _margin_steps = False
 
     def _rule_state(self) -> dict[str, Any]:
-        return {"eta": self.eta, "margin_steps": self._margin_steps, "gamma": self.effective_gamma}
+        return {"eta": self.eta, "margin_steps": self._margin_steps}
 
 
 @learner

@@ -36,6 +36,8 @@ def by_address(arguments: tuple[Any, ...], result: Any) -> tuple[Callable[[Any],
     def address(function: Any) -> int:
         if config.DISABLE_JIT:
             place = id(function)
+        elif not hasattr(function, "compile"):
+            raise TypeError(f"{function!r} must be compiled by numba: put @numba.njit above it")
         else:
             function.compile(arguments)
             compiled = function.overloads[arguments]

@@ -146,7 +146,7 @@ def test_strategies_that_suit_a_kernel():
     with pytest.raises(ValueError, match=r"Merge needs kernel='rbf'; with kernel='poly' use Projection\(\) or Removal\(\)"):
         strategy_for("poly", Merge())
     for wrong_value in (Merge, "merge", 3, Refusal()):
-        with pytest.raises(ValueError, match="maintenance must be a Merge, Removal or Projection"):
+        with pytest.raises(ValueError, match="maintenance must be a Merge, Removal, Projection or another"):
             strategy_for("rbf", wrong_value)
 
 

@@ -16,8 +16,13 @@ __all__ = ["expand"]
 
 
 @njit(cache=True, error_model="numpy")
-def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> None:
-    """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget."""
+def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
+    """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget.
+
+    Returns
+    -------
+    Whether all became support vectors: False where the strategy has not brought the store back to its budget.
+    """
     v = views(block)
     h = v.header[0]
     for i in range(X.shape[0]):
@@ -27,3 +32,6 @@ def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.nd
             add_to_coefficient(block, slot, coefficients[i, k], k)
         if h["n_support"] > h["budget"]:
             common(block)["n_merges"] += maintain(block, random_bits(block))
+            if h["n_support"] > h["budget"]:
+                return False
+    return True

@@ -21,15 +21,15 @@ from streamsvm.memory.support_vectors import views
 
 __all__ = ["FULL", "LEARNED", "REFUSED", "Rule", "rule", "state_of"]
 
-#: What becomes of a row: it is learned; it is not finite or too large, and nothing has changed; or there is one support vector
-#: too many and no strategy to remove it, and the caller undoes what has changed.
+#: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
+#: support vector that is one too many, and the caller undoes what has changed.
 LEARNED, REFUSED, FULL = 0, 1, 2
 
 NO_STATE = np.dtype([])
 
 
 class Rule(NamedTuple):
-    """A compiled rule."""
+    """A compiled rule of support vectors. (That of the linear learners takes a row's columns and values: see `linear_step`.)"""
 
     learn_one: Callable[..., int]
     """``(block, target, weight)``: learn the row at hand; `LEARNED`, `REFUSED` or `FULL`."""
@@ -38,7 +38,8 @@ class Rule(NamedTuple):
     state: np.dtype
     """The numbers of the rule, beside those that all learners have. Fields with the name of a parameter hold its value."""
     learned: Mapping[str, tuple[float, float]]
-    """Fields of ``state`` that learning changes, with the least and the largest value that they can have."""
+    """Fields of ``state`` that learning changes, with the least and the largest value that they can have. A saved model in which
+    another field differs from that of a new one is corrupt."""
 
 
 @njit(cache=True, forceinline=True)
@@ -60,8 +61,10 @@ def rule(
 ) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:
     """Make a rule of the step under this decorator, ``step(block, row)``.
 
-    The step finds the decision values of the row at hand in ``views(block).scores``, and its kernel values in
-    ``views(block).kernel_rows[0]``.
+    The step finds the decision values of the row at hand in ``views(block).scores`` (that of the last iterate first), and its
+    kernel values in ``views(block).kernel_rows[0]``. Coefficients are stored divided by the factor ``common(block)["scale"]``,
+    which a step may lower to shrink all of them. With ``gamma="scale"`` the kernel changes in each of the first 500 rows: what a
+    rule computes from kernel values is stale then.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Row(NamedTuple):
     """Its label as -1 or 1, or as the number of its class; or its target."""
     weight: float
     norm: float
-    """Its squared norm; -1 for a row that is refused."""
+    """Its squared norm."""
     self_kernel: float
     """k(x, x). A row where this is 0 adds nothing to any decision, and should not become a support vector."""
 
@@ -189,6 +189,8 @@ def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: 
     """
     v = views(block)
     h = v.header[0]
+    if h["n_support"] > h["budget"]:  # a strategy has failed in this row: there is no slot left
+        return
     add_to_coefficient(block, append(block, v.rows[0], row.norm, row.weight), coefficient, rising, falling)
     if h["n_support"] > h["budget"]:
         common(block)["n_merges"] += maintain(block, random_bits(block))

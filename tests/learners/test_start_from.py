@@ -1,0 +1,162 @@
+"""Models that start from given support vectors, coefficients and intercepts."""
+
+import numpy as np
+import pytest
+from numba import njit
+from scipy import sparse
+
+from problems import snapshot
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
+from streamsvm.budget import Strategy
+from streamsvm.learners import FOGD, OnlineLinearSVC, OnlineLinearSVR, Projectron, Stoptron
+
+RNG = np.random.default_rng(0)
+S, A = RNG.normal(size=(6, 3)), RNG.normal(size=6)
+X = RNG.normal(size=(20, 3)).astype(np.float32)
+
+
+def expansion(a, b, gamma=0.7):
+    distances = np.square(X[:, None].astype(float) - S.astype(np.float32).astype(float)).sum(axis=2)
+    return np.exp(-gamma * distances) @ a + b
+
+
+@pytest.mark.parametrize("labels", [[1, 2], [False, True], [True, False], ["ham", "spam"], [-1, 1], [1, -1]])
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, sparse.csr_array, sparse.coo_array])
+def test_the_second_label_is_that_of_values_above_zero(labels, form):
+    model = BSGDClassifier(budget=10, gamma=0.7, seed=0)
+    model.start_from(form(S), A, 0.3, labels=labels, n_learned=50)
+    f = expansion(A, 0.3)
+    assert model.predict_many(X).tolist() == [labels[int(value > 0.0)] for value in f]
+    sign = 1.0 if model.positive_label == labels[1] else -1.0
+    for output in ("last", "average", "auto"):
+        np.testing.assert_allclose(model.decision_function_many(X, output), sign * f, rtol=1e-4, atol=1e-5)
+    assert (model.n_learned, model.n_support, model.labels) == (50, 6, labels)
+    model.learn_many(X, [labels[0]] * len(X))
+    assert model.n_support <= 10
+
+
+def test_several_classes_have_an_output_each():
+    a, b = RNG.normal(size=(3, 6)), np.array([0.1, -0.2, 0.3])
+    model = BSCAClassifier(budget=6, gamma=0.7, seed=0)
+    model.start_from(S, a, b, labels=["a", "b", "c"], feature_names=["x", "y", "z"])
+    expected = np.column_stack([expansion(a[k], b[k]) for k in range(3)])
+    np.testing.assert_allclose(_decisions(model), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.coefficients, a)
+    model.set_coefficients(2.0 * a, b)
+    np.testing.assert_allclose(model.coefficients, 2.0 * a)
+
+
+def _decisions(model):
+    names = model.feature_names
+    return np.array([list(model.decision_function_one(dict(zip(names, row.tolist(), strict=True))).values()) for row in X])
+
+
+@pytest.mark.parametrize("kind", [BSCARegressor, OneClassBSGD])
+def test_models_without_labels(kind):
+    model = kind(budget=6, gamma=0.7, seed=0)
+    model.start_from(S, A, -0.5)
+    np.testing.assert_allclose(model.coefficients[0], A)
+    assert model.intercept.tolist() == [-0.5]
+
+
+def test_vectors_beyond_the_budget_are_merged():
+    model = BSGDClassifier(budget=3, gamma=0.7, seed=0)
+    model.start_from(S, np.abs(A), labels=[False, True])
+    assert (model.n_support, model.n_merges) == (3, 3)
+
+
+def test_linear_models():
+    for model, labels in ((OnlineLinearSVC(), ["no", "yes"]), (OnlineLinearSVR(), None)):
+        model.start_from([1.0, -2.0], 0.5, feature_names=["a", "b"], labels=labels, n_learned=7)
+        assert (model.coefficients.tolist(), model.intercept, model.n_learned) == ([1.0, -2.0], 0.5, 7)
+    with pytest.raises(ValueError, match="learned nothing"):
+        model.start_from([1.0], 0.0)
+
+
+def test_a_projectron_inverts_the_gram_matrix_that_it_is_given():
+    given, twin = (Projectron(budget=20, gamma=0.7, eta=0.01) for _ in range(2))
+    given.start_from(S, A, labels=[False, True])
+    assert (given.predict_many(X) == (expansion(A, 0.0) > 0.0)).all()
+    twin.start_from(S, A, labels=[False, True])
+    twin._own["gamma"] = 0.0  # inverts anew
+    labels = (np.arange(len(X)) % 2 == 0).tolist()
+    for model in (given, twin):
+        model.learn_many(X, labels)
+    np.testing.assert_array_equal(given.decision_function_many(X), twin.decision_function_many(X))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((S[0], A), "vectors must be a matrix"),
+        ((S.astype(object), A), "vectors must be a matrix"),
+        ((S, A[:2]), "coefficients must be"),
+        ((S, np.full(6, np.nan)), "finite"),
+        ((S, A, [1.0, 2.0]), "finite numbers, one intercept"),
+        ((np.where(S > 1.0, np.inf, S), A), "row 0|row 1|row 2|row 3|row 4|row 5"),
+        ((1e30 * S, A), "too large"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_leaves_no_trace(arguments, match):
+    model = BSGDClassifier(budget=10, gamma=0.7, seed=0)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match=match):
+        model.start_from(*arguments, labels=[False, True])
+    assert snapshot(model) == before
+    model.start_from(S, A, labels=[False, True])
+    with pytest.raises(ValueError, match="learned nothing"):
+        model.start_from(S, A, labels=[False, True])
+
+
+@pytest.mark.parametrize(
+    ("keywords", "match"),
+    [
+        ({"labels": None}, "labels must be"),
+        ({"labels": [1]}, "labels must be"),
+        ({"labels": [1, 2, 3]}, "labels must be"),
+        ({"labels": [1, 1]}, "labels must be"),
+        ({"labels": [0, 1], "feature_names": ["a", "a", "b"]}, "feature_names must be"),
+        ({"labels": [0, 1], "feature_names": ["a"]}, "feature_names must be"),
+        ({"labels": [0, 1], "n_learned": -1}, "n_learned must be"),
+        ({"labels": [0, 1], "n_learned": 1.5}, "n_learned must be"),
+    ],
+)
+def test_names_labels_and_counts_are_checked(keywords, match):
+    model = BSGDClassifier(budget=10, gamma=0.7, seed=0)
+    before = snapshot(model)
+    with pytest.raises(ValueError, match=match):
+        model.start_from(S, A, **keywords)
+    assert snapshot(model) == before
+
+
+def test_what_cannot_start_says_so():
+    with pytest.raises(ValueError, match="gamma that is a number"):
+        BSGDClassifier(budget=10).start_from(S, A, labels=[0, 1])
+    with pytest.raises(ValueError, match="frequencies"):
+        FOGD(budget=10).start_from(S, A, labels=[0, 1])
+    with pytest.raises(ValueError, match="at most budget=5"):
+        Stoptron(budget=5, gamma=1.0).start_from(S, A, labels=[0, 1])
+
+
+@njit
+def nothing(block, random):
+    return 0
+
+
+class Useless(Strategy):
+    def event(self, shared):
+        return nothing
+
+
+def test_a_strategy_that_fails_is_named_and_the_budget_holds():
+    model = BSGDClassifier(budget=3, gamma=0.7, maintenance=Useless(), averaging=0)
+    with pytest.raises(RuntimeError, match="Useless.* has not brought the model back to its budget of 3"):
+        model.start_from(S, A, labels=[False, True])
+    assert model.n_support == 0
+    for row, label in zip(X[:3], [True, False, True], strict=True):
+        model.learn_one(dict(enumerate(row.tolist())), label)
+    for learn in (lambda: model.learn_one({0: 9.0}, True), lambda: model.learn_many(X, [True, False] * 10)):
+        for _ in range(30):
+            with pytest.raises(RuntimeError, match="Useless"):
+                learn()
+            assert model.n_support == 3
