@@ -70,7 +70,7 @@ def parameter(
     integer: bool = False,
     choices: Iterable[Any] | None = None,
     boolean: bool = False,
-    kw_only: bool = True,
+    kw_only: Any = dataclasses.MISSING,
 ) -> Any:
     """A field of a dataclass whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean."""
     check: Any = functools.partial(check_one_of, choices=choices)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
+
 from streamsvm.budget.merge import Merge
 from streamsvm.budget.projection import Projection
 from streamsvm.budget.refusal import Refusal
@@ -25,6 +27,9 @@ def strategy_for(kernel: str, maintenance: Strategy | None) -> Strategy:
         raise ValueError(
             f"maintenance must be a Merge, Removal, Projection or another streamsvm.budget.Strategy, or None, not {maintenance!r}"
         )
+    declared: set[str] = {field.name for field in fields(maintenance)} if is_dataclass(maintenance) else set()
+    if hidden := [name for name in vars(maintenance) if name not in declared and hasattr(type(maintenance), name)]:
+        raise ValueError(f"maintenance is corrupt: it has an attribute {hidden[0]!r} in place of that of its class")
     if maintenance.kernels is not None and kernel not in maintenance.kernels:
         allowed = " or ".join(f"kernel={name!r}" for name in maintenance.kernels)
         raise ValueError(f"{type(maintenance).__name__} needs {allowed}; with kernel={kernel!r} use Projection() or Removal()")

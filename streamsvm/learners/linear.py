@@ -15,6 +15,7 @@ from streamsvm.learners.compiled import linear_step
 from streamsvm.learners.compiled.rule import Rule
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.regressor import OnlineRegressor
+from streamsvm.memory.block import LARGEST
 from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.weights import WeightStore
 
@@ -130,8 +131,8 @@ class LinearEstimator(OnlineEstimator):
             raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
         check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
         weights = np.asarray(weights, np.float64)
-        if weights.ndim != 1 or not (np.isfinite(weights).all() and np.isfinite(intercept)):
-            raise ValueError("weights must be an array [d] of finite numbers, and intercept a finite number")
+        if weights.ndim != 1 or not ((np.abs(weights) < LARGEST).all() and abs(intercept) < LARGEST):
+            raise ValueError(f"weights must be an array [d] of numbers below {LARGEST:g}, and so must be the intercept")
         names = self._start_names(len(weights), feature_names)
         with self._undoing():
             sign = self._start_labels(labels, 1)

@@ -158,3 +158,22 @@ def test_choices_are_checked_and_shown():
         Merge("table")
     with pytest.raises(ValueError, match="which must be one of 'smallest', 'random', not 'largest'"):
         Removal("largest")
+
+
+def test_a_strategy_from_outside_cannot_replace_what_its_class_says():
+    strategy = Merge()
+    strategy.__dict__["options"] = lambda: (16, 3)
+    with pytest.raises(ValueError, match="corrupt: it has an attribute 'options'"):
+        BSGDClassifier(maintenance=strategy)
+
+
+def test_an_event_that_is_not_compiled_is_an_error():
+    if config.DISABLE_JIT:
+        pytest.skip("nothing is compiled")
+
+    class Plain(Strategy):
+        def event(self, shared):
+            return lambda block, random: 0
+
+    with pytest.raises(TypeError, match="must be compiled by numba"):
+        set_strategy(full_store(), Plain(), False)

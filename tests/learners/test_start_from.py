@@ -65,6 +65,16 @@ def test_vectors_beyond_the_budget_are_merged():
     assert (model.n_support, model.n_merges) == (3, 3)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e120])
+def test_numbers_that_no_saved_model_can_hold_are_refused(number):
+    for model in (OnlineLinearSVR(), BSCARegressor(budget=6, gamma=0.7)):
+        before = snapshot(model)
+        given = [[1.0, number]] if isinstance(model, OnlineLinearSVR) else [S, np.append(A[:5], number)]
+        with pytest.raises(ValueError, match="must be"):
+            model.start_from(*given)
+        assert snapshot(model) == before
+
+
 def test_linear_models():
     for model, labels in ((OnlineLinearSVC(), ["no", "yes"]), (OnlineLinearSVR(), None)):
         model.start_from([1.0, -2.0], 0.5, feature_names=["a", "b"], labels=labels, n_learned=7)
