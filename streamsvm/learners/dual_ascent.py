@@ -120,7 +120,7 @@ def _check_passes(epochs: int, on_epoch: object) -> None:
 
 
 class DualSolution:
-    """What passes over a batch have found: a coefficient of each row, and what they and the model are worth.
+    """The result of passes over a batch: a dual coefficient of each row, and the objectives.
 
     ``learn_epochs`` of `BSCAClassifier` and `BSCARegressor` gives one. It holds a copy of the rows, and speaks of the model as it
     is when asked. Once the model has learned a label that is new to it, the coefficients fit it no more: what needs both raises a

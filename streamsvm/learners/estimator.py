@@ -85,7 +85,7 @@ class OnlineEstimator(base.Estimator):
             self._own[name] = value
 
     def _rule_state(self) -> dict[str, Any]:
-        """What the fields of the rule's state begin with, those left out with 0: parameters of the same name."""
+        """The first values of the rule's state, 0 for fields left out: by default parameters of the same name."""
         parameters = _parameters(type(self))
         return {name: getattr(self, name) for name in self._rule.state.names or () if name in parameters}
 
@@ -140,7 +140,7 @@ class OnlineEstimator(base.Estimator):
         return columns
 
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
-        """What `_decide_matrix` gives, float64 [n, 1 or more], and the frame that answers are made like (None for an array)."""
+        """Answers of `_decide_matrix`, float64 [n, 1 or more], and the frame that they are to be like (None for an array)."""
         matrix, names, like = as_matrix(X)
         decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
         self._decide_matrix(matrix, self._features.columns_of(names, False), what, decisions)

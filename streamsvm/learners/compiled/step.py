@@ -1,4 +1,4 @@
-"""What a step is made of, compiled: the row at hand, its decision values, what the loss asks, and new support vectors.
+"""The parts of a step, compiled: the row at hand, its decision values, its shortfall, and new support vectors.
 
 Every function takes the block of a model. The row at hand is in ``rows[0]`` of its views, its decision values in ``scores``: that
 of output k by the last iterate at 2k, by the average iterate at 2k + 1, as `iterates` has them.

@@ -11,7 +11,7 @@ __all__ = ["Loss", "bounds", "cost", "is_free", "loss_of", "target_of"]
 
 
 class Loss(NamedTuple):
-    """What rows cost, and the constant feature that all of them have."""
+    """The loss of rows, and the constant feature that all of them have."""
 
     regression: bool
     squared: bool

@@ -1,4 +1,4 @@
-"""What the linear solvers are given and what they return; solutions that are saved in a work folder."""
+"""Options and solutions of the linear solvers, and solutions that are saved in a work folder."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class LabelCodes:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What a block file saves: the names of 0, 1 and so on, if labels are names."""
+        """The facts that a block file saves: the names of 0, 1 and so on, if labels are names."""
         return {"classes": list(self._codes)} if self._codes else {}
 
     def code(self, label: Any) -> float:
