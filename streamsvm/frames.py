@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple, NoReturn, cast
 
 import narwhals.stable.v2 as nw
@@ -11,7 +11,7 @@ from river.utils import dataframe
 
 from streamsvm.checks import LARGEST_WEIGHT
 
-__all__ = ["Batch", "as_batch", "as_matrix"]
+__all__ = ["Batch", "as_batch", "as_frame", "as_matrix", "as_series"]
 
 
 def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
@@ -50,6 +50,16 @@ def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
     with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
         # Writable, as compiled code takes no other: a read-only array is copied.
         return np.require(values, np.float32, ["C", "W"]), names, frame
+
+
+def as_series(values: np.ndarray, like: Any) -> Any:
+    """Return values [n] as a series like the frame that `as_matrix` has returned; as they are where that is None."""
+    return values if like is None else dataframe.to_native_series(values, name=None, like=like)
+
+
+def as_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
+    """Return values [n, names] as a frame like the one that `as_matrix` has returned; as they are where that is None."""
+    return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 
 
 class Batch(NamedTuple):

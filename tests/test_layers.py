@@ -15,7 +15,7 @@ LAYERS = (
     "linear batch",
     "hss sklearn_base",
     "learners",
-    "runtime budget",
+    "runtime budget river_base",
     "memory",
     "kernels frames",
     "_numba_cache",

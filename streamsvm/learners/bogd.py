@@ -41,13 +41,11 @@ class BOGD(Baseline):
 
     Parameters
     ----------
-    budget
-        The most support vectors.
     eta0
         The step.
     l2
         Regularisation.
-    kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
     seed
         Of the random choices.
@@ -73,6 +71,6 @@ class BOGD(Baseline):
 
     _rule = step
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         check_decay(self.eta0, self.l2)

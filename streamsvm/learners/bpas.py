@@ -59,11 +59,9 @@ class BPAS(Baseline):
 
     Parameters
     ----------
-    budget
-        The most support vectors.
     C
         The largest step of a row. A row's weight multiplies it.
-    kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 
     References

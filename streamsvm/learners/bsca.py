@@ -10,7 +10,7 @@ from streamsvm.checks import parameter
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.regressor import BudgetedRegressor
+from streamsvm.learners.regressor import OnlineRegressor
 
 __all__ = ["BSCAClassifier", "BSCARegressor"]
 
@@ -24,19 +24,11 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
 
     Parameters
     ----------
-    budget
-        The most support vectors, B.
-    kernel
-        ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
-    gamma
-        Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows,
-        updated with each of those rows and fixed from then on.
+    budget, kernel, gamma, maintenance, degree, coef0, max_classes, max_features, overflow
+        As in `BSGDClassifier`.
     C
         The largest coefficient of a row, each time that it is learned, as in scikit-learn's SVC; the row's weight multiplies it.
         A merged support vector stands for several rows, and may have the sum of what they may have.
-    maintenance
-        What keeps the model within its budget: `Merge`, `Removal` or `Projection`. None: ``Merge("lookup-wd")`` for the Gaussian
-        kernel, ``Projection()`` for the others, which cannot merge.
     averaging
         Rows that the average of the iterates remembers; 0: no average. The last iterate jumps about, its average does not, but
         lags on a drifting stream. Predictions follow the one of the two that has made fewer errors over the last 1,000 rows.
@@ -54,24 +46,13 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
     replay_steps
         Rows of those, at random, that are learned again after each new one, as if they were new (to step from the coefficients
         that they had is less accurate, as most have been merged since).
-    degree, coef0
-        Of the polynomial kernel.
-    max_classes
-        Labels that there is room for. Two classes share one output; from the third label on, each has its own (the loss is then
-        that of Crammer and Singer), on the same support vectors.
-    max_features
-        Feature names that there is room for.
-    overflow
-        What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
     seed
         Of the random choices.
 
     Attributes
     ----------
-    support_vectors : float32 [n_support, features seen]
-    coefficients : float64 [outputs, n_support]
-    n_support, n_merges, n_learned, nbytes : int
-    effective_gamma : float
+    support_vectors, coefficients, n_support, n_merges, n_learned, nbytes, effective_gamma
+        As in `BSGDClassifier`.
 
     Raises
     ------
@@ -123,7 +104,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
 
 
 @learner
-class BSCARegressor(BudgetedRegressor, DualAscent):
+class BSCARegressor(OnlineRegressor, DualAscent):
     """A kernel support vector regression that learns row by row in the dual, within a budget of support vectors.
 
     Each row whose prediction is off by more than epsilon becomes a support vector, with the coefficient that brings it back, C at
@@ -135,11 +116,8 @@ class BSCARegressor(BudgetedRegressor, DualAscent):
         As in `BSCAClassifier`.
     C
         The largest coefficient of a row, as in scikit-learn's SVR. A row's weight multiplies it.
-    epsilon
-        Error that costs nothing.
-    averaging
-        Rows that the average of the iterates remembers; 0: no average. Predictions follow the average, or the last iterate where
-        that has a smaller absolute error over the last 1,000 rows.
+    epsilon, averaging
+        As in `BSGDRegressor`.
     relaxation
         The step over that which brings a row just back to epsilon; between 0 and 2. Less for noisy
         targets, more for a stream that drifts.

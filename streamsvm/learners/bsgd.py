@@ -15,7 +15,7 @@ from streamsvm.learners.compiled.iterates import ONE_CLASS, common
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector, violation
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.regressor import BudgetedRegressor
+from streamsvm.learners.regressor import OnlineRegressor
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["SCHEDULES", "BSGDClassifier", "BSGDRegressor", "Descent"]
@@ -70,18 +70,13 @@ class Descent(BudgetedEstimator):
     eta0 = 1.0
     fit_intercept = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.learning_rate in ("constant", "floor"):
             check_decay(self.eta0, self.l2)
 
     def _rule_state(self) -> dict[str, Any]:
-        return {
-            "schedule": SCHEDULES[self.learning_rate],
-            "fit_intercept": self.fit_intercept,
-            "l2": self.l2,
-            "eta0": self.eta0,
-        }
+        return {"schedule": SCHEDULES[self.learning_rate], "fit_intercept": self.fit_intercept, "l2": self.l2, "eta0": self.eta0}
 
 
 @learner
@@ -185,7 +180,7 @@ class BSGDClassifier(BudgetedClassifier, Descent):
 
 
 @learner
-class BSGDRegressor(BudgetedRegressor, Descent):
+class BSGDRegressor(OnlineRegressor, Descent):
     """A kernel support vector regression that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the epsilon-insensitive loss, otherwise as `BSGDClassifier`. Targets should be about 0 and

@@ -56,15 +56,18 @@ class BudgetedEstimator(OnlineEstimator):
     _most_new = 1  # support vectors that one row can add
     _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
 
-    def __post_init__(self) -> None:
+    def _check_parameters(self) -> None:
         if isinstance(self.gamma, str):
             if self.gamma != "scale":
                 raise ValueError(f"gamma must be 'scale' or a number above 0, not {self.gamma!r}")
         else:
             check_number("gamma", self.gamma, 0.0, high=LARGEST_GAMMA)
-        super().__post_init__()
+        super()._check_parameters()
         # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
         check_number("coef0", self.coef0, 0.0 if self.kernel == "poly" else -1e6, inclusive=True, high=1e6)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._row, self._scores, self._ready = self._store.views.rows[0], self._store.views.scores, False
         common, gamma = self._common, 1.0 if isinstance(self.gamma, str) else self.gamma
         header = self._store.views.header
@@ -232,11 +235,9 @@ class BudgetedEstimator(OnlineEstimator):
         -----
         O(m d), and O(B d) more for each of the m - B support vectors beyond the budget B.
         """
-        if self.feature_names or self.n_learned or self.n_support:
-            raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
+        self._check_untouched(n_learned)
         if self.gamma == "scale" and self.kernel != "linear":
             raise ValueError('start_from needs a gamma that is a number: "scale" would be computed from rows to come')
-        check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
         vectors = vectors.tocsr() if hasattr(vectors, "tocsr") else np.asarray(vectors)
         if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
             raise ValueError(f"vectors must be a matrix of numbers, not {vectors.ndim}-D of {vectors.dtype}")

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 from river import base
-from river.utils import dataframe
 
 from streamsvm.checks import check_number, checked_weight
-from streamsvm.frames import Batch, as_batch
+from streamsvm.frames import Batch, as_batch, as_frame, as_series
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.compiled.iterates import CHOSEN, PROBABILITY
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.labels import Labels
+from streamsvm.river_base import SupervisedEstimator
 
 __all__ = ["BudgetedClassifier", "OnlineClassifier"]
 
 
 @learner
-class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
+class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClassifier):
     """A classifier with river's protocol."""
 
     _labels: Labels = field(init=False)
@@ -32,32 +32,18 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
     max_classes = 2
 
     def __post_init__(self) -> None:
-        check_number("max_classes", self.max_classes, 2, inclusive=True, high=2**20, integer=True)
         self._labels = Labels(self.max_classes)
         super().__post_init__()
+
+    def _check_parameters(self) -> None:
+        check_number("max_classes", self.max_classes, 2, inclusive=True, high=2**20, integer=True)
+        super()._check_parameters()
 
     @property
     def _multiclass(self) -> bool:
         return self.max_classes > 2
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        """Learn one row.
-
-        Parameters
-        ----------
-        x
-            Feature name to number. A name that is missing counts as 0.
-        y
-            The label: a bool, an int, a str, or anything else that is hashable.
-        w
-            The row's weight, at least 0. A row of weight 0 is ignored.
-
-        Raises
-        ------
-        ValueError
-            A feature or the weight is not a finite number, there are more features than ``max_features`` with
-            ``overflow="raise"``, or the label is missing, too long a text or one too many. The model stays as it was.
-        """
         w = 1.0 if w == 1.0 else checked_weight(w)
         if w == 0.0:
             return
@@ -100,22 +86,6 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
-        """Predict the label of one row.
-
-        Parameters
-        ----------
-        x
-            Feature name to number. Features that were never learned are ignored.
-
-        Returns
-        -------
-        The label; None before any row was learned.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number.
-        """
         return self._labels.of(self._decide_row(x, CHOSEN))
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
@@ -143,23 +113,6 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        """Learn the rows of a frame, one after the other: exactly what `learn_one` does with each.
-
-        Parameters
-        ----------
-        X
-            An eager frame that narwhals knows (pandas, polars, pyarrow, ...), [n rows, features]; or a 2-D numpy array, whose
-            columns are the features 0, 1, ...
-        y
-            n labels: a series, an array or a sequence.
-        w
-            One weight for all rows, or n of them.
-
-        Raises
-        ------
-        ValueError
-            As `learn_one`, naming the row; or the lengths differ. The model stays as it was.
-        """
         self._learn_batch(as_batch(X, y, w))
 
     @contextmanager
@@ -204,36 +157,12 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         """
         decisions, like = self._decide_rows(X, self._output(output))
         if self._labels.many:
-            return self._columns(decisions, like)
-        values = decisions[:, 0]
-        return values if like is None else dataframe.to_native_series(values, name=None, like=like)
-
-    def _columns(self, decisions: np.ndarray, like: Any) -> Any:
-        values = decisions[:, 1:]
-        return (
-            values if like is None else dataframe.to_native_frame(dict(zip(self._labels.many, values.T, strict=True)), like=like)
-        )
+            return as_frame(decisions[:, 1:], self._labels.many, like)
+        return as_series(decisions[:, 0], like)
 
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels of the rows of X.
-
-        Parameters
-        ----------
-        X
-            As in `learn_many`.
-
-        Returns
-        -------
-        An array [n] of labels, a series where X is a frame; all None before any row was learned.
-
-        Raises
-        ------
-        ValueError
-            X is no frame or array of finite numbers.
-        """
         decisions, like = self._decide_rows(X, CHOSEN)
-        labels = self._labels.array(decisions[:, 0])
-        return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
+        return as_series(self._labels.array(decisions[:, 0]), like)
 
     def predict_proba_many(self, X: Any) -> Any:
         """Predict the probability of each label for the rows of X.
@@ -256,11 +185,10 @@ class OnlineClassifier(OnlineEstimator, base.MiniBatchClassifier):
         """
         decisions, like = self._decide_rows(X, PROBABILITY)
         if self._labels.many:
-            return self._columns(decisions, like)
+            return as_frame(decisions[:, 1:], self._labels.many, like)
         probabilities = self._labels.probabilities(decisions[:, 0])
-        if like is not None:
-            return dataframe.to_native_frame(probabilities, like=like)
-        return np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(decisions), 0))
+        values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(decisions), 0))
+        return as_frame(values, probabilities, like)
 
     @property
     def labels(self) -> list[Any]:

@@ -66,8 +66,7 @@ class DualAscent(BudgetedEstimator):
 
         References
         ----------
-        Qaadan, S., Schueler, M., Glasmachers, T. (2019). Dual SVM training on a budget. ICPRAM. Algorithm 2 (it appends alpha
-        where alpha y is meant), rows without replacement.
+        Qaadan et al. (2019), as of `BSCAClassifier`, with rows without replacement.
 
         Examples
         --------

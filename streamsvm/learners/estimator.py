@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
-from river import base
 
 from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.frames import Batch, as_matrix
@@ -18,6 +15,7 @@ from streamsvm.learners.compiled import iterates
 from streamsvm.learners.compiled.rule import Rule
 from streamsvm.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.memory.features import FeatureSpace
+from streamsvm.river_base import RiverEstimator, parameters_of
 
 __all__ = ["OnlineEstimator", "learner"]
 
@@ -32,7 +30,7 @@ def learner(kind: type[_Kind]) -> type[_Kind]:
 
 
 @learner
-class OnlineEstimator(base.Estimator):
+class OnlineEstimator(RiverEstimator):
     """A model in memory of a fixed size, which learns row by row and averages its iterates.
 
     A class below this one makes the memory, and has the methods that hand rows to compiled code. Input that is refused leaves the
@@ -58,8 +56,7 @@ class OnlineEstimator(base.Estimator):
     averaging = 0
 
     def __post_init__(self) -> None:
-        check_parameters(self)
-        check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
+        self._check_parameters()
         self._store = self._make_store()
         self._block = self._store.block
         self._features = FeatureSpace(self.max_features, self.overflow)
@@ -72,10 +69,10 @@ class OnlineEstimator(base.Estimator):
         self._common["horizon"], self._common["loss"] = self.averaging, self._loss
         self._common["epsilon"] = getattr(self, "epsilon", 0.0)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "_own" in self.__dict__ and name in _parameters(type(self)):
-            raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
-        super().__setattr__(name, value)
+    def _check_parameters(self) -> None:
+        """Raise a ValueError that names a parameter which is out of its range, before there is any memory."""
+        check_parameters(self)
+        check_number("averaging", self.averaging, 0, inclusive=True, high=2**53, integer=True)
 
     def _make_store(self) -> Any:
         raise NotImplementedError
@@ -86,7 +83,7 @@ class OnlineEstimator(base.Estimator):
 
     def _rule_state(self) -> dict[str, Any]:
         """The first values of the rule's state, 0 for fields left out: by default parameters of the same name."""
-        parameters = _parameters(type(self))
+        parameters = parameters_of(type(self))
         return {name: getattr(self, name) for name in self._rule.state.names or () if name in parameters}
 
     # Rows -------------------------------------------------------------------------------------------------------------------
@@ -155,6 +152,12 @@ class OnlineEstimator(base.Estimator):
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from None
 
+    def _check_untouched(self, n_learned: int) -> None:
+        # A model that is given can only be taken by one that has learned nothing.
+        if self.feature_names or self.n_learned or getattr(self, "n_support", 0):
+            raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
+        check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
+
     def _start_names(self, n: int, names: Sequence[Hashable] | None) -> list[Hashable]:
         # The feature names of a model that is given.
         names = list(range(n) if names is None else names)
@@ -198,25 +201,6 @@ class OnlineEstimator(base.Estimator):
     @property
     def _mutable_attributes(self) -> set[str]:
         return set()
-
-    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """Make a model that has learned nothing, with the same parameters.
-
-        Parameters
-        ----------
-        new_params
-            Parameters that are to be different.
-        include_attributes
-            Whether the model takes with it what was learned.
-
-        Raises
-        ------
-        ValueError
-            Both are given: a model of other sizes cannot hold what was learned.
-        """
-        if new_params and include_attributes:
-            raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
-        return copy.deepcopy(self) if include_attributes else super().clone(new_params)
 
     # A model is saved as plain values. The constructor and the checks below put it together again, so that nothing that compiled
     # code relies on comes from a file unseen.
@@ -269,8 +253,3 @@ def _check_record(record: np.void, fresh: np.void, learned: Mapping[str, tuple[f
 def _check_parameter(name: str, value: Any, expected: Any) -> None:
     if value != expected:
         raise ValueError(f"the saved model is corrupt: its {name} is {value}, and {expected} by its parameters")
-
-
-@lru_cache
-def _parameters(kind: Any) -> frozenset[str]:
-    return frozenset(declared.name for declared in fields(kind) if not declared.name.startswith("_"))

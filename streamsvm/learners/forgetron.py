@@ -69,9 +69,7 @@ class Forgetron(Baseline):
 
     Parameters
     ----------
-    budget
-        The most support vectors.
-    kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
 
     References

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.memory.features import LONGEST_NAME
 
-__all__ = ["Labels"]
+__all__ = ["Labels", "as_array"]
 
 
 class Labels:
@@ -108,12 +108,7 @@ class Labels:
 
     def array(self, decisions: np.ndarray) -> np.ndarray:
         """`of`, for an array [n] of decisions."""
-        labels = self.many or [self.of(-1.0), self.of(1.0)]
-        if len({type(label) for label in labels}) == 1 and isinstance(labels[0], bool | int | float | str):
-            values = np.array(labels)
-        else:  # numpy would turn labels of two kinds into one kind, and tuples into rows
-            values = np.empty(len(labels), object)
-            values[:] = labels
+        values = as_array(self.many or [self.of(-1.0), self.of(1.0)])
         return values[(decisions if self.many else decisions > 0.0).astype(np.intp)]
 
     def probabilities(self, positive: Any) -> dict[Any, Any]:
@@ -167,6 +162,17 @@ class Labels:
             else:
                 self._positive = 1
         return sign
+
+
+def as_array(labels: list[Any]) -> np.ndarray:
+    """Return labels as an array that gives them back: numpy would unite labels of two types, and take tuples for rows."""
+    if len({type(label) for label in labels}) == 1 and isinstance(labels[0], bool | int | float | str):
+        values = np.array(labels)
+        if values.tolist() == labels:
+            return values
+    values = np.empty(len(labels), object)
+    values[:] = labels
+    return values
 
 
 def _is_missing(y: Any) -> bool:

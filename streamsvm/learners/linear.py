@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.checks import check_number, parameter
+from streamsvm.checks import parameter
 from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.compiled import linear_step
@@ -127,9 +127,7 @@ class LinearEstimator(OnlineEstimator):
         ValueError
             The model has learned something, or shapes, names or numbers do not fit.
         """
-        if self.feature_names or self.n_learned:
-            raise ValueError("start_from needs a model that has learned nothing: clone() makes one")
-        check_number("n_learned", n_learned, 0, inclusive=True, high=2**61, integer=True)
+        self._check_untouched(n_learned)
         weights = np.asarray(weights, np.float64)
         if weights.ndim != 1 or not ((np.abs(weights) < LARGEST).all() and abs(intercept) < LARGEST):
             raise ValueError(f"weights must be an array [d] of numbers below {LARGEST:g}, and so must be the intercept")

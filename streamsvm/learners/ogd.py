@@ -23,11 +23,8 @@ class KernelOGD(Reference, Descent):
         The step.
     l2
         Regularisation.
-    averaging
-        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
-        last iterate where that has made fewer errors over the last 1,000 rows.
-    kernel, gamma, degree, coef0, max_features, overflow
-        As in `BSGDClassifier`.
+    averaging, kernel, gamma, degree, coef0, max_features, overflow
+        As in `BSGDClassifier`, but as in the paper there is no average.
 
     References
     ----------

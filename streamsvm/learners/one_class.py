@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 from river import base
-from river.utils import dataframe
 
 from streamsvm.budget import Removal, Strategy
 from streamsvm.checks import parameter
-from streamsvm.frames import Batch, as_matrix
+from streamsvm.frames import Batch, as_matrix, as_series
 from streamsvm.learners.bsgd import CAPPED, Descent
 from streamsvm.learners.compiled.iterates import CHOSEN, ONE_CLASS
 from streamsvm.learners.estimator import learner
@@ -27,28 +26,12 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
 
     Parameters
     ----------
-    budget
-        The most support vectors, B.
-    kernel
-        ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
-    gamma
-        Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows,
-        updated with each of those rows and fixed from then on.
+    budget, kernel, gamma, maintenance, degree, coef0, max_features, overflow, seed
+        As in `BSGDClassifier`.
     nu
         The share of rows that are to lie outside; above 0, at most 1.
-    maintenance
-        What keeps the model within its budget: `Merge`, `Removal` or `Projection`. None: ``Merge("lookup-wd")`` for the Gaussian
-        kernel, ``Projection()`` for the others, which cannot merge.
     averaging
         Rows that the average of the iterates remembers, which scores are of; 0: they are of the last iterate.
-    degree, coef0
-        Of the polynomial kernel.
-    max_features
-        Feature names that there is room for.
-    overflow
-        What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
-    seed
-        Of the random choices (of ``Removal("random")``; nothing else here is random).
 
     Raises
     ------
@@ -122,5 +105,4 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
     def score_many(self, X: Any) -> Any:
         """`score_one` for each row: float64 [n], a series where X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)
-        scores = -decisions[:, 0]
-        return scores if like is None else dataframe.to_native_series(scores, name=None, like=like)
+        return as_series(-decisions[:, 0], like)

@@ -20,11 +20,8 @@ class KernelPegasos(Reference, Descent):
         The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
     l2
         The papers' lambda, 1 / (n C) for n rows and the C of other SVMs.
-    averaging
-        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
-        last iterate where that has made fewer errors over the last 1,000 rows.
-    kernel, gamma, degree, coef0, max_features, overflow
-        As in `BSGDClassifier`.
+    averaging, kernel, gamma, degree, coef0, max_features, overflow
+        As in `BSGDClassifier`, but as in the paper there is no average.
 
     References
     ----------

@@ -131,15 +131,10 @@ class Projectron(Baseline):
 
     Parameters
     ----------
-    budget
-        The most support vectors.
     eta
         Distance (not squared) in feature space up to which a mistake is projected. At most 1 for the Gaussian kernel.
-    averaging
-        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
-        last iterate where that has made fewer errors over the last 1,000 rows.
-    kernel, gamma, degree, coef0, max_features, overflow
-        As in `BSGDClassifier`.
+    budget, averaging, kernel, gamma, degree, coef0, max_features, overflow
+        As in `BSGDClassifier`, but as in the paper there is no average.
 
     References
     ----------
@@ -173,15 +168,8 @@ class ProjectronPP(Projectron):
 
     Parameters
     ----------
-    budget
-        The most support vectors.
-    eta
-        Distance (not squared) in feature space up to which a mistake is projected.
-    averaging
-        Rows that the average of the iterates remembers; 0, as in the paper: no average. Predictions follow the average, or the
-        last iterate where that has made fewer errors over the last 1,000 rows.
-    kernel, gamma, degree, coef0, max_features, overflow
-        As in `BSGDClassifier`.
+    budget, eta, averaging, kernel, gamma, degree, coef0, max_features, overflow
+        As in `Projectron`.
 
     References
     ----------

@@ -31,9 +31,7 @@ class RBP(Baseline):
 
     Parameters
     ----------
-    budget
-        The most support vectors.
-    kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow
         As in `BSGDClassifier`.
     seed
         Of the random choices.

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 from river import base, preprocessing
-from river.utils import dataframe
 from sklearn.base import is_classifier, is_regressor
 
 from streamsvm.batch.adapter import fit as fits
@@ -22,7 +21,8 @@ from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.checks import check_number, checked_target, parameter
-from streamsvm.learners.labels import Labels
+from streamsvm.frames import as_frame, as_series
+from streamsvm.learners.labels import Labels, as_array
 
 __all__ = ["BatchAdapter", "BatchClassifier", "BatchRegressor"]
 
@@ -71,9 +71,10 @@ class BatchAdapter(Refitting):
     classifier without probabilities once more for each of the ``calibration_folds``, without the rows of the fold. A prediction
     is one call of the model, which takes much longer for one row than for one of many.
 
-    If a fit that is due fails, the rows stay in the window, the last good model goes on answering with a warning, and the next
-    attempt comes ``refit_every`` rows later; if there is no model yet, the model's exception is raised. The fit of a window with
-    one class waits for the next row that brings a second one. Ctrl-C during a fit leaves the last good model and all rows.
+    `learn_many` fits wherever a fit is due, as `learn_one` does row by row. If a fit that is due fails, all rows stay in the
+    window, the last good model goes on answering with a warning, and the next attempt comes ``refit_every`` rows later; if there
+    is no model yet, the model's exception is raised. The fit of a window with one class waits for the next row that brings a
+    second one. Ctrl-C during a fit leaves the last good model and all rows.
 
     Columns are given to features in the order in which learning meets their names; a name influences predictions from the first
     fit that has seen it. Weights are passed on as ``sample_weight`` if one of the window is not 1; a model that takes none
@@ -155,7 +156,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     """A batch classifier as a river classifier; see `BatchAdapter` for the parameters.
 
     Labels of one type (bool, int, str, or float without fractions) are given to the model as they are; others as 0, 1, ..., in
-    the order in which they came.
+    the order in which they came. Before the first fit it predicts the most frequent label of the window.
 
     Examples
     --------
@@ -221,7 +222,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         labels, targets = self.labels, rows.targets.astype(np.int64)
         values = fits.codes(labels)
         if values is None:
-            values = fits.as_array(labels)
+            values = as_array(labels)
         elif isinstance(getattr(self.model, "class_weight", None), dict):
             raise ValueError("class_weight as a dictionary is for labels of one type: bool, int, str, or float without fractions")
         model = self._trained(rows.X, values[targets], rows.weights)
@@ -255,22 +256,6 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
-        """Predict the label of a row.
-
-        Parameters
-        ----------
-        x
-            Feature name to number. A name that is missing counts as 0, and one that no fit has seen is ignored.
-
-        Returns
-        -------
-        A label; before the first fit the most frequent one of the window, None before any row was learned.
-
-        Raises
-        ------
-        ValueError
-            A feature is not a finite number.
-        """
         fit = self._fit
         return self._predicted(self._row_of(x, fit), fit).tolist()[0]
 
@@ -328,26 +313,9 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return float(f) if np.ndim(f) == 0 else dict(zip(fit.classes, f.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels of rows, each as `predict_one` does.
-
-        Parameters
-        ----------
-        X
-            A frame or array as in `learn_many`.
-
-        Returns
-        -------
-        A series of n labels, or an array [n] where X is an array.
-
-        Raises
-        ------
-        ValueError
-            As `predict_one`, naming the row.
-        """
         fit = self._fit
         rows, like = self._rows_of(X, fit)
-        labels = self._predicted(rows, fit)
-        return labels if like is None else dataframe.to_native_series(labels, name=None, like=like)
+        return as_series(self._predicted(rows, fit), like)
 
     def predict_proba_many(self, X: Any) -> Any:
         """Predict the probabilities of rows, each as `predict_proba_one` does.
@@ -368,8 +336,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """
         fit = self._fit
         rows, like = self._rows_of(X, fit)
-        p = self._probabilities(rows, fit)
-        return p if like is None else dataframe.to_native_frame(dict(zip(self.classes, p.T, strict=True)), like=like)
+        return as_frame(self._probabilities(rows, fit), self.classes, like)
 
     def _predicted(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         """Return the predicted labels [n], None before any row was learned."""
@@ -380,7 +347,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         else:
             place_of = {value: place for place, value in enumerate(fit.model.classes_.tolist())}
             places = np.array([place_of[value] for value in fits.predictions(fit.model, rows).tolist()], np.int64)
-        return fits.as_array(self.classes)[places]
+        return as_array(self.classes)[places]
 
     def _probabilities(self, rows: np.ndarray, fit: Fit | None) -> np.ndarray:
         """Return probabilities, float64 [n, classes]."""
@@ -428,6 +395,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     """A batch regressor as a river regressor; see `BatchAdapter` for the parameters. The target is not scaled.
 
+    Before the first fit it predicts 0.
+
     Examples
     --------
     >>> from river import datasets, evaluate, metrics
@@ -450,17 +419,15 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
         return Fit(self._trained(rows.X, rows.targets, rows.weights), mean, scale, [], 0.0)
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> float:
-        """Predict the target of a row; 0 before the first fit. Parameters and exceptions as in `BatchClassifier.predict_one`."""
         fit = self._fit
         row = self._row_of(x, fit)
         return 0.0 if fit is None else float(fits.predictions(fit.model, row)[0])
 
     def predict_many(self, X: Any) -> Any:
-        """Predict the targets of rows, each as `predict_one` does: float64 [n], a series where X is a frame."""
         fit = self._fit
         rows, like = self._rows_of(X, fit)
         targets = fits.predictions(fit.model, rows) if fit is not None and len(rows) else np.zeros(len(rows))
-        return targets if like is None else dataframe.to_native_series(targets, name=None, like=like)
+        return as_series(targets, like)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -9,9 +9,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm.batch.kernel_machine import KernelMachine
+from streamsvm.learners.labels import as_array
 from streamsvm.sklearn_base import canonical
 
-__all__ = ["Fit", "as_array", "check_classifier", "check_shape", "codes", "decisions", "follows_conventions", "predictions"]
+__all__ = ["Fit", "check_classifier", "check_shape", "codes", "decisions", "follows_conventions", "predictions"]
 
 _LARGEST_WHOLE = 2.0**53
 
@@ -79,17 +80,6 @@ def check_shape(model: Any, values: np.ndarray, classes: int) -> None:
             f"{type(model).__name__} gives decision values of shape {list(values.shape)} for {len(values)} rows of {classes} "
             "classes: a value for each class is needed"
         )
-
-
-def as_array(labels: list[Any]) -> np.ndarray:
-    """Return labels as an array that gives them back: numpy would unite labels of two types, and take tuples for rows."""
-    if len({type(label) for label in labels}) == 1 and isinstance(labels[0], bool | int | float | str):
-        values = np.array(labels)
-        if values.tolist() == labels:
-            return values
-    values = np.empty(len(labels), object)
-    values[:] = labels
-    return values
 
 
 def codes(labels: list[Any]) -> np.ndarray | None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
-from river import base
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
@@ -21,12 +17,13 @@ from streamsvm.batch.adapter.window import Rows, Window, placed
 from streamsvm.checks import check_number, check_parameters, checked_weight, parameter
 from streamsvm.frames import Batch, as_batch, as_matrix
 from streamsvm.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.river_base import SupervisedEstimator
 
 __all__ = ["Refitting"]
 
 
 @dataclass(eq=False, repr=False)
-class Refitting(base.Estimator):
+class Refitting(SupervisedEstimator):
     """A river estimator that refits a batch model to a window; `BatchAdapter` describes the parameters.
 
     A class below this one says what targets are, and how the model is fitted.
@@ -54,72 +51,16 @@ class Refitting(base.Estimator):
         self._fitted_at = 0  # rows learned when a fit last succeeded
         self._warned = False  # whether a warning has said that the fit that is due must wait
         self._n_fits = 0
-        self._made = True
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "_made" in self.__dict__ and name in _parameters(type(self)):
-            raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
-        super().__setattr__(name, value)
-
-    def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """Return a fresh adapter with the same parameters; see `river.base.Base.clone`.
-
-        Raises
-        ------
-        ValueError
-            Both ``new_params`` and ``include_attributes`` are given.
-        """
-        if new_params and include_attributes:
-            raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
-        return copy.deepcopy(self) if include_attributes else super().clone(new_params)
 
     # Rows -------------------------------------------------------------------------------------------------------------------
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        """Put a row into the window, and fit if a fit is due.
-
-        Parameters
-        ----------
-        x
-            Feature name to number. A name that is missing counts as 0.
-        y
-            The label (a bool, an int, a str, or anything else that is hashable), or the target of a regressor.
-        w
-            The row's weight, at least 0. A row of weight 0 is ignored.
-
-        Raises
-        ------
-        ValueError
-            A feature, the target or the weight is not a finite number, there are more features than ``max_features`` with
-            ``overflow="raise"``, or the label is missing or one too many. The adapter is as it was then.
-        Exception
-            The first fit failed: the model's exception. The row is in the window then.
-        """
         w = self._checked_weight(w)
         if w != 0.0:
             self._put_one(x, y, w)
             self._fit_if_due()
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        """Put the rows of a frame into the window, with a fit wherever one is due: exactly as `learn_one` does row by row.
-
-        Parameters
-        ----------
-        X
-            An eager frame that narwhals knows (pandas, polars, pyarrow, ...), [n rows, features]; or a 2-D numpy array, whose
-            columns are the features 0, 1, ...
-        y
-            n labels or targets: a series, an array or a sequence.
-        w
-            One weight for all rows, or n of them.
-
-        Raises
-        ------
-        ValueError
-            As `learn_one`, naming the row; or the lengths differ. The adapter is as it was then.
-        Exception
-            As `learn_one`. All rows are in the window then.
-        """
         batch = as_batch(X, y, w)
         rows, targets = self._admitted(batch)
         begin, n = 0, len(rows)
@@ -406,8 +347,3 @@ class Refitting(base.Estimator):
             raise ValueError(f"the saved adapter is corrupt: {self._n_fits} fits, the last tried after {self._attempted} rows")
         if state["fit"] is not None:
             self._fit = Fit.restored(state["fit"], type(self.model), len(self._features))
-
-
-@lru_cache
-def _parameters(kind: type) -> frozenset[str]:
-    return frozenset(inspect.signature(kind).parameters)
