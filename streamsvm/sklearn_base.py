@@ -4,22 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm.checks import check_number
 
-__all__ = ["SklearnEstimator", "canonical", "check_targets", "class_weights", "is_interrupt", "labels_of", "seed_of"]
+__all__ = ["SklearnClassifier", "SklearnEstimator", "canonical", "check_targets", "is_interrupt", "seed_of"]
 
 _SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradients leave float32
 
 
 class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator of sparse or dense rows whose fits succeed or change nothing, and whose pickles cannot replace its methods."""
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predict rows.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        ndarray [n]
+            Labels, or of a regressor values, float64.
+
+        Raises
+        ------
+        ValueError
+            X does not fit the model, or holds a value that is not finite.
+        sklearn.exceptions.NotFittedError
+            The model is not fitted.
+        """
+        return self._predictions(self._decide(self._checked(X)))
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
+
+    def _decide(self, X: Any) -> np.ndarray:
+        """Return decision values, float64 [n, ...], at rows that `_checked` returned."""
+        raise NotImplementedError
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        """Return labels or values [n] from what `_decide` returned."""
+        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -40,6 +76,14 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError("Cs must be numbers, at least one, each a C")
         return [clone(self).set_params(C=C) for C in Cs]
 
+    def _share_fit(self, models: Iterable[Self]) -> None:
+        """Copy what was fitted so far to the other ones of some models."""
+        parameters = self.get_params(deep=False)
+        fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
+        for model in models:
+            if model is not self:
+                model.__dict__.update(deepcopy(fitted))
+
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Restore all attributes where the body ends with an exception."""
@@ -52,6 +96,74 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
             if is_interrupt(error):
                 raise KeyboardInterrupt from None
             raise
+
+
+class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
+    """A classifier that has one decision value for two classes, else one for each class."""
+
+    class_weight: dict[Any, float] | str | None
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return decision values, in units of the margin.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features].
+
+        Returns
+        -------
+        float64 [n] or [n, classes]
+            Of two classes one value a row, positive for ``classes_[1]``. Of more classes one for each.
+
+        Raises
+        ------
+        ValueError, sklearn.exceptions.NotFittedError
+            As `predict`.
+        """
+        return self._scores(self._decide(self._checked(X)))
+
+    def _scores(self, f: np.ndarray) -> np.ndarray:
+        """Return the values of `decision_function` from what `_decide` returned."""
+        return f
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        scores = self._scores(f)
+        return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def _number_classes(self, y: Any, counted: np.ndarray) -> np.ndarray:
+        """Set ``classes_``, and return the index of each row's class, int64 [n].
+
+        Raises
+        ------
+        ValueError
+            There are fewer than two classes, one of them has no row among those that are ``counted``, or y holds no labels.
+        """
+        check_classification_targets(y)
+        classes, labels = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"y has one class only, {classes.tolist()[0]!r}: there is nothing to tell apart")
+        present = np.bincount(labels[counted], minlength=len(classes)) > 0
+        if not present.all():
+            raise ValueError(f"class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
+        self.classes_ = classes
+        return labels
+
+    def _class_weights(self, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the parameter ``class_weight`` as numbers, float64 [classes], for rows of these classes and weights."""
+        given, classes = self.class_weight, self.classes_
+        if given is None:
+            return np.ones(len(classes))
+        if isinstance(given, str):
+            if given != "balanced":
+                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {given!r}")
+            return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
+        known = set(classes.tolist())
+        if known - set(given) and (unknown := set(given) - known):  # a fold of cross-validation may lack some classes
+            raise ValueError(f"class_weight has labels that y does not have: {sorted(unknown, key=str)}")
+        for label, weight in given.items():
+            check_number(f"class_weight[{label!r}]", weight, 0.0)
+        return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
 
 
 def canonical(value: Any) -> Any:
@@ -70,42 +182,6 @@ def seed_of(random_state: Any) -> int:
     """Return the seed that ``random_state`` stands for; raise a ValueError where scikit-learn takes no such value."""
     generator = check_random_state(random_state)
     return int(random_state) if isinstance(random_state, int | np.integer) else int(generator.randint(2**31))
-
-
-def labels_of(y: Any, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes, and the index of each row's class, int64 [n].
-
-    Raises
-    ------
-    ValueError
-        There are fewer than two classes, one of them has no row among those that are ``counted``, or y holds no labels.
-    """
-    check_classification_targets(y)
-    classes, labels = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"y has one class only, {classes.tolist()[0]!r}: there is nothing to tell apart")
-    present = np.bincount(labels[counted], minlength=len(classes)) > 0
-    if not present.all():
-        raise ValueError(f"class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")
-    return classes, labels
-
-
-def class_weights(
-    given: dict[Any, float] | str | None, classes: np.ndarray, labels: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """Return the parameter ``class_weight`` as numbers, float64 [classes]."""
-    if given is None:
-        return np.ones(len(classes))
-    if isinstance(given, str):
-        if given != "balanced":
-            raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {given!r}")
-        return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
-    known = set(classes.tolist())
-    if known - set(given) and (unknown := set(given) - known):  # a fold of cross-validation may lack some classes
-        raise ValueError(f"class_weight has labels that y does not have: {sorted(unknown, key=str)}")
-    for label, weight in given.items():
-        check_number(f"class_weight[{label!r}]", weight, 0.0)
-    return np.array([float(given.get(label, 1.0)) for label in classes.tolist()])
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier, is_regressor
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.base import RegressorMixin, is_classifier, is_regressor
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.solver import add_expansions
@@ -17,7 +17,7 @@ from streamsvm.batch.distillation import to_budget
 from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.kernels import KERNELS, Kernel, checked_kernel
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.sklearn_base import SklearnEstimator, check_targets, class_weights, labels_of
+from streamsvm.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
 
 __all__ = ["KernelClassifier", "KernelMachine", "KernelRegressor", "Training"]
 
@@ -54,28 +54,6 @@ class KernelMachine(SklearnEstimator):
     gamma: float | str = "scale"
     degree: int = parameter(3, least=1, high=100, integer=True)
     coef0: float = parameter(0.0, least=0.0)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict rows.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-
-        Returns
-        -------
-        ndarray [n]
-            Labels, or of a regressor values, float64.
-
-        Raises
-        ------
-        ValueError
-            X does not fit the model, or holds a value that is not finite.
-        sklearn.exceptions.NotFittedError
-            The model is not fitted.
-        """
-        return self._predictions(self._decide(self._checked(X)))
 
     def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
         """Return a budgeted learner that decides alike and goes on learning; the parameters are those of `to_budget`."""
@@ -129,12 +107,8 @@ class KernelMachine(SklearnEstimator):
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
-    def _checked(self, X: Any) -> Any:
-        check_is_fitted(self)
-        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
-
     def _decide(self, X: Any) -> np.ndarray:
-        """Return the machines' decision values, float64 [n, machines], at rows that `_checked` returned."""
+        """Return the machines' decision values, float64 [n, machines]."""
         out = np.tile(self.intercept_, (X.shape[0], 1))
         dense = not sparse.issparse(self.support_vectors_)
         if not dense and not sparse.issparse(X):
@@ -144,10 +118,6 @@ class KernelMachine(SklearnEstimator):
             chunk = store(X[begin:end], dense=dense)
             add_expansions(self._rows, self.dual_coef_, chunk, np.arange(end - begin), self._kernel, out[begin:end])
         return out
-
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
-        """Return labels or values [n] from the machines' decision values, float64 [n, machines]."""
-        raise NotImplementedError
 
     # Saved models -----------------------------------------------------------------------------------------------------------
 
@@ -178,54 +148,27 @@ class KernelMachine(SklearnEstimator):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class KernelClassifier(ClassifierMixin):  # type: ignore[misc]
+class KernelClassifier(SklearnClassifier):
     """The conventions of a classifier, with one machine for two classes, else one for each class against all others."""
 
     class_weight: dict[Any, float] | str | None = None
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return decision values, in units of the margin.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-
-        Returns
-        -------
-        float64 [n] or [n, classes]
-            Of two classes one value a row, positive for ``classes_[1]``. Of more classes one for each: with `CSMOClassifier` the
-            votes of the pairs, plus less than half a vote for their decision values, with `HSSADMMClassifier` the decision value
-            of each class against all others.
-
-        Raises
-        ------
-        ValueError, sklearn.exceptions.NotFittedError
-            As `predict`.
-        """
-        return self._scores(self._decide(self._checked(X)))
-
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         training: Training = super()._training(X, y, sample_weight)
-        self.classes_, labels = labels_of(training.y, training.counted)
+        labels = self._number_classes(training.y, training.counted)
         weights = training.weights
-        weights = weights * class_weights(self.class_weight, self.classes_, labels, weights)[labels]
+        weights = weights * self._class_weights(labels, weights)[labels]
         return training._replace(labels=labels, weights=weights)
 
     def _n_machines(self, classes: int) -> int:
         return 1 if classes == 2 else classes
 
     def _scores(self, f: np.ndarray) -> np.ndarray:
-        """Return the values of `decision_function` from the machines' decision values, float64 [n, machines]."""
         return f[:, 0] if len(self.classes_) == 2 else f
 
     def _class_values(self, f: np.ndarray) -> np.ndarray:
         """Return a value for each of three or more classes, float64 [n, classes], linear in the machines' decision values."""
         return f
-
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
-        scores = self._scores(f)
-        return self.classes_[(scores > 0.0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

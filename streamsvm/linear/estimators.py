@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import RegressorMixin
 
-from streamsvm.checks import check_number
+from streamsvm.checks import parameter
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
 from streamsvm.linear.solvers.loss import Loss
-from streamsvm.sklearn_base import check_targets, class_weights, labels_of
+from streamsvm.sklearn_base import SklearnClassifier, check_targets
 
 __all__ = ["OutOfCoreLinearSVC", "OutOfCoreLinearSVR"]
 
@@ -28,7 +27,7 @@ def _check_bound(C: float, what: str) -> None:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc]
+class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     """A linear support vector classifier of two classes that learns from a file, within a memory limit.
 
     Coordinate ascent in the dual, with the rows whose coefficients are free in a file of their own, the working set: most passes
@@ -97,11 +96,11 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
 
     Notes
     -----
-    A pass is O(values that are not zero), and reads the file once. C rises by steps of 4, from one that a coefficient reaches
-    in a step. Disk: the rows (8 bytes a value that is not zero, or 4 bytes a value where most are not zero, and 12 bytes a row;
-    for a while twice that if they come sorted), 16 bytes a row for coefficients, twice the working set, and 8 bytes a feature
-    for each solution that is saved in a work folder. Memory beside blocks: 24 bytes a feature. Values are rounded to float32.
-    Rows without values count in the objective and change nothing.
+    Predictions and a pass are O(values that are not zero); a pass reads the file once. C rises by steps of 4, from one that a
+    coefficient reaches in a step. Disk: the rows (8 bytes a value that is not zero, or 4 bytes a value where most are not zero,
+    and 12 bytes a row; for a while twice that if they come sorted), 16 bytes a row for coefficients, twice the working set, and
+    8 bytes a feature for each solution that is saved in a work folder. Memory beside blocks: 24 bytes a feature. Values are
+    rounded to float32. Rows without values count in the objective and change nothing.
 
     Ctrl-C leaves the model as it was, and in ``work_folder`` what was saved.
 
@@ -123,13 +122,11 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
     (True, True)
     """
 
-    loss: str = "hinge"
+    loss: str = parameter("hinge", choices=("hinge", "squared_hinge"))
     class_weight: dict[Any, float] | str | None = None
 
-    _losses: ClassVar = ("hinge", "squared_hinge")
-
     def _labels(self, y: Any) -> np.ndarray:
-        self.classes_, labels = labels_of(y, np.arange(len(y)))
+        labels = self._number_classes(y, np.arange(len(y)))
         if len(self.classes_) != 2:
             # scikit-learn's checks look for these words
             raise ValueError(
@@ -157,30 +154,11 @@ class OutOfCoreLinearSVC(ClassifierMixin, OutOfCoreLinear):  # type: ignore[misc
         self._positive, self._counts = labels[1], np.array([counts[label] for label in labels])
 
     def _loss(self, C: float) -> Loss:
-        weights = class_weights(self.class_weight, self.classes_, np.arange(2), self._counts.astype(np.float64))
+        weights = self._class_weights(np.arange(2), self._counts.astype(np.float64))
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
             _check_bound(C * weight, f"C times the weight of class {label!r}")
         negative, positive = (float(C * weight) for weight in weights)
-        return Loss(False, self.loss == self._losses[1], 0.0, self._constant, self._positive, positive, negative)
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return the decision values of rows: those above 0 stand for ``classes_[1]``. O(values that are not zero).
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-
-        Returns
-        -------
-        ndarray of float64 [n]
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError
-            The model is not fitted; rows are not those of its features, or not finite.
-        """
-        return self._decision_values(X)
+        return Loss(False, self.loss == "squared_hinge", 0.0, self._constant, self._positive, positive, negative)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -229,14 +207,8 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     0.5
     """
 
-    loss: str = "epsilon_insensitive"
-    epsilon: float = 0.0
-
-    _losses: ClassVar = ("epsilon_insensitive", "squared_epsilon_insensitive")
-
-    def _check(self, models: Sequence[Self]) -> None:
-        super()._check(models)
-        check_number("epsilon", self.epsilon, 0.0, inclusive=True)
+    loss: str = parameter("epsilon_insensitive", choices=("epsilon_insensitive", "squared_epsilon_insensitive"))
+    epsilon: float = parameter(0.0, least=0.0)
 
     def _labels(self, y: Any) -> np.ndarray:
         y = np.asarray(y, np.float64)
@@ -248,4 +220,5 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
 
     def _loss(self, C: float) -> Loss:
         _check_bound(C, "C")
-        return Loss(True, self.loss == self._losses[1], float(self.epsilon), self._constant, 0.0, float(C), float(C))
+        squared = self.loss == "squared_epsilon_insensitive"
+        return Loss(True, squared, float(self.epsilon), self._constant, 0.0, float(C), float(C))

@@ -7,17 +7,17 @@ from collections.abc import Hashable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import check_number, check_parameters, parameter
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.linear.files.block_file import BlockFile, BlockFileError, is_block_file
 from streamsvm.linear.files.mixing import files_of, mixing_writer
@@ -40,19 +40,17 @@ _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 class OutOfCoreLinear(SklearnEstimator):
     """A linear machine that is fitted to a block file within a memory limit."""
 
-    C: float = 1.0
+    C: float = parameter(1.0, above=0.0)
     _: KW_ONLY
     loss: str
     fit_intercept: bool = True
-    intercept_scaling: float = 1.0
-    tol: float = 1e-3
-    max_iter: int = 1000
+    intercept_scaling: float = parameter(1.0, above=0.0)
+    tol: float = parameter(1e-3, least=0.0)
+    max_iter: int = parameter(1000, least=1, integer=True)
     memory_limit: float = DEFAULT_LIMIT
     work_folder: str | Path | None = None
     random_state: int | None = 0
     verbose: bool = False
-
-    _losses: ClassVar[tuple[str, str]]  # the names of the plain and of the squared one
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit to rows in memory, which are written to a block file first. A fit that fails leaves the model as it was.
@@ -128,27 +126,6 @@ class OutOfCoreLinear(SklearnEstimator):
         """Fit as `fit_path` does, to a file as `fit_file` takes it."""
         models = self._models(Cs)
         return models[0]._fit_file(models, Path(path), target, zero_based)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict rows. O(values that are not zero).
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features].
-
-        Returns
-        -------
-        ndarray [n]
-            Labels, or of a regressor values, float64.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError
-            The model is not fitted; rows are not those of its features, or not finite.
-        """
-        f = self._decision_values(X)
-        return f if is_regressor(self) else self.classes_[(f > 0.0).astype(np.int64)]
 
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
@@ -255,11 +232,8 @@ class OutOfCoreLinear(SklearnEstimator):
         return solutions
 
     def _finish(self, models: list[Self], solutions: list[Solution]) -> list[Self]:
-        parameters = self.get_params(deep=False)
-        fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
+        self._share_fit(models)
         for model, solution in zip(models, solutions, strict=True):
-            if model is not self:
-                model.__dict__.update(fitted)
             w = solution.w[:-1]
             model.coef_ = w.copy() if is_regressor(self) else w[np.newaxis].copy()
             model.intercept_ = np.array([solution.w[-1] * self._constant])
@@ -291,11 +265,7 @@ class OutOfCoreLinear(SklearnEstimator):
 
     def _check(self, models: Sequence[Self]) -> None:
         for model in models:
-            check_number("C", model.C, 0.0)
-        check_one_of("loss", self.loss, self._losses)
-        check_number("tol", self.tol, 0.0, inclusive=True)
-        check_number("max_iter", self.max_iter, 1, inclusive=True, integer=True)
-        check_number("intercept_scaling", self.intercept_scaling, 0.0)
+            check_parameters(model)
         if isinstance(self.random_state, int | np.integer):
             check_number("random_state", self.random_state, 0, inclusive=True, integer=True)
         plan(self.memory_limit)
@@ -317,10 +287,11 @@ class OutOfCoreLinear(SklearnEstimator):
         """Return the loss of a fit with this C; ValueError where it is out of range."""
         raise NotImplementedError
 
-    def _decision_values(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, reset=False)
+    def _decide(self, X: Any) -> np.ndarray:
         return np.asarray(X @ self.coef_.reshape(-1)) + self.intercept_[0]
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        return f
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")

@@ -10,7 +10,7 @@ from scipy import sparse
 from adapters import ROWS, adapter
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor
 from streamsvm.batch.csmo import columns
-from streamsvm.batch.kernel_machine import KernelMachine
+from streamsvm.sklearn_base import SklearnEstimator
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_support_vectors_are_laid_out_once(monkeypatch):
     assert "_rows" not in solver.__getstate__()
     expected = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y).predict_many(X).tolist()
     model = BatchAdapter(CSMOClassifier(), refit_every=None).fit(X, y)
-    monkeypatch.delattr(KernelMachine, "_checked")  # the adapter has checked its rows
+    monkeypatch.delattr(SklearnEstimator, "_checked")  # the adapter has checked its rows
     assert [model.predict_one(dict(enumerate(x))) for x in X.tolist()] == expected
     assert set(model.decision_function_one({0: 1.0})) == {0, 1, 2}
 

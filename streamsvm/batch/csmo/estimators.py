@@ -18,7 +18,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     """A support vector classifier, solved exactly by conjugate SMO.
 
     min over alpha of 1/2 sum_ij y_i y_j alpha_i alpha_j k(x_i, x_j) - sum_i alpha_i, where 0 <= alpha_i <= C w_i and
-    sum_i y_i alpha_i = 0. More than two classes have one machine for each pair of them.
+    sum_i y_i alpha_i = 0. More than two classes have one machine for each pair of them; the decision value of a class is its
+    votes in the pairs, plus less than half a vote for their decision values.
 
     Parameters
     ----------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -100,7 +99,7 @@ class HSSADMM(KernelMachine):
         ValueError
             A parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small.
         """
-        return self._fit_path([self], X, y, [self.C], sample_weight)[0]
+        return self._fit_path([self], X, y, sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
         """Fit models for several values of C together.
@@ -126,10 +125,11 @@ class HSSADMM(KernelMachine):
             As `fit`.
         """
         models = self._models(Cs)
-        return models[0]._fit_path(models, X, y, [model.C for model in models], sample_weight)
+        return models[0]._fit_path(models, X, y, sample_weight)
 
-    def _fit_path(self, models: list[Self], X: Any, y: Any, Cs: list[float], sample_weight: Any) -> list[Self]:
+    def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         """Fit each of the models, of which this is the first one, with its C."""
+        Cs = [model.C for model in models]
         with self._all_or_nothing():
             self._check_parameters(Cs)
             training = self._training(X, y, sample_weight)
@@ -147,11 +147,8 @@ class HSSADMM(KernelMachine):
                 results.bias += results.shift
             if self.polish and not interrupted:
                 interrupted = self._polished(groups, bounds, results)
-            parameters = self.get_params(deep=False)
-            fitted = {name: value for name, value in self.__dict__.items() if name not in parameters}
+            self._share_fit(models)
             for model, C, columns in zip(models, Cs, np.arange(len(bounds)).reshape(len(Cs), -1), strict=True):
-                if model is not self:
-                    model.__dict__.update(deepcopy(fitted))
                 coefficients = np.zeros((len(sides), len(training.weights)))
                 for machine, (positive, column) in enumerate(zip(sides, columns, strict=True)):
                     coefficients[machine, counted] = groups.coefficients(results.b[:, column], C * weights, positive)
