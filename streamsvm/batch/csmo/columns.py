@@ -206,41 +206,29 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     return groups
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def _add_differences(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
-    """Add the squared distances of x [d] to n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n]."""
+@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
+def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray, differ: bool) -> None:
+    """Add the products of x [d] with n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n].
+
+    With ``differ``, which is a constant where this is inlined, add their squared distances.
+    """
     first, d, j = np.uint64(begin), len(vectors), 0  # unsigned: a signed index may be negative, which prevents SIMD
     while j + 4 <= d:  # four features at once: the running sum is loaded and stored once for them
         x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
         v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
         for i in range(np.uint64(n)):
             k = first + i
-            d0, d1, d2, d3 = x0 - v0[k], x1 - v1[k], x2 - v2[k], x3 - v3[k]
-            out[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+            if differ:
+                d0, d1, d2, d3 = x0 - v0[k], x1 - v1[k], x2 - v2[k], x3 - v3[k]
+                out[i] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+            else:
+                out[i] += (x0 * v0[k] + x1 * v1[k]) + (x2 * v2[k] + x3 * v3[k])
         j += 4
     while j < d:
         x0, v0 = x[j], vectors[j]
         for i in range(np.uint64(n)):
             d0 = x0 - v0[first + i]
-            out[i] += d0 * d0
-        j += 1
-
-
-@njit(cache=True, fastmath=FAST, error_model="numpy")
-def _add_products(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray) -> None:
-    """Add the products of x [d] with n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n]."""
-    first, d, j = np.uint64(begin), len(vectors), 0  # unsigned: a signed index may be negative, which prevents SIMD
-    while j + 4 <= d:  # four features at once: the running sum is loaded and stored once for them
-        x0, x1, x2, x3 = x[j], x[j + 1], x[j + 2], x[j + 3]
-        v0, v1, v2, v3 = vectors[j], vectors[j + 1], vectors[j + 2], vectors[j + 3]
-        for i in range(np.uint64(n)):
-            k = first + i
-            out[i] += (x0 * v0[k] + x1 * v1[k]) + (x2 * v2[k] + x3 * v3[k])
-        j += 4
-    while j < d:
-        x0, v0 = x[j], vectors[j]
-        for i in range(np.uint64(n)):
-            out[i] += x0 * v0[first + i]
+            out[i] += d0 * d0 if differ else x0 * v0[first + i]
         j += 1
 
 
@@ -322,9 +310,9 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
         part = sums[: min(n - begin, _TILE)]
         part[:] = 0.0
         if kernel.kind == RBF:
-            _add_differences(x, rows.dense, begin, len(part), part)
+            _add_terms(x, rows.dense, begin, len(part), part, True)
         else:
-            _add_products(x, rows.dense, begin, len(part), part)
+            _add_terms(x, rows.dense, begin, len(part), part, False)
         _from_sums(kernel, part, out[begin : begin + len(part)])
 
 

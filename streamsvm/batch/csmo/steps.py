@@ -92,31 +92,6 @@ def _advance(
     columns: np.ndarray,
     at_i: int,
     at_j: int,
-    step: float,
-    gradient: np.ndarray,
-    rise: np.ndarray,
-    fall: np.ndarray,
-    origin: float,
-    ascent: np.ndarray,
-    descent: np.ndarray,
-) -> None:
-    """Advance gradient, ascent and descent of a chunk by a step along e_i - e_j, whose columns begin at ``at_i`` and ``at_j``."""
-    of_i, of_j = np.uint64(at_i), np.uint64(at_j)
-    for k in range(np.uint64(begin), np.uint64(end)):
-        g = gradient[k] + step * np.float64(columns[of_i + k] - columns[of_j + k])
-        gradient[k] = g
-        h = np.float32(g - origin)
-        ascent[k] = h + rise[k]
-        descent[k] = h + fall[k]
-
-
-@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
-def _advance_conjugate(
-    begin: int,
-    end: int,
-    columns: np.ndarray,
-    at_i: int,
-    at_j: int,
     beta: float,
     image: np.ndarray,
     step: float,
@@ -126,12 +101,19 @@ def _advance_conjugate(
     origin: float,
     ascent: np.ndarray,
     descent: np.ndarray,
+    keep_image: bool,
 ) -> None:
-    """Advance a chunk as `_advance` does by a step along the conjugate direction, whose image is computed on the way."""
+    """Advance gradient, ascent and descent of a chunk by a step along e_i - e_j, whose columns begin at ``at_i`` and ``at_j``.
+
+    With ``keep_image``, which is a constant where this is inlined, the step is along e_i - e_j + beta direction, whose image
+    replaces that of the direction.
+    """
     of_i, of_j = np.uint64(at_i), np.uint64(at_j)
     for k in range(np.uint64(begin), np.uint64(end)):
-        q = np.float64(columns[of_i + k] - columns[of_j + k]) + beta * image[k]
-        image[k] = q
+        q = np.float64(columns[of_i + k] - columns[of_j + k])
+        if keep_image:
+            q += beta * image[k]
+            image[k] = q
         g = gradient[k] + step * q
         gradient[k] = g
         h = np.float32(g - origin)
@@ -176,9 +158,9 @@ def _sweep(
     for begin in range(0, n, _CHUNK):
         end = min(begin + _CHUNK, n)
         if keep_image:
-            _advance_conjugate(begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent)
+            _advance(begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, True)
         else:
-            _advance(begin, end, columns, at_i, at_j, step, gradient, rise, fall, origin, ascent, descent)
+            _advance(begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, False)
         u, v = _extremes(begin, end, low, high)
         most = max(most, v)
         if u < least:
