@@ -237,14 +237,3 @@ class SupportVectorStore(Store[Views]):
             and (np.abs(v.norms[:n] - norms) <= norms * (_ROUNDING - 1.0) + _UNDERFLOW).all()
         ):
             raise ValueError("the snapshot is corrupt: its norms are not those of its support vectors")
-
-    def __getstate__(self) -> dict[str, object]:
-        h = self._header[0]
-        return {
-            "sizes": (int(h["budget"]), self.max_features, int(h["outputs"]), bool(h["gram"]), int(h["window"])),
-            "snapshot": self.snapshot(),
-        }
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(*state["sizes"])  # type: ignore[misc]
-        self.restore(state["snapshot"])  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """The store of support vectors: its size, its arrays, its snapshots, and what no store wrote is refused."""
 
-import pickle
-
 import numpy as np
 import pytest
 from numba import njit
@@ -154,13 +152,6 @@ def test_a_removed_support_vector_leaves_no_trace():
     assert other.n_support == 0
     assert not other.views.vectors.any()
     assert not other.views.coefficients.any()
-
-
-def test_pickles():
-    store = filled()
-    loaded = pickle.loads(pickle.dumps(store))
-    assert loaded.snapshot() == store.snapshot()
-    assert loaded.nbytes == store.nbytes
 
 
 def test_sizes_are_checked():
