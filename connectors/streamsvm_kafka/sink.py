@@ -96,12 +96,10 @@ class KafkaSink:
 
     Parameters
     ----------
-    bootstrap
-        ``host:port`` of a broker, or several with commas between them.
+    bootstrap, client
+        As for `KafkaSource`.
     topic
         Name of the topic. If it does not exist, the broker's configuration (``auto.create.topics.enable``) decides.
-    client
-        Further options of kafka-python's clients: ``api_version``, ``security_protocol``, ``ssl_...`` and ``sasl_...``.
 
     Raises
     ------
