@@ -106,7 +106,7 @@ def test_no_foreign_code_runs(tmp_path):
         ("streamsvm.batch.csmo.column_cache", "ColumnCache"),
         ("streamsvm.batch.csmo.estimators", "combinations"),
         ("streamsvm.cli.main", "main"),
-        ("streamsvm.learners.estimator", "copy"),
+        ("streamsvm.learners.budgeted", "itertools"),
         ("streamsvm.learners.budgeted", "check_number"),
         ("streamsvm.learners.classifier", "BudgetedClassifier.learn_one"),
         ("streamsvm.runtime.checkpoint", "CheckpointFolder"),
