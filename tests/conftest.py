@@ -1,5 +1,7 @@
 """Sets up what all tests share: hypothesis, and what is different without compiled code."""
 
+import gc
+
 import numpy as np
 from hypothesis import settings
 from numba.core.config import DISABLE_JIT
@@ -7,11 +9,14 @@ from numba.core.config import DISABLE_JIT
 settings.register_profile("whole", deadline=None)  # a first example compiles, and a machine may have other work
 settings.load_profile("whole")
 
+# Imported when a process that shall be killed is started: it learns, and would compile in each worker before the first test.
+collect_ignore = ["warm_learner.py"]
+
 if DISABLE_JIT:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.
     np.seterr(all="ignore")
     # What stands above compiled code, or compiles, is not tested once more without it.
-    collect_ignore = ["cli", "kafka", "runtime", "test_layers.py", "test_numba_cache.py", "test_readme.py"]
+    collect_ignore += ["cli", "kafka", "runtime", "test_layers.py", "test_numba_cache.py", "test_readme.py"]
 
 
 def _can_fail_only_now(name):
@@ -23,3 +28,9 @@ def pytest_collection_modifyitems(config, items):
     if DISABLE_JIT:
         config.hook.pytest_deselected(items=[item for item in items if not _can_fail_only_now(item.name)])
         items[:] = [item for item in items if _can_fail_only_now(item.name)]
+
+
+def pytest_collection_finish(session):
+    # Full collections of garbage, of which river asks twice in each check of memory, need not go through all modules and tests.
+    gc.collect()
+    gc.freeze()
