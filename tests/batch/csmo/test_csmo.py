@@ -127,9 +127,9 @@ def test_several_classes_are_those_of_scikit_learn():
 @pytest.mark.skipif(SLOW, reason="minutes without compilation")
 def test_two_valued_features_are_packed_and_equal_rows_merged():
     X, y = load_digits(return_X_y=True)
-    X, y = (X > 8.0).astype(float), y >= 5
-    X = np.vstack([X, X[:300]])
-    y = np.concatenate([y, ~y[:300]])  # equal rows of both classes
+    X, y = (X[:900] > 8.0).astype(float), y[:900] >= 5
+    X = np.vstack([X, X[:150]])
+    y = np.concatenate([y, ~y[:150]])  # equal rows of both classes
     ours, peer = CSMOClassifier(C=2.0, gamma=0.05).fit(X, y), SVC(C=2.0, gamma=0.05).fit(X, y)
     K = naive_batch.kernel_matrix(X, X, gamma=0.05)
     signs = np.where(y, 1.0, -1.0)
