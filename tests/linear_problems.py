@@ -8,7 +8,7 @@ from sklearn.svm import LinearSVR
 from streamsvm.linear import OutOfCoreLinearSVR
 
 SLOW = config.DISABLE_JIT
-N = 300 if SLOW else 2000
+N = 180 if SLOW else 2000
 LITTLE = 2**18
 
 

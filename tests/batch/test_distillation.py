@@ -14,7 +14,7 @@ from problems import snapshot
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMORegressor, to_budget
 
-ROWS = 160 if config.DISABLE_JIT else 600
+ROWS = 100 if config.DISABLE_JIT else 600
 
 
 def blobs(classes=2, rows=ROWS, seed=0):

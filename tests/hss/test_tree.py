@@ -61,7 +61,7 @@ def test_most_neighbours_are_found(d, found):
     assert np.mean([np.isin(true[i], near[i]).mean() for i in range(2000)]) > found
 
 
-@pytest.mark.parametrize("n", [1, 3, 50, 97])
+@pytest.mark.parametrize("n", [1, 3, 50, 97, 400])
 def test_neighbours_of_few_rows(n):
     near = approximate_neighbors(np.ones((n, 2), np.float32), 64)
     assert len(near) == n

@@ -139,9 +139,9 @@ def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
 
 def test_the_inverse_of_the_projectron_stays_one_while_gamma_is_found():
     model = Projectron(budget=60, eta=0.05)
-    X = np.array([[x["a"], x["b"]] for x, _ in bananas(1000)])
-    y = [label for _, label in bananas(1000)]
-    for stop in range(0, 1000, 50):
+    rows = bananas(600 if config.DISABLE_JIT else 1000)
+    X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
+    for stop in range(0, len(rows), 50):
         model.learn_many(X[stop : stop + 50], y[stop : stop + 50])
     S, n = model.support_vectors.astype(float), model.n_support
     K = np.exp(-model.effective_gamma * ((S[:, None] - S[None]) ** 2).sum(axis=2))
@@ -193,7 +193,7 @@ def decisions(model, X):
 
 
 def test_landmarks_follow_gamma_while_it_is_found():
-    rows = bananas(600)
+    rows = bananas(300 if config.DISABLE_JIT else 600)
     X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
     model = NOGD(budget=20, rank=8)
     model.learn_many(X[:100], y[:100])
@@ -295,13 +295,14 @@ def test_rows_of_all_scales_leave_bounded_models_that_can_be_kept(name, gamma):
         inspect.signature(kind).parameters,
         {"budget": 8, "kernel": "poly", "max_features": 3, "averaging": 20, "seed": 1},
     )
-    for degree in (1, 10) if config.DISABLE_JIT else range(1, 11):
+    degrees, n = ((1, 10), 40) if config.DISABLE_JIT else (range(1, 11), 60)
+    for degree in degrees:
         for coef0 in (0.0, 1.0):
             parameters = {**wanted, "gamma": gamma, "degree": degree, "coef0": coef0}
             model = kind(**{name: value for name, value in parameters.items() if name in known})
             kept = None
-            for i, row in enumerate(wild_rows(rng, 60)):
-                kept = pickle.loads(pickle.dumps(model)) if i == 40 else kept
+            for i, row in enumerate(wild_rows(rng, n)):
+                kept = pickle.loads(pickle.dumps(model)) if i == n - 20 else kept
                 x, y, w = dict(enumerate(row.tolist())), rng.random() < 0.5, rng.choice([1.0, 1e-9, 1e9], p=[0.8, 0.1, 0.1])
                 for each in (model, kept) if kept else (model,):
                     learn(each, x, y, w)

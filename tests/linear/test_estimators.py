@@ -149,7 +149,7 @@ def test_memory_stays_within_its_limit(tmp_path):
     small = tmp_path / "small"
     with BlockWriter(small, block_bytes=2**13) as writer:
         writer.add(X[:500], y[:500].astype(float))
-    for limit in (250_000, 600_000):  # of a file of 2.7 MB
+    for limit in (250_000,) if SLOW else (250_000, 600_000):  # of a file of 2.7 MB; of fewer rows the second would hold them all
         model = OutOfCoreLinearSVC(memory_limit=limit, tol=0.01)
         model.fit_file(small)  # compiles
         tracemalloc.start()
@@ -272,7 +272,8 @@ def test_pickles_several_classes_and_the_adapter():
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     iris, species = load_iris(return_X_y=True)
-    assert OneVsRestClassifier(OutOfCoreLinearSVC(C=10.0, max_iter=2000)).fit(iris, species).score(iris, species) > 0.9
+    machine = OutOfCoreLinearSVC(C=1.0 if SLOW else 10.0, max_iter=2000)
+    assert OneVsRestClassifier(machine).fit(iris, species).score(iris, species) > 0.9
     adapter = BatchAdapter(OutOfCoreLinearSVC(), window=100, refit_every=50)
     adapter.learn_many(X, y)
     assert (adapter.predict_many(X) == y).mean() > 0.8

@@ -11,7 +11,7 @@ from pyarrow import csv, feather, parquet
 
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
 
-N = 300 if config.DISABLE_JIT else 3000
+N = 100 if config.DISABLE_JIT else 3000
 LITTLE = 2**18
 
 
