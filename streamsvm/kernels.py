@@ -114,7 +114,6 @@ def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> Non
     ----------
     Range reduction and polynomial after Moshier's Cephes library, ``expf``.
     """
-    bits = out.view(np.int32)
     for i in range(n):
         x = factor * values[i]
         z = _EXP_MAX if x > _EXP_MAX else x
@@ -124,12 +123,8 @@ def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> Non
         r = z - k * _LN2_HIGH - k * _LN2_LOW
         p = ((((_P0 * r + _P1) * r + _P2) * r + _P3) * r + _P4) * r + _P5
         p = p * (r * r) + r + _ONE
-        # 2^k by two exact steps: k reaches 128, one more than an exponent field can add to a number in [1, 2).
-        half = np.int32(k) >> np.int32(1)
-        out[i] = p
-        bits[i] += half << np.int32(23)
-        bits[i] += (np.int32(k) - half) << np.int32(23)
-        y = out[i]
+        # times 2^k, in the exponent's field
+        y = np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
         y = np.float32(np.inf) if x > _EXP_MAX else y
         out[i] = np.float32(0.0) if x < _EXP_MIN else y
 
@@ -141,7 +136,6 @@ def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
     Relative error at most 1e-15; arguments below -708 give 0, above 709 infinity; NaN stays NaN. ``values`` and ``out`` must not
     overlap.
     """
-    bits = out.view(np.int64)
     for i in range(n):
         x = factor * values[i]
         z = _EXP_MAX_64 if x > _EXP_MAX_64 else x
@@ -151,10 +145,8 @@ def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
         r = z - k * _LN2_HIGH_64 - k * _LN2_LOW_64
         p = (((((_T12 * r + _T11) * r + _T10) * r + _T9) * r + _T8) * r + _T7) * r + _T6
         p = ((((p * r + _T5) * r + _T4) * r + _T3) * r + _T2) * (r * r) + r + 1.0
-        out[i] = p
-        bits[i] += np.int64(np.int32(k)) << np.int64(52)
-        y = out[i]
-        y = np.inf if x > _EXP_MAX_64 else y
+        y = np.int64(np.float64(p).view(np.int64) + (np.int64(np.int32(k)) << np.int64(52))).view(np.float64)
+        y = np.float64(np.inf) if x > _EXP_MAX_64 else y
         out[i] = 0.0 if x < _EXP_MIN_64 else y
 
 
@@ -226,7 +218,7 @@ def _add_products(
         a += 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def squared_distances(
     vectors: np.ndarray,
     norms: np.ndarray,
@@ -319,7 +311,7 @@ def kernel_row(
             out[i] = np.float32(_polynomial(gamma, coef0, degree, np.float64(out[i])))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
     # Clipped, so that a row, however large, leaves no number in the model that is not finite.
     return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
@@ -339,7 +331,7 @@ def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.nd
         return np.clip((gamma * products + coef0) ** int(degree), -LARGEST_KERNEL, LARGEST_KERNEL)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
     """Return k(x, x) of a row whose squared norm is ``norm``."""
     if kernel == RBF:
