@@ -15,7 +15,7 @@ from streamsvm.budget.merge_table import GRID, merge_tables
 from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.checks import check_one_of
-from streamsvm.memory.block import pointer
+from streamsvm.memory.compiled import pointer
 from streamsvm.memory.slots import kernel_row_of, remove, stamp
 from streamsvm.memory.support_vectors import views
 

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing
-from numba import carray, njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic, overload
 
 __all__ = [
     "LARGEST",
@@ -24,7 +21,6 @@ __all__ = [
     "allocate",
     "array_at",
     "check_size",
-    "pointer",
     "record",
     "rounded_up",
 ]
@@ -74,26 +70,6 @@ def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.ty
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
-@intrinsic
-def pointer(typingctx: Any, address: Any) -> Any:
-    """Return a pointer to an address, in compiled code."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.uintp), codegen
-
-
-@overload(array_at)
-def _compiled_array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
-    # Without a reference count, which would cost more than the work on a small model: the block outlives every call.
-    def array(block: Any, start: Any, shape: Any, dtype: Any) -> Any:
-        return carray(pointer(np.uintp(block.ctypes.data) + np.uintp(start)), shape, dtype)
-
-    return array
-
-
-@njit(cache=True, forceinline=True)
-def record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> np.ndarray:
-    """Return the record of a block that begins at byte ``start``, for compiled code to read and write."""
+def record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
+    """Return the record of a block that begins at byte ``start``, to read and write, in Python and in compiled code."""
     return array_at(block, start, (1,), dtype)[0]

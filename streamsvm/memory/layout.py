@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
-from numba import njit
 
 from streamsvm.memory.block import LARGEST, LINE, STATE_END, allocate, array_at, check_size, rounded_up
+from streamsvm.memory.compiled import compile_opener
 
 __all__ = ["Array", "Layout", "Store"]
 
@@ -58,8 +58,6 @@ class Layout(Generic[V]):
         The NamedTuple.
     in_lines
         The fields of the header that are multiples of 16: arrays along them fill whole cache lines.
-    file
-        The table's source file, beside which numba caches the compiled opener.
 
     Attributes
     ----------
@@ -67,21 +65,32 @@ class Layout(Generic[V]):
         The dtype of the header.
     arrays
         Each array but the header, by its name.
-    sizes
-        The fields of the header that decide the layout.
+    in_lines, sizes
+        The fields of the header that are multiples of 16, and those that decide the layout.
     views
-        Opens a block (uint8 [nbytes]) as the table, without a copy.
-    compiled_views
-        The same for compiled code. An array that a caller does not use costs nothing.
+        Opens a block (uint8 [nbytes]) as the table, without a copy, in Python and in compiled code. There an array that a caller
+        does not use costs nothing.
     """
 
-    def __init__(self, table: type[V], in_lines: tuple[str, ...], file: str) -> None:
+    def __init__(self, table: type[V], in_lines: tuple[str, ...]) -> None:
         arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
         self.header: np.dtype[np.void] = arrays.pop("header").dtype
         self.arrays: dict[str, Array] = arrays
+        self.in_lines = frozenset(in_lines)
         self.sizes = tuple(dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str)))
-        self.views = self._opener(table, in_lines, file)
-        self.compiled_views: Callable[[np.ndarray], V] = njit(cache=True, forceinline=True)(self.views)
+
+        def views(block: np.ndarray) -> V:
+            header = array_at(block, 0, (1,), self.header)
+            at, opened = STATE_END, []
+            for array in self.arrays.values():
+                at = (at + LINE - 1) // LINE * LINE
+                shape = tuple(header[0][n] if isinstance(n, str) else n for n in array.shape)
+                opened.append(array_at(block, at, shape, array.dtype))
+                at += opened[-1].nbytes
+            return table(header, *opened)  # type: ignore[call-overload]
+
+        self.views: Callable[[np.ndarray], V] = views
+        compile_opener(self, table.__qualname__)
 
     def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
         """Return the bytes of a block with these sizes, or of the part that is saved."""
@@ -107,29 +116,6 @@ class Layout(Generic[V]):
             for axis, size in enumerate(array.shape):
                 if size in used and np.moveaxis(numbers, axis, 0)[used[str(size)] :].any():
                     raise ValueError(f"the snapshot is corrupt: {name} hold numbers beyond the part in use")
-
-    def _opener(self, table: type[V], in_lines: tuple[str, ...], file: str) -> Callable[[np.ndarray], V]:
-        # Written out and compiled, as numba knows no loop over arrays of unlike types.
-        lines = [
-            "def views(block):",
-            "    header = array_at(block, 0, (1,), header_dtype)",
-            *(f"    n_{size} = header[0][{size!r}]" for size in self.sizes),
-            f"    at = {STATE_END}",
-        ]
-        # The cache of numba asks for the module's name.
-        known: dict[str, Any] = {"__name__": table.__module__, "array_at": array_at, "header_dtype": self.header, "table": table}
-        for name, array in self.arrays.items():
-            known[f"{name}_dtype"] = np.dtype(array.dtype).type
-            shape = [f"n_{n}" if isinstance(n, str) else str(n) for n in array.shape]
-            lines.append(f"    {name} = array_at(block, at, ({', '.join(shape)},), {name}_dtype)")
-            size = " * ".join([str(np.dtype(array.dtype).itemsize), *shape])
-            lines.append(
-                f"    at += {size}" if set(in_lines) & set(array.shape) else f"    at += ({size} + {LINE - 1}) & -{LINE}"
-            )
-        lines.append(f"    return table(header, {', '.join(self.arrays)})")
-        exec(compile("\n".join(lines), file, "exec"), known)  # noqa: S102 - of names that stand in the table
-        opener: Callable[[np.ndarray], V] = known["views"]
-        return opener
 
 
 class Store(Generic[V]):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 from numba import njit
 
 from streamsvm.kernels import LARGEST_NORM, kernel_row
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["append", "fill_kernel_row", "kernel_row_of", "next_random", "remove", "scan_row", "stamp"]
+__all__ = ["AT_HAND", "TAKEN_OUT", "append", "fill_kernel_row", "kernel_row_of", "next_random", "remove", "scan_row", "stamp"]
+
+#: Places in ``rows`` and ``active``.
+AT_HAND, TAKEN_OUT = (cast("int", np.int64(n)) for n in range(2))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def next_random(state: np.uint64) -> np.uint64:
     """Return the output of the SplitMix64 generator (Steele et al. 2014) for its state, a counter."""
     z = state
@@ -45,7 +50,7 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
     return (n if norm < LARGEST_NORM else -1), norm
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
     """Append ``row`` float32 [used or more] as a support vector of this weight, with coefficients of 0; return its slot.
 
@@ -97,7 +102,7 @@ def remove(block: np.ndarray, slot: int) -> None:
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
     """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
 
@@ -106,7 +111,7 @@ def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -
     block
         The store.
     place
-        0: the row at hand, to ``kernel_rows[0]`` and ``[1]``; 1: a support vector taken out, to ``[2]`` and ``[3]``.
+        `AT_HAND`: the row at hand, to ``kernel_rows[0]`` and ``[1]``; `TAKEN_OUT`: a support vector, to ``[2]`` and ``[3]``.
     n_active, norm
         The number of the row's non-zero features and its squared norm, as `scan_row` returns them.
     """
@@ -139,4 +144,4 @@ def kernel_row_of(block: np.ndarray, slot: int) -> None:
     for j in range(h["used"]):
         v.rows[1, j] = v.vectors[j, slot]
     n_active, norm = scan_row(v.rows[1], h["used"], v.active[1])
-    fill_kernel_row(block, 1, n_active, norm)
+    fill_kernel_row(block, TAKEN_OUT, n_active, norm)

@@ -85,11 +85,12 @@ class Views(NamedTuple):
     """Whether ``kernel_rows[0]`` is that of ``rows[2]``; then the address of the strategy's event, and its two options."""
 
 
-_LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram"), file=__file__)
+_LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram"))
 _SIZES = ("budget", *_LAYOUT.sizes)
 
-#: Opens a block (uint8 [nbytes]) as `Views` in compiled code, without a copy. Each function that takes a block opens it anew.
-views = _LAYOUT.compiled_views
+#: Opens a block (uint8 [nbytes]) as `Views` in Python and in compiled code, without a copy. Each function
+#: that takes a block opens it anew.
+views = _LAYOUT.views
 
 
 def _odd_lines(n: int) -> int:

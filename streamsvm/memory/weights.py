@@ -37,10 +37,10 @@ class WeightViews(NamedTuple):
     """1 for a column that is being filled, and 0 before and after."""
 
 
-_LAYOUT = Layout(WeightViews, in_lines=("columns",), file=__file__)
+_LAYOUT = Layout(WeightViews, in_lines=("columns",))
 
-#: Opens a block (uint8 [nbytes]) as `WeightViews` in compiled code, without a copy.
-weight_views = _LAYOUT.compiled_views
+#: Opens a block (uint8 [nbytes]) as `WeightViews` in Python and in compiled code, without a copy.
+weight_views = _LAYOUT.views
 
 
 class WeightStore(Store[WeightViews]):
