@@ -6,9 +6,10 @@ import numpy as np
 from numba import njit
 
 from streamsvm.kernels import self_kernel
-from streamsvm.learners.compiled.iterates import HINGE, common
+from streamsvm.learners.compiled.iterates import HINGE, LAST, common
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import (
+    FIRST_OUTPUT,
     Row,
     add_support_vector,
     add_to_coefficient,
@@ -27,7 +28,7 @@ __all__ = ["STATE", "find_stamp", "next_stamp", "save_row", "step"]
 STATE = np.dtype([("reprocess", "i8"), ("replay_steps", "i8"), ("C", "f8"), ("relaxation", "f8"), ("tol", "f8")])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: int, weight: float) -> float:
     # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
     s = state_of(block, STATE)
@@ -39,7 +40,7 @@ def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: i
     return min(max(s["relaxation"] * missing / curvature, -limit), limit)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
     """Save the row at hand, the last of ``t``, in the window if there is one, with the stamp of its support vector or -1."""
     v, c = views(block), common(block)
@@ -51,13 +52,13 @@ def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> Non
         v.window_targets[place], v.window_weights[place], v.window_stamps[place] = target, weight, stamp
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def next_stamp(block: np.ndarray) -> int:
     """The stamp that the next support vector will have."""
     return views(block).header[0]["next_stamp"]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def find_stamp(block: np.ndarray, stamp: int) -> int:
     """The slot of the support vector with this stamp, or -1 where it has been merged or removed."""
     v = views(block)
@@ -67,7 +68,7 @@ def find_stamp(block: np.ndarray, stamp: int) -> int:
     return -1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _replay(block: np.ndarray, place: int) -> None:
     # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
     v = views(block)
@@ -93,7 +94,7 @@ def _replay(block: np.ndarray, place: int) -> None:
         add_support_vector(block, Row(target, weight, norm, diagonal), size, rising, falling)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _reprocess(block: np.ndarray) -> None:
     # A step along the coordinate of a random support vector, whose class is that of its coefficient, as in LASVM (Bordes et al.
     # 2005). Upwards only, since a merged vector no longer tells which of its rows have overshot. It stands for all of them, and
@@ -103,7 +104,7 @@ def _reprocess(block: np.ndarray) -> None:
     n, live = h["n_support"], h["live"]
     slot = random_slot(block)
     kernel_row_of(block, slot)
-    label = rival = 0
+    label = rival = FIRST_OUTPUT
     for k in range(0, live, 2):
         v.scores[k] = c["scale"] * dot_products(v.kernel_rows[2], v.coefficients[k], v.coefficients[k], n)[0]
         if v.coefficients[k, slot] > v.coefficients[2 * label, slot]:
@@ -115,7 +116,7 @@ def _reprocess(block: np.ndarray) -> None:
         sign = 1.0 if coefficient > 0.0 else -1.0
         rival, missing = -1, 1.0 - sign * v.scores[0]
     else:
-        rival, sign = best_output(v.scores, 0, live, label), 1.0
+        rival, sign = best_output(v.scores, LAST, live, label), 1.0
         missing = 1.0 - (v.scores[2 * label] - v.scores[2 * rival])
         curvature, limit = 2.0 * curvature, 0.5 * limit
     size = min(missing / curvature, limit - abs(coefficient)) if curvature > 0.0 else 0.0

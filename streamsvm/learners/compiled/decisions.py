@@ -8,7 +8,7 @@ from numba import njit
 from streamsvm.kernels import FAST, LARGEST_NORM
 from streamsvm.learners.compiled.iterates import PROBABILITY, common, iterate_for
 from streamsvm.learners.compiled.probability import probabilities, probability
-from streamsvm.learners.compiled.step import best_output, compute_scores
+from streamsvm.learners.compiled.step import NO_OUTPUT, best_output, compute_scores
 from streamsvm.memory.slots import scan_row
 from streamsvm.memory.support_vectors import views
 
@@ -68,7 +68,7 @@ def decide(block: np.ndarray, what: int) -> float:
     if live == 2:
         f = v.scores[iterate]
         return probability(c["slope"][iterate], f) if what == PROBABILITY else f
-    best = best_output(v.scores, iterate, live, -1)
+    best = best_output(v.scores, iterate, live, NO_OUTPUT)
     if what == PROBABILITY:
         probabilities(c["slope"][iterate], v.scores, iterate, live)
     for k in range(live // 2):

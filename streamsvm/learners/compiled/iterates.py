@@ -9,6 +9,7 @@ made fewer errors recently.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 from numba import njit
@@ -38,7 +39,8 @@ __all__ = [
 ]
 
 #: What is asked of a model: the decision value by the last iterate, by the average, by the better one, or the probability.
-LAST, AVERAGE, CHOSEN, PROBABILITY = 0, 1, 2, 3
+#: (Not Python integers: numba compiles a function anew for each literal number that it is called with.)
+LAST, AVERAGE, CHOSEN, PROBABILITY = (cast("int", np.int64(n)) for n in range(4))
 #: Losses: of labels, of numbers, and of rows below the threshold.
 HINGE, EPSILON_INSENSITIVE, ONE_CLASS = 0, 1, 2
 
@@ -82,20 +84,20 @@ _WINDOW = 1000.0  # rows over which the errors of the two iterates are compared
 _TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True, inline="always")
 def common(block: np.ndarray) -> np.ndarray:
     """The `COMMON` record of a block."""
     return record(block, STATE_BEGIN, COMMON)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def error_rate(c: np.ndarray) -> float:
     """The weight of a new row in the recent errors; ``c`` is the `COMMON` record."""
     rows = float(c["t"])
     return 1.0 / min(rows, _WINDOW)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
     """Update the recent error, and for labels the calibration, of an iterate whose decision value of a row is f."""
     if c["loss"] == EPSILON_INSENSITIVE:
@@ -108,7 +110,7 @@ def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: flo
     c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def shortfall(c: np.ndarray, f: float, target: float) -> float:
     """By how much an output, whose decision value is f, misses what the loss asks: above 0 where it must rise."""
     if c["loss"] == EPSILON_INSENSITIVE:
@@ -136,7 +138,7 @@ def iterate_for(c: np.ndarray, what: int) -> int:
     return (AVERAGE if prefers_average(c) else LAST) if what >= CHOSEN else what
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, step: float) -> None:
     """Add ``step`` to a coefficient of the last iterate; `finish_step` averages it later."""
     lazy = step / c["scale"]
@@ -144,7 +146,7 @@ def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, ste
     v[place] -= c["average_u"] / c["average_v"] * lazy
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
     """Average the iterates, and keep their lazy factors in range.
 
@@ -157,7 +159,7 @@ def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, liv
         _renormalise(c, coefficients, live, n)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _renormalise(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> None:
     # Both at once: where the last iterate has shrunk away and the average has not, a factor between them would grow unboundedly.
     for k in range(0, live, 2):
@@ -168,7 +170,7 @@ def _renormalise(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> 
     c["average_v"], c["average_u"], c["scale"] = 1.0, 0.0, 1.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _average(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
     # average += rho (last - average), in O(1): only the two factors and the biases move.
     rho = max((_POWER + 1.0) / (c["t"] + _POWER), 1.0 / c["horizon"])
@@ -179,6 +181,7 @@ def _average(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: 
             biases[k + 1] += rho * (biases[k] - biases[k + 1])
     else:
         for k in range(0, live, 2):
-            coefficients[k + 1, :n] = 0.0
+            for i in range(n):
+                coefficients[k + 1, i] = 0.0
             biases[k + 1] = biases[k]
         c["average_v"], c["average_u"] = 1.0, c["scale"]

@@ -16,7 +16,7 @@ __all__ = ["fit_slope", "fit_softmax", "probabilities", "probability"]
 _ABOVE_HALF = 0.5 + 2.0**-52
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def probability(slope: float, f: float) -> float:
     """The probability of the positive label, from a decision value: above 1/2 for the smallest value above 0."""
     p = 1.0 / (1.0 + math.exp(-min(max(math.exp(slope) * f, -30.0), 30.0)))
@@ -37,7 +37,7 @@ def probabilities(slope: float, scores: np.ndarray, iterate: int, live: int) -> 
         scores[k] /= total
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def fit_softmax(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, live: int, rate: float) -> None:
     """`fit_slope` for several classes; ``label`` is the place of the row's class in ``scores``."""
     factor = math.exp(c["slope"][iterate])

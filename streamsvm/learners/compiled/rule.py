@@ -42,13 +42,13 @@ class Rule(NamedTuple):
     another field differs from that of a new one is corrupt."""
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True, inline="always")
 def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
     """The rule's own record of a block, for compiled code to read and write."""
     return record(block, RULE_STATE, dtype)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _nothing(block: np.ndarray) -> None:
     pass
 
@@ -75,7 +75,7 @@ def rule(
     """
 
     def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
-        names = {"step": njit(cache=True, error_model="numpy")(step), "prepare": prepare}
+        names = {"step": njit(cache=True, error_model="numpy", inline="always")(step), "prepare": prepare}
         names["learn_one"] = _made(_learn_one, step, names)
         return Rule(names["learn_one"], _made(_learn_many, step, names), state, learned or {})
 

@@ -6,20 +6,22 @@ of output k by the last iterate at 2k, by the average iterate at 2k + 1, as `ite
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numba import njit
 
 from streamsvm.budget.dispatch import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
-from streamsvm.learners.compiled.iterates import add_to_iterates, common, error_rate, finish_step, shortfall, track_output
+from streamsvm.learners.compiled.iterates import LAST, add_to_iterates, common, error_rate, finish_step, shortfall, track_output
 from streamsvm.learners.compiled.probability import fit_softmax
-from streamsvm.memory.slots import append, fill_kernel_row, next_random, scan_row
+from streamsvm.memory.slots import AT_HAND, append, fill_kernel_row, next_random, scan_row
 from streamsvm.memory.support_vectors import views
 
 __all__ = [
+    "FIRST_OUTPUT",
     "GAMMA_ROWS",
+    "NO_OUTPUT",
     "Row",
     "add_support_vector",
     "add_to_coefficient",
@@ -37,6 +39,8 @@ __all__ = [
 
 #: Rows from which gamma="scale" is found; it is updated with each of them and stays what it is then.
 GAMMA_ROWS = 500
+#: Numbers of outputs: none, and the first.
+NO_OUTPUT, FIRST_OUTPUT = (cast("int", np.int64(n)) for n in (-1, 0))
 
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
@@ -53,7 +57,7 @@ class Row(NamedTuple):
     """k(x, x). A row where this is 0 adds nothing to any decision, and should not become a support vector."""
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def begin_row(block: np.ndarray) -> tuple[int, float]:
     """Count the row at hand as learned; how many of its features are not zero, and its squared norm.
 
@@ -68,7 +72,7 @@ def begin_row(block: np.ndarray) -> tuple[int, float]:
     return n_active, norm
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _update_gamma(block: np.ndarray) -> None:
     # gamma = 1 / (sum of the features' variances), by Welford's recurrence over the first rows.
     v, c = views(block), common(block)
@@ -95,7 +99,7 @@ def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> t
     return a, b
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
     different = 0  # counted to the end, in SIMD, rather than left early
     for j in range(n):
@@ -113,7 +117,7 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     h = v.header[0]
     used, n = h["used"], h["n_support"]
     if v.cache[0] == 0 or _differ(v.rows[0], v.rows[2], used):
-        fill_kernel_row(block, 0, n_active, norm)
+        fill_kernel_row(block, AT_HAND, n_active, norm)
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1
@@ -137,7 +141,7 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
     """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     compute_scores(block, n_active, norm)
@@ -162,11 +166,11 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     if live == 2:
         return 0, -1, shortfall(common(block), v.scores[0], target)
     label = int(target)
-    rival = best_output(v.scores, 0, live, label)
+    rival = best_output(v.scores, LAST, live, label)
     return label, rival, max(1.0 - (v.scores[2 * label] - v.scores[2 * rival]), 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def track_errors(block: np.ndarray, target: float) -> None:
     """Update the recent error and the calibration of both iterates, which predictions and probabilities follow."""
     v, c = views(block), common(block)
@@ -175,7 +179,7 @@ def track_errors(block: np.ndarray, target: float) -> None:
         if live == 2:
             track_output(c, iterate, v.scores[iterate], target, rate)
         else:
-            error = 1.0 if best_output(v.scores, iterate, live, -1) != int(target) else 0.0
+            error = 1.0 if best_output(v.scores, iterate, live, NO_OUTPUT) != int(target) else 0.0
             if (c["t"] + iterate) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
                 fit_softmax(c, v.scores, 2 * int(target) + iterate, iterate, live, rate)
             c["error"][iterate] += rate * (error - c["error"][iterate])
@@ -204,7 +208,7 @@ def random_bits(block: np.ndarray) -> np.uint64:
     return next_random(c["random"])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def random_slot(block: np.ndarray) -> int:
     """Draw a support vector; its slot."""
     return np.int64(random_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
@@ -219,7 +223,7 @@ def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 
         add_to_iterates(c, v.coefficients[2 * falling], v.coefficients[2 * falling + 1], slot, -step)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def end_row(block: np.ndarray) -> None:
     """Average the iterates, and keep their lazy scale factors in range."""
     v = views(block)
