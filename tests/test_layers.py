@@ -19,6 +19,7 @@ LAYERS = (
     "memory",
     "kernels frames",
     "_numba_cache",
+    "storage",
     "checks _progress _warnings _locks",
 )
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
