@@ -216,7 +216,7 @@ def read_rolling_auc(read: StateBytes, label: int, size: int) -> None:
     ordered = read.vector(_ENTRY, 0, size)
     packed = window["packed"]
     numbers = (packed & ~_POSITIVE).astype(np.int64)
-    if following > 2**62 or (np.diff(numbers) < 1).any() or (numbers[-1:] >= following).any():
+    if following >= 2**62 or (np.diff(numbers) < 1).any() or (numbers[-1:] >= following).any():
         raise ValueError("the numbers of its scores do not grow")
     _same((positives,), (int(np.count_nonzero(packed & _POSITIVE)),), "rows of the positive label")
     bits = window["score"].copy().view(np.int64)
