@@ -18,17 +18,24 @@ __all__ = [
     "Projection",
     "Removal",
     "load",
+    "save",
 ]
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from streamsvm.runtime.checkpoint import load
+    from streamsvm.storage.model_file import save
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: it brings river's metrics and with them scipy.stats, half a second of a program's start.
+    # Imported when it is asked for: the runtime brings river's metrics and with them scipy.stats, half a second of a program's
+    # start.
     if name == "load":
         from streamsvm.runtime.checkpoint import load  # noqa: PLC0415
 
         return load
+    if name == "save":
+        from streamsvm.storage.model_file import save  # noqa: PLC0415
+
+        return save
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

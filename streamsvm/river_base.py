@@ -6,9 +6,12 @@ import copy
 from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Self
 
 from river import base
+
+from streamsvm.storage.model_file import save
 
 __all__ = ["RiverEstimator", "SupervisedEstimator", "parameters_of"]
 
@@ -39,6 +42,10 @@ class RiverEstimator(base.Estimator):
         if new_params and include_attributes:
             raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
         return copy.deepcopy(self) if include_attributes else super().clone(new_params)
+
+    def save(self, path: str | Path) -> None:
+        """Save the model, with all that it has learned, as a file. `streamsvm.load` reads it; see `streamsvm.save`."""
+        save(self, path)
 
 
 class SupervisedEstimator(RiverEstimator):

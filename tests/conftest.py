@@ -3,8 +3,12 @@
 import gc
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from numba.core.config import DISABLE_JIT
+
+import checkpoints
+from streamsvm.runtime import CheckpointFolder
 
 settings.register_profile("whole", deadline=None)  # a first example compiles, and a machine may have other work
 settings.load_profile("whole")
@@ -16,7 +20,7 @@ if DISABLE_JIT:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.
     np.seterr(all="ignore")
     # What stands above compiled code, or compiles, is not tested once more without it.
-    collect_ignore += ["cli", "kafka", "runtime", "test_layers.py", "test_numba_cache.py", "test_readme.py"]
+    collect_ignore += ["cli", "kafka", "runtime", "storage", "test_layers.py", "test_numba_cache.py", "test_readme.py"]
 
 
 def _can_fail_only_now(name):
@@ -34,3 +38,16 @@ def pytest_collection_finish(session):
     # Full collections of garbage, of which river asks twice in each check of memory, need not go through all modules and tests.
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A pipeline that has learned."""
+    return checkpoints.learned()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder for checkpoints, which is locked."""
+    with CheckpointFolder(tmp_path / "state") as folder:
+        yield folder

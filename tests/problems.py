@@ -4,7 +4,7 @@ import numpy as np
 from numba import config
 
 import naive_batch
-from streamsvm.runtime.pickling import dumps
+from saved import dumps
 
 ROWS = 50 if config.DISABLE_JIT else 150
 EPOCHS = 60 if config.DISABLE_JIT else 400

@@ -107,9 +107,9 @@ def _learn(topic: str, out: Path, kill: bool = False) -> dict[str, Any]:
 
 
 def _digest(out: Path) -> str:
-    # Of the payload (model and metrics) and the position: the rest of the header names the sink by its path, which differs.
+    # Of model, metrics and position: the rest of the header names the sink by its path, which differs.
     header = read_header(max((out / "checkpoints").glob("*.ckpt")))
-    return hashlib.sha256(json.dumps([header["payload"], header["position"]], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([header["digest"], header["position"]], sort_keys=True).encode()).hexdigest()
 
 
 def _draw_boundary(model: Any, rows: list[tuple[dict[Any, float], bool]], path: Path) -> None:

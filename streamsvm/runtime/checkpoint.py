@@ -1,35 +1,38 @@
-"""Checkpoints: one file, written atomically, with the model, the metric and the position of the stream.
+"""Checkpoints: one file, written atomically, with the model, the metrics and the position of the stream.
 
-A file is ``MAGIC``, the header's length (8 bytes, little-endian), the header (JSON), and the payload: the model and the metric,
-pickled. It holds nothing of the run itself (no time, no host), so runs that learned the same rows write the same bytes.
+The format is that of `streamsvm.storage`. A file holds nothing of the run itself (no time, no host), so runs that learned the
+same rows write the same bytes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import os
 import re
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
-from streamsvm.runtime.pickling import UntrustedError, dumps, loads
+from streamsvm.storage.model_file import (
+    CorruptFileError,
+    ModelFileError,
+    facts_of,
+    parts_of,
+    read_container,
+    sync_folder,
+    to_bytes,
+    write,
+)
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_newest", "sync_folder"]
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_newest"]
 
-MAGIC = b"SSVMCKPT"
-_FORMAT = 1
-_LONGEST_HEADER = 2**24
 _SUFFIX = ".ckpt"
 _NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
+_GO_BACK = "Remove it to go on from the checkpoint before it, if the folder has one"
 
 
-class CheckpointError(Exception):
+class CheckpointError(ModelFileError):
     """A checkpoint cannot be read or written, or is not of this run. The message names the file and the remedy."""
 
 
@@ -39,108 +42,51 @@ class Checkpoint(NamedTuple):
     model: Any
     metric: Any
     header: dict[str, Any]
-    """Of a file of the learning loop: rows, learned, position, sink, source, parameters, scored, score, versions, payload."""
+    """Of a file of the learning loop: rows, learned, position, sink, source, parameters, scored, score, versions, digest."""
 
 
 class _CorruptError(CheckpointError):
     """The file is not as it was written."""
 
 
-def _encode(model: Any, metric: Any, header: Mapping[str, Any], trusted: bool) -> bytes:
+def _header_and_parts(path: Path, trusted: bool | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    # Without the parts where it is not said whether they are trusted.
     try:
-        body = dumps((model, metric))
-    except Exception as error:  # a class of the user's own can raise anything
-        raise CheckpointError(
-            f"the model cannot be pickled ({type(error).__name__}: {error}). Classes and functions of your own must be defined "
-            "at the top of a module: no lambda, none inside a function"
-        ) from error
-    try:  # a checkpoint that cannot be read back would otherwise be noticed only when it is needed
-        loads(body, trusted)
-    except UntrustedError as error:
-        raise CheckpointError(
-            f"it could not be resumed: {error}. If that is your own class or function, trust the folder: "
-            "CheckpointFolder(path, trusted=True)"
-        ) from error
-    except Exception as error:
-        raise CheckpointError(f"it could not be resumed: {type(error).__name__}: {error}") from error
-    full = {
-        **header,
-        "format": _FORMAT,
-        "versions": {name: version(name) for name in ("numpy", "river", "streamsvm")},
-        "payload": {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()},
-    }
-    try:
-        text = json.dumps(full, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"the position of the source or the sink is not plain JSON: {error}") from error
-    return MAGIC + len(text).to_bytes(8, "little") + text + body
-
-
-def _read_parts(path: Path) -> tuple[dict[str, Any], bytes]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from error
-    start = len(MAGIC) + 8
-    if data[: len(MAGIC)] != MAGIC:
-        raise _CorruptError(f"{path} is not a checkpoint of streamsvm")
-    size = int.from_bytes(data[len(MAGIC) : start], "little")
-    try:
-        if size > min(_LONGEST_HEADER, len(data) - start):
-            raise ValueError("its header is cut off")
-        header = json.loads(data[start : start + size])
-        if header["format"] > _FORMAT:
-            raise CheckpointError(
-                f"{path} was written by streamsvm {header['versions']['streamsvm']}, newer than this one: upgrade streamsvm"
-            )
-        body = data[start + size :]
-        if len(body) != header["payload"]["bytes"]:
-            raise ValueError(f"it has {len(body):,} bytes of {header['payload']['bytes']:,}")
-        if hashlib.sha256(body).hexdigest() != header["payload"]["sha256"]:
-            raise ValueError("its checksum is wrong")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _CorruptError(
-            f"{path} is corrupt: {error}. Remove it to go on from the checkpoint before it, if the folder has one"
-        ) from error
-    return header, body
+        container = read_container(path)
+        return facts_of(path, container), {} if trusted is None else parts_of(path, container, trusted)
+    except CorruptFileError as error:
+        raise _CorruptError(f"{error}. {_GO_BACK}") from error
+    except ModelFileError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """Read the header of a checkpoint file without loading its model (so nothing in the file is run)."""
-    return _read_parts(Path(path))[0]
+    """Read the header of a file without making its model."""
+    return _header_and_parts(Path(path))[0]
 
 
 def read(path: str | Path, trusted: bool = False) -> Checkpoint:
-    """Read a checkpoint file.
+    """Read a file: a checkpoint, or a model that was saved.
 
     Raises
     ------
     CheckpointError
         It is corrupt, of a newer version, or names classes that are not of streamsvm or river and is not ``trusted``.
     """
-    path = Path(path)
-    header, body = _read_parts(path)
-    try:
-        model, metric = loads(body, trusted)
-    except UntrustedError as error:
-        raise CheckpointError(
-            f"{path} was not loaded: {error}. If you know who wrote it, and that is your own class or function, load it with "
-            "trusted=True"
-        ) from None
-    except Exception as error:  # a pickle that was tampered with can raise anything
-        raise CheckpointError(f"{path} cannot be loaded by this version: {type(error).__name__}: {error}") from error
-    return Checkpoint(model, metric, header)
+    header, parts = _header_and_parts(Path(path), trusted)
+    return Checkpoint(parts["model"], parts.get("metric"), header)
 
 
 def load(path: str | Path, trusted: bool = False) -> Any:
-    """Load the model of a checkpoint file, or of the newest good checkpoint of a folder.
+    """Load a model that was saved, or that of a checkpoint, or of the newest good checkpoint of a folder.
 
     Parameters
     ----------
     path
-        A checkpoint file or folder.
+        A file, or a folder of checkpoints.
     trusted
-        Whether classes of your own may be loaded. A checkpoint is a pickle: one that is not from you can run anything then.
+        Whether classes and functions of your own may be loaded. A file that is not from you can run anything then; otherwise it
+        can run nothing, whoever wrote it.
 
     Returns
     -------
@@ -149,7 +95,7 @@ def load(path: str | Path, trusted: bool = False) -> Any:
     Raises
     ------
     CheckpointError
-        There is no checkpoint, or none that can be read.
+        There is no file, or none that can be read.
     """
     return read_newest(path, trusted).model
 
@@ -171,8 +117,8 @@ class CheckpointFolder:
     path
         The folder; made if it does not exist.
     trusted
-        Whether models may hold classes and functions of your own. To resume them, the checkpoints must be yours too: a
-        checkpoint is a pickle, and one that is not from you can run anything then.
+        Whether models may hold classes and functions of your own. To resume them, the checkpoints must be yours too: one that is
+        not can run anything then.
 
     Raises
     ------
@@ -215,7 +161,7 @@ class CheckpointFolder:
         Parameters
         ----------
         model, metric
-            The objects to pickle.
+            The objects.
         rows
             Rows that were read of the stream; the file's name.
         position
@@ -236,21 +182,14 @@ class CheckpointFolder:
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
         if self._lock.closed:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
-        part = path.with_name(path.name + ".part")
+        facts = {**facts, "kind": "checkpoint", "rows": rows, "position": dict(position)}
         try:
-            data = _encode(model, metric, {"rows": rows, "position": dict(position), **facts}, self._trusted)
-            with part.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-            sync_folder(self.path)
+            write(path, to_bytes({"model": model, "metric": metric}, facts, self._trusted))
             self._prune(path)
-        except CheckpointError as error:
-            raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
+        except ModelFileError as error:
+            remedy = ": CheckpointFolder(path, trusted=True)" if str(error).endswith("trusted=True") else ""
+            raise CheckpointError(f"{path}: the checkpoint was not written: {error}{remedy}") from error
         except OSError as error:
-            with contextlib.suppress(OSError):  # a full disk has better use for its bytes
-                part.unlink()
             raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
         return path
 
@@ -326,7 +265,7 @@ def _checkpoints(path: Path) -> list[Path]:
 
 def _is_corrupt(file: Path) -> bool:
     try:
-        _read_parts(file)
+        _header_and_parts(file)
     except CheckpointError as error:  # of another kind, it may be good: of a newer version, or unreadable for now
         return isinstance(error, _CorruptError)
     return False
@@ -337,12 +276,3 @@ def _make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
         sync_folder(folder.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make durable what was created, renamed or removed in a folder; OSError if that fails."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from streamsvm.runtime.checkpoint import sync_folder
 from streamsvm.runtime.endpoints import START_AFRESH, Position, Prediction, StreamError
 from streamsvm.runtime.lines import FINGERPRINT_BYTES, digest
+from streamsvm.storage.model_file import sync_folder
 
 __all__ = ["FileSink"]
 

@@ -1,1 +1,1 @@
-"""Models as files: what is written is data, and reading it calls nothing that the file chose."""
+"""Models as files that hold data and nothing else: no name in them is called, and every number is checked."""

@@ -15,7 +15,8 @@ from river import (
 import streamsvm
 from checkpoints import save
 from streamsvm.runtime import CheckpointError, CheckpointFolder, checkpoint, load
-from streamsvm.runtime.checkpoint import MAGIC, read, read_header
+from streamsvm.runtime.checkpoint import read, read_header
+from streamsvm.storage import container
 
 
 def test_round_trip_and_the_newest_two_are_kept(folder, model):
@@ -49,13 +50,8 @@ def test_damage_anywhere_is_noticed(folder, model):
         data = bytearray(whole)
         data[place] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
-        try:
-            found = read(path)
-        except CheckpointError as error:
-            assert path.name in str(error)
-        else:  # a digit of the header, such as a row number, may be another digit: the model is not touched
-            assert place < 16 + int.from_bytes(whole[8:16], "little")
-            assert found.model.predict_one({"1": 0.3}) == model.predict_one({"1": 0.3})
+        with pytest.raises(CheckpointError, match=rf"{path.name} is corrupt.*Remove it"):
+            read(path)
     path.write_bytes(whole[:-1])
     with pytest.warns(UserWarning, match="Going on from checkpoint-000000000001"):
         assert folder.newest().header["rows"] == 1
@@ -93,11 +89,12 @@ def names_of(path):
     return sorted(int(file.stem.rpartition("-")[2]) for file in path.glob("checkpoint-0*.ckpt"))
 
 
-def test_only_damage_is_a_reason_to_go_back(folder, model):
+def test_only_damage_is_a_reason_to_go_back(folder, model, monkeypatch):
     save(folder, model, 1)
-    path = save(folder, model, 2)
-    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":9'))
-    with pytest.raises(CheckpointError, match="newer than this one: upgrade"):
+    with monkeypatch.context() as patch:
+        patch.setattr(container, "VERSION", 9)
+        path = save(folder, model, 2)
+    with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
         folder.newest()
     save(folder, model, 3)
     assert path.exists()
@@ -130,16 +127,21 @@ def test_new_folders_are_made_durable(tmp_path, monkeypatch):
     assert set(synced) == {tmp_path, tmp_path / "a"}
 
 
-def test_newer_formats_and_foreign_files(folder, model, tmp_path):
+def test_newer_formats_and_foreign_files(folder, model, tmp_path, monkeypatch):
     path = save(folder, model, 1)
     data = path.read_bytes()
-    path.write_bytes(data.replace(b'"format":1', b'"format":9'))
-    with pytest.raises(CheckpointError, match="newer than this one: upgrade"):
+    path.write_bytes(data.replace(b'"version":"1"', b'"version":"9"'))
+    with pytest.raises(CheckpointError, match="is corrupt: its checksum is wrong"):
+        load(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(container, "VERSION", 9)
+        path = save(folder, model, 2)
+    with pytest.raises(CheckpointError, match="version 9 of the format.*upgrade"):
         load(path)
     (tmp_path / "image.png").write_bytes(b"\x89PNG" + bytes(100))
-    with pytest.raises(CheckpointError, match="not a checkpoint of streamsvm"):
+    with pytest.raises(CheckpointError, match="is corrupt: it is cut off, or not a file of streamsvm"):
         load(tmp_path / "image.png")
-    (tmp_path / "huge.ckpt").write_bytes(MAGIC + b"\xff" * 8 + b"{}")
+    (tmp_path / "huge.ckpt").write_bytes(b"\xff" * 8 + b"{}" * 50)
     with pytest.raises(CheckpointError, match="corrupt"):
         load(tmp_path / "huge.ckpt")
     with pytest.raises(CheckpointError, match="No such file"):

@@ -17,10 +17,10 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.svm import SVC, SVR
 
 from adapters import ROWS, N, adapter, stream
+from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
 from streamsvm.batch.adapter.probability import fit_log_factor, folds_of, probabilities
 from streamsvm.runtime import CSVSource, IterableSource, Row, StreamError
-from streamsvm.runtime.pickling import dumps, loads
 
 SLOW = config.DISABLE_JIT
 
@@ -164,7 +164,7 @@ def test_solvers_of_scikit_learn(solver):
     elif not regression:
         p = model.predict_proba_many(X)
         assert ((p[:, 1] > 0.5) == model.predict_many(X)).all()
-    assert loads(dumps(model), trusted=True).predict_one({0: 1.0}) == model.predict_one({0: 1.0})
+    assert loads(dumps(model, trusted=True), trusted=True).predict_one({0: 1.0}) == model.predict_one({0: 1.0})
 
 
 @pytest.mark.parametrize(

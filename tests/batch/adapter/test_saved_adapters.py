@@ -8,9 +8,9 @@ from river import metrics, preprocessing
 from sklearn.svm import SVC
 
 from adapters import ROWS, Majority, N, adapter
+from saved import dumps, loads
 from streamsvm.batch import BatchAdapter, BatchClassifier, CSMOClassifier, CSMORegressor
 from streamsvm.runtime import CheckpointError, CheckpointFolder, IterableSource, LearningLoop, load
-from streamsvm.runtime.pickling import dumps, loads
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor", "pipeline"])

@@ -1,0 +1,169 @@
+"""The container of every file that streamsvm writes of a model: named arrays and a few strings, behind one checksum.
+
+The layout is that of safetensors: 8 bytes with the header's length, little-endian; the header, JSON, with the type, the shape and
+the place of each array, and strings under ``__metadata__``; then the arrays, little-endian, without gaps. The last array,
+``sha256``, is the SHA-256 of every byte before it, header and length included. So any reader of safetensors reads it, in C, Rust
+or JavaScript as well, and no bit of it can change unseen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Container", "CorruptError", "NewerError", "pack", "unpack"]
+
+#: The version of the format that is written. A reader reads this one and those before it.
+VERSION = 1
+
+#: Types of arrays, by their names in a header.
+DTYPES = {
+    name: np.dtype(code)
+    for name, code in {
+        "F64": "<f8",
+        "F32": "<f4",
+        "F16": "<f2",
+        "I64": "<i8",
+        "I32": "<i4",
+        "I16": "<i2",
+        "I8": "i1",
+        "U64": "<u8",
+        "U32": "<u4",
+        "U16": "<u2",
+        "U8": "u1",
+        "BOOL": "?",
+        "C64": "<c8",
+    }.items()
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_CHECKSUM = "sha256"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_LONGEST_HEADER = 2**26
+_MOST_DIMENSIONS = 32
+_ALIGNMENT = 64
+_KIND = "streamsvm"
+
+
+class CorruptError(ValueError):
+    """The bytes are not as they were written, or not those of a file of streamsvm."""
+
+
+class NewerError(ValueError):
+    """The bytes were written by a newer streamsvm."""
+
+
+class Container(NamedTuple):
+    """The contents of a file."""
+
+    arrays: dict[str, np.ndarray]
+    """Read-only, without a copy."""
+    strings: dict[str, str]
+
+
+def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
+    """Return the bytes of a container. Equal contents give equal bytes.
+
+    Parameters
+    ----------
+    arrays
+        C-contiguous arrays of the types of `DTYPES`, in either byte order, by their names.
+    strings
+        Texts by their names.
+
+    Raises
+    ------
+    ValueError
+        An array is of another type, or the header is too long.
+
+    Examples
+    --------
+    >>> data = pack({"a": np.arange(3)}, {"kind": "numbers"})
+    >>> unpack(data).arrays["a"], unpack(data).strings["kind"]
+    (array([0, 1, 2]), 'numbers')
+    """
+    little = {name: array.astype(array.dtype.newbyteorder("<"), copy=False) for name, array in arrays.items()}
+    for name, array in little.items():
+        if array.dtype not in _NAMES:
+            raise ValueError(f"an array of {arrays[name].dtype} cannot be saved: numbers and bools of up to 8 bytes can")
+    # The largest items first: then each array begins at a multiple of its item's size.
+    order = sorted(little, key=lambda name: (-little[name].dtype.itemsize, name))
+    header: dict[str, Any] = {"__metadata__": {**strings, "format": _KIND, "version": str(VERSION)}}
+    at = 0
+    for name in order:
+        array = little[name]
+        entry = {"dtype": _NAMES[array.dtype], "shape": array.shape, "data_offsets": [at, at + array.nbytes]}
+        header[name], at = entry, at + array.nbytes
+    header[_CHECKSUM] = {"dtype": "U8", "shape": [_DIGEST_BYTES], "data_offsets": [at, at + _DIGEST_BYTES]}
+    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    if len(text) > _LONGEST_HEADER:
+        raise ValueError(f"{len(little):,} arrays are too many for one file: their header has {len(text):,} bytes")
+    data = b"".join([len(text).to_bytes(8, "little"), text, *(little[name].tobytes() for name in order)])
+    return data + hashlib.sha256(data).digest()
+
+
+def unpack(data: bytes) -> Container:
+    """Read the bytes of a container.
+
+    Raises
+    ------
+    CorruptError
+        They are not as they were written, or not those of a container.
+    NewerError
+        They are, but were written by a newer version.
+    """
+    n_header = int.from_bytes(data[:8], "little")
+    if len(data) < 8 + _DIGEST_BYTES or n_header > min(_LONGEST_HEADER, len(data) - 8 - _DIGEST_BYTES):
+        raise CorruptError("it is cut off, or not a file of streamsvm")
+    if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
+        raise CorruptError("its checksum is wrong")
+    try:
+        header = json.loads(data[8 : 8 + n_header], object_pairs_hook=_unique, parse_constant=_refuse)
+        strings = header.pop("__metadata__")
+        if strings["format"] != _KIND or not all(isinstance(value, str) for value in strings.values()):
+            raise CorruptError("it is not a file of streamsvm")
+        version = int(strings["version"])
+        if version > VERSION:
+            raise NewerError(f"it has version {version} of the format, and this streamsvm reads up to {VERSION}: upgrade it")
+        arrays = _arrays(header, memoryview(data)[8 + n_header :])
+    except (CorruptError, NewerError):
+        raise
+    except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
+        raise CorruptError(f"its header is none of streamsvm ({type(error).__name__}: {error})") from error
+    del arrays[_CHECKSUM]
+    return Container(arrays, strings)
+
+
+def _arrays(header: dict[str, Any], buffer: memoryview) -> dict[str, np.ndarray]:
+    # Every count is Python's integer here, so that none overflows; the arrays follow one another and fill the buffer.
+    arrays, at = {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape, (begin, end) = DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        counts = [begin, end, *shape]
+        if not all(type(n) is int and 0 <= n <= len(buffer) for n in counts) or len(shape) > _MOST_DIMENSIONS:
+            raise CorruptError(f"the header's counts of {name} are none: {counts}")
+        if begin != at or end - begin != math.prod(shape) * dtype.itemsize or end > len(buffer):
+            raise CorruptError(f"the header's places of {name} do not fit its shape, or the array before it")
+        array = np.frombuffer(buffer, dtype, math.prod(shape), begin) if end > begin else np.empty(math.prod(shape), dtype)
+        if entry["dtype"] == "BOOL" and (array.view(np.uint8) > 1).any():
+            raise CorruptError(f"{name} holds bools that are neither")
+        arrays[name], at = array.reshape(shape), end
+    if at != len(buffer):
+        raise CorruptError(f"{len(buffer) - at:,} bytes belong to no array")
+    return arrays
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise CorruptError("a name stands twice in its header")
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise CorruptError(f"its header holds {constant}")

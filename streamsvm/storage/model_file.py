@@ -1,0 +1,206 @@
+"""Files of models: what they hold, how they are written, and what is said when one cannot be read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.storage.container import Container, CorruptError, NewerError, pack, unpack
+from streamsvm.storage.names import UntrustedError
+from streamsvm.storage.tree import UnsupportedError, read, written
+
+__all__ = [
+    "CorruptFileError",
+    "ModelFileError",
+    "facts_of",
+    "parts_of",
+    "read_container",
+    "save",
+    "sync_folder",
+    "to_bytes",
+    "write",
+]
+
+_TREE, _FACTS = "tree", "facts"
+
+
+class ModelFileError(Exception):
+    """A model cannot be saved, or a file of one not be read. The message names the file and the remedy."""
+
+
+class CorruptFileError(ModelFileError):
+    """The file is not as it was written."""
+
+
+def to_bytes(parts: Mapping[str, Any], facts: Mapping[str, Any], trusted: bool = False) -> bytes:
+    """Return the bytes of a file, which could be read back. Equal parts and facts give equal bytes.
+
+    Parameters
+    ----------
+    parts
+        Objects by their names; the model is ``"model"``.
+    facts
+        What can be read without them, as JSON. Added are the ``versions`` of packages, and a ``digest`` of the parts.
+    trusted
+        Whether the parts may hold classes and functions of the user's own.
+
+    Raises
+    ------
+    ModelFileError
+        A part is of a type that no file holds, or could not be read back.
+    """
+    try:
+        tree, arrays = written(dict(parts), trusted)
+        read(tree, arrays, trusted)  # one that cannot be read would otherwise be noticed when it is needed
+    except UntrustedError as error:
+        raise ModelFileError(
+            f"it could not be loaded again: {error}. If that is your own class or function, it takes trusted=True"
+        ) from error
+    except UnsupportedError as error:
+        raise ModelFileError(
+            f"the model cannot be saved: {error}. Classes and functions of your own must be defined at the top of a module: no "
+            "lambda, none inside a function"
+        ) from error
+    except Exception as error:  # a class of the user's own can raise anything
+        raise ModelFileError(f"it could not be loaded again: {type(error).__name__}: {error}") from error
+    versions = {name: version(name) for name in ("numpy", "river", "streamsvm")}
+    digest = hashlib.sha256(b"".join([tree, *map(np.ndarray.tobytes, arrays)])).hexdigest()
+    try:
+        text = json.dumps(
+            {**facts, "digest": digest, "versions": versions}, sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"the position of the source or the sink is not plain JSON: {error}") from error
+    named = {str(number): array for number, array in enumerate(arrays)}
+    return pack({_TREE: np.frombuffer(tree, np.uint8), **named}, {_FACTS: text})
+
+
+def read_container(path: Path) -> Container:
+    """Read a file as arrays and texts, and check its checksum.
+
+    Raises
+    ------
+    CorruptFileError
+        The file is not as it was written, or none of streamsvm.
+    ModelFileError
+        It cannot be read, or is of a newer version.
+    """
+    try:
+        return unpack(path.read_bytes())
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from error
+    except CorruptError as error:
+        raise CorruptFileError(f"{path} is corrupt: {error}") from error
+    except NewerError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+
+
+def facts_of(path: Path, container: Container) -> dict[str, Any]:
+    """Return the facts of a file."""
+    try:
+        facts = json.loads(container.strings[_FACTS])
+        if isinstance(facts, dict):
+            return facts
+    except (KeyError, ValueError, RecursionError):
+        pass
+    raise CorruptFileError(f"{path} is corrupt: it says nothing of itself")
+
+
+def parts_of(path: Path, container: Container, trusted: bool = False) -> dict[str, Any]:
+    """Return the parts of a file.
+
+    Raises
+    ------
+    ModelFileError
+        The file names classes or functions that are not of streamsvm or river and is not ``trusted``, or its writer has put
+        together what no model is.
+    """
+    try:
+        tree = container.arrays[_TREE]
+        arrays: list[np.ndarray] = []
+        while (name := str(len(arrays))) in container.arrays:
+            arrays.append(container.arrays[name])
+        parts = read(tree.tobytes(), arrays, trusted)
+        if not isinstance(parts, dict) or "model" not in parts:
+            raise CorruptError("it holds no model")
+    except UntrustedError as error:
+        raise ModelFileError(
+            f"{path} was not loaded: {error}. If you know who wrote it, and that is your own class or function, load it with "
+            "trusted=True"
+        ) from None
+    except Exception as error:  # the checks of a class of streamsvm, or a class of the user's own, can raise anything
+        raise ModelFileError(f"{path} cannot be loaded by this version: {type(error).__name__}: {error}") from error
+    return parts
+
+
+def save(model: Any, path: str | Path, trusted: bool = False) -> None:
+    """Save a model, or a pipeline with one, as a file: wholly or not at all. `streamsvm.load` reads it.
+
+    Parameters
+    ----------
+    model
+        Any estimator of streamsvm's learners and adapters, or of river, and pipelines of them.
+    path
+        The file; replaced if there is one.
+    trusted
+        Whether it may hold classes and functions of your own. To load them, the file must be yours too.
+
+    Raises
+    ------
+    ModelFileError
+        The model holds what no file does, or the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, streamsvm
+    >>> model = streamsvm.BSGDClassifier(budget=10)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> streamsvm.save(model, path)
+    >>> streamsvm.load(path).predict_one({"a": 1.0})
+    'yes'
+    """
+    path = Path(path)
+    try:
+        write(path, to_bytes({"model": model}, {"kind": "model"}, trusted))
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} was not written: {error}") from error
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file atomically: wholly or not at all, even if the process or the machine stops in the middle.
+
+    Raises
+    ------
+    ModelFileError
+        It cannot be written; one that was there before is as it was.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # a full disk has better use for its bytes
+            part.unlink()
+        raise ModelFileError(f"{error.strerror}") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Make durable what was created, renamed or removed in a folder; OSError if that fails."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

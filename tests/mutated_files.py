@@ -1,0 +1,166 @@
+"""Changes saved models in ways that no checksum tells, loads them, and uses what is loaded: a process to be watched for a crash.
+
+``python tests/mutated_files.py N SEED`` changes N files, prints what became of them as JSON, and fails where a class, a module or
+a function of this process is not what it was.
+"""
+
+import copy
+import json
+import random
+import sys
+import tempfile
+import types
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from river import compose, ensemble, feature_extraction, preprocessing, tree
+
+import crafted
+import streamsvm
+from streamsvm.batch import BatchClassifier, CSMOClassifier
+from streamsvm.learners import NOGD, RBP, Forgetron, OnlineLinearSVC
+from streamsvm.storage.model_file import ModelFileError
+
+MODELS = [
+    lambda: preprocessing.StandardScaler() | streamsvm.BSGDClassifier(budget=6, seed=1),
+    lambda: preprocessing.StandardScaler() | streamsvm.BSCAClassifier(budget=6, seed=1),
+    lambda: streamsvm.BSGDClassifier(budget=6, kernel="linear", averaging=0),
+    lambda: NOGD(budget=6),
+    lambda: Forgetron(budget=6),
+    lambda: RBP(budget=6, seed=1),
+    OnlineLinearSVC,
+    lambda: BatchClassifier(CSMOClassifier(), window=60, refit_every=30, calibration_folds=2),
+    lambda: compose.Select("a", "b") | ensemble.BaggingClassifier(streamsvm.BSGDClassifier(budget=4), n_models=2, seed=1),
+    lambda: feature_extraction.RBFSampler(seed=1) | tree.HoeffdingTreeClassifier(grace_period=20),
+]
+EXTREMES = [
+    *(0, 1, -1, 2, 7, 255, 2**31, 2**62, 2**63, 2**64, 10**30, -(2**63), 0.5, -0.0, 1e-320, 1e308, True, False, None),
+    *(
+        "",
+        "a",
+        "loss",
+        [],
+        [[]],
+        {"float": "nan"},
+        {"float": "inf"},
+        {"tuple": []},
+        {"tuple": [1, 2.0, "a"]},
+        {"at": 0},
+        {"at": 1},
+    ),
+    *({"bytes": 0}, {"class": "builtins:int"}, {"function": "copy:deepcopy"}, {"number": ["F64", 1.0]}, {"frozenset": ["a"]}),
+]
+ROWS = [{"a": i / 7 - 3.0, "b": (i * i) % 11 / 5.0} for i in range(60)]
+
+
+def nodes(value, at=()):
+    yield at
+    if isinstance(value, list | dict):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from nodes(inner, (*at, key))
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def changed(rng, tree, arrays):
+    """A copy of a file's contents with one to three changes."""
+    tree, arrays = copy.deepcopy(tree), dict(arrays)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        if rng.random() < 0.4 and any(array.size for array in arrays.values()):
+            name = rng.choice([name for name, array in arrays.items() if array.size])
+            data = bytearray(arrays[name].tobytes())
+            place = rng.randrange(len(data)) if rng.random() < 0.5 else rng.randrange(min(len(data), 400))
+            if rng.random() < 0.5:
+                data[place] ^= 1 << rng.randrange(8)
+            else:
+                place -= place % 8
+                number = rng.choice((0, 1, -1, 5, 2**31, 2**62, -(2**63), 10**6))
+                data[place : place + 8] = number.to_bytes(8, "little", signed=True)[: len(data) - place]
+            if rng.random() < 0.1:
+                data = data[: rng.randrange(len(data))]
+            kind = arrays[name].dtype
+            arrays[name] = np.frombuffer(bytes(data[: len(data) // kind.itemsize * kind.itemsize]), kind)
+        else:
+            path = rng.choice([path for path in nodes(tree) if path])
+            parent, key = at(tree, path[:-1]), path[-1]
+            what = rng.randrange(5)
+            if what == 0 and isinstance(parent, list):
+                del parent[key]
+            elif what == 1:
+                parent[key] = copy.deepcopy(at(tree, rng.choice(list(nodes(tree)))))
+            elif what == 2 and isinstance(parent[key], int):
+                parent[key] += rng.choice((1, -1, 1000, 2**40))
+            elif what == 3 and isinstance(parent, dict):
+                parent[rng.choice(("at", "tuple", "bytes", "class", "named", "method", "of", "number"))] = parent.pop(key)
+            else:
+                parent[key] = rng.choice(EXTREMES)
+    return tree, arrays
+
+
+def state_of_process():
+    """What a file must not change: the contents of classes, modules and functions."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if module is None or not name.startswith(("river.", "streamsvm.", "copy", "builtins", "numpy.random", "functools")):
+            continue
+        for key, value in list(vars(module).items()):
+            found[name, key] = id(value)
+            if isinstance(value, type) and value.__module__ == name:
+                found.update({(name, key, part): id(inner) for part, inner in vars(value).items()})
+            if isinstance(value, types.FunctionType):
+                found[name, key, "defaults"] = repr(value.__defaults__)
+    # Compiled code, imports and registers of abstract classes come as they are needed.
+    return {key: value for key, value in found.items() if not str(key[-1]).startswith(("_abc", "__warningregistry__", "_cache"))}
+
+
+def use(model):
+    """Predict and learn some rows, whatever errors that raises."""
+    for i, x in enumerate(ROWS[:12]):
+        try:
+            model.predict_proba_one(x)
+            model.predict_one(x)
+            model.learn_one(x, i % 3 == 0)
+        except Exception as error:  # noqa: BLE001
+            return type(error).__name__
+    return "used"
+
+
+def main():
+    n, seed = map(int, sys.argv[1:])
+    rng = random.Random(seed)
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    path = Path(tempfile.mkdtemp()) / "model"
+    whole = []
+    for make in MODELS:
+        model = make()
+        for i, x in enumerate(ROWS):
+            model.learn_one(x, i % 3 == 0)
+            model.predict_proba_one(x)
+        streamsvm.save(model, path)
+        whole.append(crafted.taken_apart(path))
+        use(streamsvm.load(path))
+    before, fates = state_of_process(), Counter()
+    for _ in range(n):
+        tree, arrays = changed(rng, *rng.choice(whole))
+        crafted.repacked(path, json.dumps(tree).encode(), arrays)
+        try:
+            model = streamsvm.load(path)
+        except ModelFileError:
+            fates["refused"] += 1
+        else:
+            fates[use(model)] += 1
+    after = state_of_process()
+    changes = [key for key, value in before.items() if after.get(key) != value]
+    print(json.dumps({"fates": fates, "changes": [".".join(map(str, key)) for key in changes]}))  # noqa: T201
+    sys.exit(bool(changes))
+
+
+if __name__ == "__main__":
+    main()
