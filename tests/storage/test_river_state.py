@@ -21,8 +21,11 @@ import mutate_river_states
 from mutate_river_states import ARGUMENTS, AUCS, rows, update
 from streamsvm.storage.river_state import COMPILED, check_wrapper, make_vector_dict, restore, state_of, vector_dict_parts
 
-#: How many states of each class are spoilt; a million in all takes a minute.
-SPOILT = int(os.environ.get("STREAMSVM_SPOILT_STATES", "4000"))
+#: How many states of each class are spoilt: 20,000 of each take 5 s, 100,000 half a minute.
+SPOILT = int(os.environ.get("STREAMSVM_SPOILT_STATES", "20000"))
+RS = river._river_rust.stats
+ADWIN = river._river_rust.drift.AdaptiveWindowing
+DEFAULT = (0.002, 32, 5, 5, 10)
 CASES = [(cls, arguments) for cls in ARGUMENTS for arguments in ARGUMENTS[cls]]
 
 
@@ -93,41 +96,85 @@ def changed(cls, arguments, count, form, offset, *values):
     return cls, found, bytes(state)
 
 
-RS = river._river_rust.stats
-ADWIN = river._river_rust.drift.AdaptiveWindowing
-DEFAULT = (0.002, 32, 5, 5, 10)
-CORRUPT = {
-    "panics at once": changed(RS.RsEWMean, (0.5,), 3, "B", 24, 2),
-    "another fading factor": changed(RS.RsEWVar, (0.5,), 3, "d", -8, 0.25),
-    "sixth first value": changed(RS.RsQuantile, (0.5,), 3, "B", 168, 6),
-    "NaN that is to be sorted": changed(RS.RsQuantile, (0.5,), 3, "d", 128, math.nan),
-    "sorted too early": changed(RS.RsQuantile, (0.5,), 3, "B", 169, 1),
-    "position that is no row": changed(RS.RsQuantile, (0.5,), 30, "d", 112, 9.5),
-    "wanted elsewhere": changed(RS.RsQuantile, (0.5,), 30, "d", 64, 9.5),
-    "quantiles of other rows": changed(RS.RsIQR, (0.25, 0.75), 30, "d", 120, 31.0),
-    "half a value": changed(RS.RsKurtosis, (True,), 9, "d", 49, 8.5),
-    "fourth moment of a skew": changed(RS.RsSkew, (True,), 9, "d", 40, 8.5),
-    "minimum above the maximum": changed(RS.RsPeakToPeak, (), 9, "dd", 0, 2.0, 1.0),
-    "value that is not in the sorted window": changed(RS.RsRollingQuantile, (0.5, 3), 9, "d", 8, -1.0),
-    "NaN in a window": changed(RS.RsRollingQuantile, (0.5, 3), 9, "d", 40, math.nan),
-    "place outside the window": changed(RS.RsRollingQuantile, (0.5, 3), 9, "Q", -40, 3),
-    "more values than bytes": changed(RS.RsRollingIQR, (0.25, 0.75, 3), 9, "Q", 0, 2**61),
-    "more values than the window": changed(RS.RsRollingIQR, (0.25, 0.75, 3), 9, "Q", 0, 4),
-    "positives that are not there": changed(RS.RsRollingROCAUC, (1, 5), 9, "Q", 12, 5),
-    "number that comes again": changed(RS.RsRollingPRAUC, (1, 5), 9, "Q", 20, 3),
-    "sorted scores of other rows": changed(RS.RsRollingPRAUC, (1, 5), 9, "d", -28, 99.0),
-    "bucket past the last": changed(ADWIN, DEFAULT, 9, "Q", 100, 6),
-    "bucket without an end": changed(ADWIN, DEFAULT, 9, "Q", 100, 2**63),
-    "no buckets": changed(ADWIN, DEFAULT, 0, "Q", 84, 0),
-    "width of other rows": changed(ADWIN, DEFAULT, 40, "d", 52, 1e6),
-}
+def as_bytes(cls, arguments, count):
+    return changed(cls, arguments, count, "0s", 0, b"")[2]
 
 
-@pytest.mark.parametrize("case", CORRUPT)
-def test_a_state_that_no_object_has_is_refused(case):
-    cls, arguments, state = CORRUPT[case]
-    with pytest.raises(ValueError, match=f"the state of a {cls.__name__} is corrupt: "):
-        restore(cls, arguments, state)
+def inverted(cls, state):
+    """The state of an interquartile range with its two quantiles the other way round."""
+    return cls, (0.75, 0.25), state[170:340] + state[:170] + struct.pack("<2d", 0.75, 0.25)
+
+
+def tall(levels):
+    """An ADWIN with one bucket a level."""
+    level = struct.pack("<3Q6dQ6d", 5, 1, 6, *[0.0] * 6, 6, *[0.0] * 6)
+    rows = 2.0**levels - 1
+    start = struct.pack("<diQdd4d4iQ", 0.002, 32, 5, 5.0, 10.0, 0.0, 0.0, rows, rows, 0, 0, 0, 0, levels)
+    return ADWIN, DEFAULT, start + level * levels + struct.pack("<diQii", *DEFAULT)
+
+
+#: What is said, and the state that an object of the class had before numbers were written over it.
+CORRUPT = [
+    ("a flag is 2", changed(RS.RsEWMean, (0.5,), 3, "B", 24, 2)),
+    ("weights of a mean", changed(RS.RsEWMean, (0.5,), 3, "d", 8, 0.25)),
+    ("a mean of no values", changed(RS.RsEWMean, (0.5,), 0, "d", 0, 1.0)),
+    ("the fading factor", changed(RS.RsEWVar, (0.5,), 3, "d", -8, 0.25)),
+    ("the number of values is 8.5", changed(RS.RsKurtosis, (True,), 9, "d", 49, 8.5)),
+    ("the second moment is -1.0", changed(RS.RsKurtosis, (True,), 9, "d", 25, -1.0)),
+    ("moments of no values", changed(RS.RsKurtosis, (True,), 0, "d", 1, 1.0)),
+    ("bias", changed(RS.RsKurtosis, (True,), 9, "B", 0, 0)),
+    ("bias", changed(RS.RsKurtosis, (True,), 9, "B", -1, 0)),
+    ("the fourth moment", changed(RS.RsSkew, (True,), 9, "d", 40, 8.5)),
+    ("bias", changed(RS.RsSkew, (True,), 9, "B", -1, 0)),
+    ("minimum and maximum", changed(RS.RsPeakToPeak, (), 9, "dd", 0, 2.0, 1.0)),
+    ("steps of its markers", changed(RS.RsQuantile, (0.5,), 3, "d", 16, 0.3)),
+    ("6 first values", changed(RS.RsQuantile, (0.5,), 3, "B", 168, 6)),
+    ("first five values is NaN", changed(RS.RsQuantile, (0.5,), 3, "d", 128, math.nan)),
+    ("values that did not come yet", changed(RS.RsQuantile, (0.5,), 3, "d", 160, 1.0)),
+    ("markers of the first five values", changed(RS.RsQuantile, (0.5,), 3, "d", 120, 6.0)),
+    ("3 first values of", changed(RS.RsQuantile, (0.5,), 3, "B", 169, 1)),
+    ("not at whole numbers", changed(RS.RsQuantile, (0.5,), 30, "d", 112, 9.5)),
+    ("of inf rows", changed(RS.RsQuantile, (0.5,), 30, "d", 120, math.inf)),
+    ("a marker is wanted at 9.5", changed(RS.RsQuantile, (0.5,), 30, "d", 64, 9.5)),
+    ("rows of the two quantiles", changed(RS.RsIQR, (0.25, 0.75), 31, "170s", 0, as_bytes(RS.RsIQR, (0.25, 0.75), 30)[:170])),
+    ("not below the upper", inverted(RS.RsIQR, as_bytes(RS.RsIQR, (0.25, 0.75), 30))),
+    ("the sorted values", changed(RS.RsRollingQuantile, (0.5, 3), 9, "d", 8, -1.0)),
+    ("the sorted values", changed(RS.RsRollingQuantile, (0.5, 3), 9, "d", 40, math.nan)),
+    ("the length of the window", changed(RS.RsRollingQuantile, (0.5, 3), 9, "Q", 64, 4)),
+    ("places of the quantile", changed(RS.RsRollingQuantile, (0.5, 3), 9, "Q", -40, 3)),
+    ("a vector has 2305843009213693952 values", changed(RS.RsRollingIQR, (0.25, 0.75, 3), 9, "Q", 0, 2**61)),
+    ("a vector has 4 values, not 0 to 3", changed(RS.RsRollingIQR, (0.25, 0.75, 3), 9, "Q", 0, 4)),
+    ("rows of the positive label", changed(RS.RsRollingROCAUC, (1, 5), 9, "Q", 12, 5)),
+    ("numbers of its scores do not grow", changed(RS.RsRollingPRAUC, (1, 5), 9, "Q", 20, 3)),
+    ("the sorted scores", changed(RS.RsRollingPRAUC, (1, 5), 9, "d", -28, 99.0)),
+    ("level 0 has 6 buckets of 5", changed(ADWIN, DEFAULT, 9, "Q", 100, 6)),
+    ("level 0 has 5 buckets of 4", changed(ADWIN, DEFAULT, 5, "Q", 92, 4)),
+    ("level 0 has 0 buckets of 5", changed(ADWIN, DEFAULT, 9, "Q", 100, 0)),
+    ("level 0 has values behind", changed(ADWIN, DEFAULT, 3, "d", 156, 1.0)),
+    ("more than 1099511627776 rows", tall(41)),
+    ("a window of 0.0 rows in 0 levels", changed(ADWIN, DEFAULT, 0, "Q", 84, 0)),
+    ("a window of 1000000.0 rows", changed(ADWIN, DEFAULT, 40, "d", 52, 1e6)),
+    ("sums of no rows", changed(ADWIN, DEFAULT, 0, "d", 36, 1.0)),
+]
+
+
+@pytest.mark.parametrize(("message", "case"), CORRUPT, ids=name)
+def test_a_state_that_no_object_has_is_refused(message, case):
+    with pytest.raises(ValueError, match=f"the state of a {case[0].__name__} is corrupt: .*{message}"):
+        restore(*case)
+
+
+def test_an_object_of_as_many_rows_as_is_read():
+    assert restore(*tall(40)).get_width() == 2**40 - 1
+
+
+def test_the_lower_quantile_of_a_rolling_window_is_below_the_upper():
+    form = COMPILED[RS.RsRollingIQR]
+    state = struct.pack("<3Q", 0, 0, 1) + struct.pack("<2d3Qd2Qd", 0.75, 0.25, 1, 0, 0, 0.0, 0, 0, 0.0)
+    with pytest.raises(ValueError, match="0.75, is not below the upper, 0.25"):
+        form.check((0.75, 0.25, 1), state + struct.pack("<2dQ", 0.75, 0.25, 1))
+    state = struct.pack("<3Q", 0, 0, 1) + struct.pack("<2d3Qd2Qd", 0.25, 0.75, 1, 0, 0, 0.0, 0, 0, 0.0)
+    form.check((0.25, 0.75, 1), state + struct.pack("<2dQ", 0.25, 0.75, 1))
 
 
 @pytest.mark.parametrize(
