@@ -124,10 +124,10 @@ class BlockFile:
         if len(header) < ALIGNED or not header.startswith(MAGIC):
             raise BlockFileError(f"{self.path} is not a block file")
         _, version, dense, numbered, rows, features, blocks, begin, end, crc = HEADER.unpack_from(header)
-        if version != VERSION:
-            raise BlockFileError(f"{self.path} is a block file of version {version}; this reads version {VERSION}")
         if CRC.unpack_from(header, HEADER.size)[0] != zlib.crc32(header[: HEADER.size]):
             raise BlockFileError(f"{self.path} is corrupt: its header does not match its checksum")
+        if version != VERSION:
+            raise BlockFileError(f"{self.path} is a block file of version {version}; this reads version {VERSION}")
         size = blocks * INDEX.itemsize
         if end != self.nbytes:
             raise BlockFileError(f"{self.path} is cut off or has grown: {self.nbytes:,} bytes, {end:,} were written")

@@ -11,6 +11,7 @@ import pytest
 from linear_problems import SLOW, N, curve, objective, two_classes
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR
 from streamsvm.linear.solvers import dual, state
+from streamsvm.storage.container import unpack
 
 
 class Killed(BaseException):
@@ -103,7 +104,7 @@ model.fit_file({str(tmp_path / "rows")!r})
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        numbers.append(int(state.read_bytes().partition(b'"n_passes": ')[2].partition(b",")[0]))
+        numbers.append(saved_in(state)[0]["n_passes"])
     assert 0 < numbers[0] < numbers[1]
     model = OutOfCoreLinearSVC(C=1000.0, tol=1e-2, max_iter=3000, work_folder=tmp_path / "work").fit_file(tmp_path / "rows")
     assert model.objective_ == pytest.approx(objective(model, X, y), rel=1e-6)
@@ -179,9 +180,8 @@ def test_a_saved_state_stays_until_the_next_one_is_whole(tmp_path, monkeypatch):
 
 def saved_in(path):
     """The facts and w of a saved state."""
-    data = path.read_bytes()
-    begin, length = 20, int.from_bytes(data[12:20], "little")
-    return json.loads(data[begin : begin + length]), np.frombuffer(data[begin + length :]).copy()
+    container = unpack(path.read_bytes())
+    return json.loads(container.strings["facts"]), container.arrays["w"].copy()
 
 
 def rewritten(path, change, features, **settings):
