@@ -16,7 +16,7 @@ LAYERS = (
     "hss sklearn_base",
     "learners",
     "runtime budget river_base",
-    "memory",
+    "tables memory",
     "kernels frames",
     "_numba_cache",
     "storage",

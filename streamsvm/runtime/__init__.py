@@ -1,5 +1,6 @@
 """The learning loop and what it reads and writes: sources, sinks and checkpoints. Knows no outside system."""
 
+from streamsvm.runtime.arrow import ArrowSource
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
 from streamsvm.runtime.endpoints import Position, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.loop import LearningLoop, Progress
@@ -8,6 +9,7 @@ from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.sources import CSVSource, IterableSource, JSONLinesSource, LIBSVMSource
 
 __all__ = [
+    "ArrowSource",
     "CSVSource",
     "Checkpoint",
     "CheckpointError",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import io
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from streamsvm.runtime.endpoints import StreamError
 
-__all__ = ["FINGERPRINT_BYTES", "LONGEST_LINE", "LineReader", "digest"]
+__all__ = ["FINGERPRINT_BYTES", "LONGEST_LINE", "LineReader", "checked_encoding", "digest"]
 
 #: A line is held in memory whole, so its length is bounded.
 LONGEST_LINE = 16 * 2**20
@@ -26,6 +27,20 @@ _CHUNK_BYTES = 2**18
 def digest(data: bytes) -> str:
     """SHA-256 in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
+
+
+def checked_encoding(name: str) -> str:
+    """Return the usual name of an encoding in which lines can be found; StreamError if it is none."""
+    try:
+        usual = codecs.lookup(name).name
+        newline = "\n".encode(usual)
+    except (LookupError, TypeError, UnicodeError):
+        raise StreamError(f"encoding {name!r} is not known: utf-8, latin-1, cp1252 or shift_jis are") from None
+    if usual == "utf-8-sig":
+        return "utf-8"
+    if newline != b"\n":
+        raise StreamError(f"text in {name} cannot be read line by line. Convert it: iconv -f {name} -t utf-8 rows.csv")
+    return usual
 
 
 class LineReader:

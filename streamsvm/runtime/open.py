@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import Any
 
+from streamsvm.runtime.arrow import KINDS, ArrowSource
 from streamsvm.runtime.endpoints import Sink, Source, StreamError
 from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.sources import FORMATS
@@ -13,12 +14,17 @@ from streamsvm.runtime.sources import FORMATS
 __all__ = ["format_of", "open_sink", "open_source"]
 
 _SUFFIXES = (
-    {".csv": "csv"} | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl") | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
+    {".csv": "csv"}
+    | dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
+    | dict.fromkeys((".libsvm", ".svm", ".t"), "libsvm")
+    | {".parquet": "parquet"}
+    | dict.fromkeys((".arrow", ".feather"), "arrow")
 )
+_FORMATS = (*FORMATS, *KINDS)
 
 
 def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
-    """The format of a text stream, from ``format`` or else from the suffix; None for a URL.
+    """The format of a file or a text stream, from ``format`` or else from the suffix; None for a URL.
 
     Raises
     ------
@@ -35,14 +41,21 @@ def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
     if format is None:
         suffix = PurePath(spec.removesuffix(".gz")).suffix.lower()
         format = _SUFFIXES.get(suffix)  # noqa: A001
-    if format not in FORMATS:
+    if format not in _FORMATS:
         raise StreamError(
-            f"{spec}: of what format? Suffixes that say it are {', '.join(_SUFFIXES)}; else name the format: {', '.join(FORMATS)}"
+            f"{spec}: of what format? Suffixes that say it are {', '.join(_SUFFIXES)}; else name it: {', '.join(_FORMATS)}"
         )
     return format
 
 
-def open_source(spec: str, *, label: str | None = None, format: str | None = None, stop_at_end: bool = False) -> Source:  # noqa: A002
+def open_source(
+    spec: str,
+    *,
+    label: str | None = None,
+    format: str | None = None,  # noqa: A002
+    stop_at_end: bool = False,
+    **reading: Any,
+) -> Source:
     """Open the source that ``spec`` names.
 
     Parameters
@@ -52,9 +65,11 @@ def open_source(spec: str, *, label: str | None = None, format: str | None = Non
     label
         Name of the label. In LIBSVM text it comes first and has no name.
     format
-        ``"csv"``, ``"jsonl"`` or ``"libsvm"``; None if the suffix of the path tells.
+        ``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"`` or ``"arrow"``; None if the suffix of the path tells.
     stop_at_end
         End an endless stream at the row that was its last when it was opened.
+    **reading
+        How a file is read: further arguments of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
 
     Returns
     -------
@@ -63,12 +78,22 @@ def open_source(spec: str, *, label: str | None = None, format: str | None = Non
     Raises
     ------
     StreamError
-        It cannot be opened.
+        It cannot be opened, or not read in that way.
     """
     kind = format_of(spec, format)
+    reading = {name: value for name, value in reading.items() if value}
+    columns = {"features", "drop", "categorical", "dates", "missing"}
+    known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
+    if unknown := reading.keys() - known.get(kind or "", set()):
+        hint = "" if unknown - columns else ". Put a streamsvm.tables.TableEncoder in front of the model instead"
+        raise StreamError(f"{spec}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
+    if kind in KINDS:
+        if spec == "-":
+            raise StreamError(f"{kind} cannot be read from standard input: give a file")
+        return ArrowSource(spec, label, kind=kind, **reading)
     if kind is None:
         return _plugin("streamsvm.sources", spec)(spec, label=label, stop_at_end=stop_at_end)
-    return FORMATS[kind](spec, label)
+    return FORMATS[kind](spec, label, **reading)
 
 
 def open_sink(spec: str) -> Sink:

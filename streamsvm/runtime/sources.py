@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from streamsvm.runtime.endpoints import START_AFRESH, Position, Row, StreamError
-from streamsvm.runtime.lines import LONGEST_LINE, LineReader, digest
+from streamsvm.runtime.lines import LONGEST_LINE, LineReader, checked_encoding, digest
+from streamsvm.tables.reading import Dates, Names, Reading
 
 __all__ = [
     "FORMATS",
@@ -66,13 +67,17 @@ def parse_libsvm_label(text: str) -> Any:
     return int(number) if number.is_integer() and abs(number) < _LARGEST_WHOLE else number
 
 
+def _listed(options: Any) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items()) or "no options"
+
+
 def _shown(line: object) -> str:
     text = repr(line)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class TextSource:
-    """A source over lines of UTF-8 text.
+    """A source over lines of text.
 
     A row is given as soon as its line has come, and `stop` ends a wait for the next one. The position is an offset in bytes of
     the uncompressed stream, with digests of the stream's first bytes and of those before the offset: rows may be appended to a
@@ -85,14 +90,38 @@ class TextSource:
         A file, ``.gz`` for gzip; a FIFO; ``"-"`` for standard input.
     label
         Name of the label; None if the rows have none.
+    features, drop, categorical, dates, missing
+        How columns are read, as in `streamsvm.tables.Reading`: which are features, which hold names or dates, and which texts
+        mean that there is no value. Without any of them, rows are as the format has them.
+    encoding
+        Of the text, such as ``"latin-1"``; a line must end with the byte of a newline in it.
 
     Raises
     ------
     StreamError
-        The file cannot be opened; while iterating: a line is malformed (the message names its number), too long or not UTF-8.
+        The file cannot be opened, or there is no such encoding; while iterating: a line is malformed (the message names its
+        number), too long or not in the encoding.
+    ValueError
+        A column is asked for in two ways that exclude each other.
     """
 
-    def __init__(self, path: str | Path, label: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        label: str | None = None,
+        *,
+        features: Names | None = None,
+        drop: Names = (),
+        categorical: Names = (),
+        dates: Dates = (),
+        missing: Names = (),
+        encoding: str = "utf-8",
+    ) -> None:
+        reading = Reading(features=features, drop=drop, categorical=categorical, dates=dates, missing=missing)
+        self._encoding = checked_encoding(encoding)
+        # How the text is read, where it is not as usual.
+        self._options = reading.options | ({} if self._encoding == "utf-8" else {"encoding": self._encoding})
+        self._reading = reading if reading.options else None
         self._reader = LineReader(path)
         self.name = self._reader.name
         self._label = label
@@ -110,9 +139,10 @@ class TextSource:
 
     @property
     def position(self) -> Position:
-        """Offset, line and rows after the last row, digests of the bytes before it, and the label's name."""
+        """Offset, line and rows after the last row, digests of the bytes before it, the label, and how columns are read."""
         reader = self._reader
-        return {
+        options = {"table": self._options} if self._options else {}
+        return options | {
             "offset": reader.mark,
             "line": self._row_line,
             "rows": self._rows,
@@ -142,6 +172,11 @@ class TextSource:
             raise StreamError(
                 f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "
                 f"Ask for the same, {START_AFRESH}"
+            )
+        if (table := position.get("table", {})) != self._options:
+            raise StreamError(
+                f"{self.name}: the checkpoint was learned from columns read with {_listed(table)}, not with "
+                f"{_listed(self._options)}. Ask for the same, {START_AFRESH}"
             )
         if digest(self._reader.head(offset)) != head:
             raise StreamError(
@@ -191,14 +226,18 @@ class TextSource:
 
     def _lines(self) -> Iterator[str]:
         self._begun = True
+        encoding = self._encoding
         while line := self._reader.readline():
             self._line += 1
             if len(line) > LONGEST_LINE:
                 raise self._error(f"the line is longer than {LONGEST_LINE:,} bytes")
             try:
-                yield line.decode("utf-8-sig" if self._line == 1 else "utf-8")
+                yield line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
             except UnicodeDecodeError as error:
-                raise self._error(f"not UTF-8: {error.reason} at byte {error.start} of the line") from None
+                raise self._error(
+                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Of which encoding is it? "
+                    "(encoding, such as latin-1 or cp1252)"
+                ) from None
 
     def _error(self, message: str) -> StreamError:
         return StreamError(f"{self.place}: {message}")
@@ -208,7 +247,14 @@ class CSVSource(TextSource):
     r"""Rows of a CSV file whose first line names the columns.
 
     Cells become floats; an empty cell is a missing feature; other text stays text, for a learner to refuse or a pipeline to
-    encode. See `TextSource`.
+    encode (`streamsvm.tables.TableEncoder`). See `TextSource`.
+
+    Parameters
+    ----------
+    path, label, **reading
+        As in `TextSource`.
+    delimiter
+        The character between two cells.
 
     Examples
     --------
@@ -218,12 +264,24 @@ class CSVSource(TextSource):
     >>> with CSVSource(path, label="y") as source:
     ...     list(source)
     [Row(x={'a': 1.0, 'b': 2.0}, y=True), Row(x={'a': 3.0}, y=False)]
+    >>> _ = path.write_text("id;zip;since;y\nq1;01234;1970-01-02;1\n")
+    >>> with CSVSource(path, label="y", delimiter=";", drop="id", categorical="zip", dates="since") as source:
+    ...     list(source)
+    [Row(x={'zip': '01234', 'since': 86400.0}, y=1)]
     """
+
+    def __init__(self, path: str | Path, label: str | None = None, *, delimiter: str = ",", **reading: Any) -> None:
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")
+        super().__init__(path, label, **reading)
+        self._delimiter = delimiter
+        if delimiter != ",":
+            self._options["delimiter"] = delimiter
 
     _table: Any = None
 
     def _begin(self) -> None:
-        self._table = csv.reader(self._lines(), strict=True)
+        self._table = csv.reader(self._lines(), strict=True, delimiter=self._delimiter)
         names = self._cells()
         if names is None:
             if not self._reader.stopped:
@@ -231,8 +289,12 @@ class CSVSource(TextSource):
             names = []
         elif len(set(names)) < len(names):
             raise self._error("two columns have one name")
-        elif self._label is not None and self._label not in names:
-            raise StreamError(f"{self.name} has no column {self._label!r} for the label. It has: {', '.join(names)}")
+        wanted = ([] if self._label is None else [self._label]) + ([] if self._reading is None else self._reading.named)
+        if names and (unknown := [name for name in wanted if name not in names]):
+            what = f"{unknown[0]!r} for the label" if unknown[0] == self._label else repr(unknown[0])
+            mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
+            hint = "" if mark is None else f". Is it the delimiter {mark!r}?"
+            raise StreamError(f"{self.name} has no column {what}. It has: {', '.join(names)}{hint}")
         self._names: list[str] = names
 
     def _cells(self) -> list[str] | None:
@@ -246,7 +308,7 @@ class CSVSource(TextSource):
     def __iter__(self) -> Iterator[Row]:
         if self._table is None:
             self._begin()
-        names, width = self._names, len(self._names)
+        names, width, reading = self._names, len(self._names), self._reading
         at = names.index(self._label) if self._label in names else -1
         features = [name for i, name in enumerate(names) if i != at]
         while (cells := self._cells()) is not None:
@@ -255,6 +317,11 @@ class CSVSource(TextSource):
                     continue  # an empty line
                 raise self._error(f"{len(cells)} cells for {width} columns: {_shown(','.join(cells))}")
             y = parse_label(cells.pop(at)) if at >= 0 else None
+            if reading is not None:
+                row = Row(reading.row(zip(features, cells, strict=True)), y)
+                self._row_given()
+                yield row
+                continue
             try:
                 x: dict[Hashable, Any] = dict(zip(features, map(float, cells), strict=True))
             except ValueError:
@@ -284,6 +351,8 @@ class JSONLinesSource(TextSource):
             if not isinstance(x, dict):
                 raise self._error(f"not a JSON object: {_shown(line)}")
             y = x.pop(self._label, None) if self._label is not None else None
+            if self._reading is not None:
+                x = self._reading.row(x.items())
             self._row_given()
             yield Row({name: value for name, value in x.items() if value is not None}, y)
 

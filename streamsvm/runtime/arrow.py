@@ -1,0 +1,202 @@
+"""Parquet and Arrow files as sources, read by pyarrow a batch at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Row, StreamError
+from streamsvm.tables.reading import Dates, Names, Reading
+
+__all__ = ["KINDS", "ArrowSource"]
+
+#: The formats.
+KINDS = ("parquet", "arrow")
+_ROWS_AT_ONCE = 1024
+_DIGESTED = 2**16  # bytes at the beginning and at the end, where both formats have their index
+
+
+class ArrowSource:
+    """Rows of a Parquet file or an Arrow file (IPC, also called Feather), which pyarrow reads: ``streamsvm[files]``.
+
+    Numbers, booleans, texts and times come as Python has them; a null is a missing feature. At most 1,024 rows are held as Python
+    objects (and of Parquet the pages that pyarrow decodes). Such files are written whole, so a run goes on only in a file that is
+    the same: of the same size, and equal in the first and the last 64 KiB.
+
+    Parameters
+    ----------
+    path
+        The file.
+    label
+        Name of the label's column; None if there is none.
+    features, drop, categorical, dates, missing
+        How columns are read, as in `streamsvm.tables.Reading`.
+    kind
+        ``"parquet"`` or ``"arrow"``; None if the file's suffix tells (``.parquet``, else Arrow).
+
+    Raises
+    ------
+    StreamError
+        pyarrow is not installed, or the file is not of that format or lacks a column that was named; while iterating: it is
+        corrupt.
+    ValueError
+        A column is asked for in two ways that exclude each other.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pyarrow as pa
+    >>> from pyarrow import parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "rows.parquet")
+    >>> parquet.write_table(pa.table({"city": ["Oslo", None], "age": [31, 40], "y": [True, False]}), path)
+    >>> with ArrowSource(path, label="y") as source:
+    ...     list(source)
+    [Row(x={'city': 'Oslo', 'age': 31}, y=True), Row(x={'age': 40}, y=False)]
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        label: str | None = None,
+        *,
+        features: Names | None = None,
+        drop: Names = (),
+        categorical: Names = (),
+        dates: Dates = (),
+        missing: Names = (),
+        kind: str | None = None,
+    ) -> None:
+        self._reading = Reading(features=features, drop=drop, categorical=categorical, dates=dates, missing=missing)
+        self.name, self._label = str(path), label
+        self._kind = kind or ("parquet" if self.name.lower().endswith(".parquet") else "arrow")
+        self._rows = 0
+        self._begun = self._stopped = False
+        self._open = contextlib.ExitStack()
+        try:
+            import pyarrow as pa  # noqa: PLC0415 - of an extra
+            from pyarrow import parquet  # noqa: PLC0415
+        except ImportError as error:
+            raise StreamError(f"{path}: Parquet and Arrow files are read by pyarrow: pip install 'streamsvm[files]'") from error
+        self._errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError)
+        try:
+            self._digest = _digest(Path(path))
+            if self._kind == "parquet":
+                self._file: Any = self._open.enter_context(parquet.ParquetFile(path))
+                schema = self._file.schema_arrow
+            else:
+                mapped = self._open.enter_context(pa.memory_map(self.name))
+                self._file = self._open.enter_context(pa.ipc.open_file(mapped))
+                schema = self._file.schema
+        except self._errors as error:
+            self._open.close()
+            raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+        names = schema.names
+        wanted = ([] if label is None else [label]) + self._reading.named
+        problem = "two columns have one name" if len(set(names)) < len(names) else ""
+        if unknown := [name for name in wanted if name not in names]:
+            what = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
+            problem = f"there is no column {what}. It has: {', '.join(names)}"
+        if problem:
+            self._open.close()
+            raise StreamError(f"{path}: {problem}")
+        dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
+        self._columns = [name for name in names if name not in dropped]
+
+    def __iter__(self) -> Iterator[Row]:
+        self._begun = True
+        label = self._label
+        try:
+            for batch in self._batches(self._rows):
+                names = [name for name in batch.schema.names if name != label]
+                columns = [batch.column(name).to_pylist() for name in names]
+                labels = [None] * batch.num_rows if label is None else batch.column(label).to_pylist()
+                # Of no columns there is no row to zip.
+                for y, *cells in zip(labels, *columns, strict=True):
+                    if self._stopped:
+                        return
+                    self._rows += 1
+                    yield Row(self._reading.row(zip(names, cells, strict=True)), y)
+        except self._errors as error:
+            raise StreamError(f"{self.name}, after row {self._rows:,}: {error}") from error
+
+    def _batches(self, skipped: int) -> Iterator[Any]:
+        # Batches of at most `_ROWS_AT_ONCE` rows, after so many rows; parts of the file that lie before them are not read.
+        if self._kind == "parquet":
+            groups = range(self._file.num_row_groups)
+            sizes = [self._file.metadata.row_group(group).num_rows for group in groups]
+        else:
+            groups, sizes = range(self._file.num_record_batches), []
+        for group in groups:
+            if sizes and sizes[group] <= skipped:
+                skipped -= sizes[group]
+                continue
+            if self._kind == "parquet":
+                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self._columns, use_threads=False)
+            else:
+                batches = iter([self._file.get_batch(group).select(self._columns)])
+            for batch in batches:
+                for begin in range(min(skipped, batch.num_rows), batch.num_rows, _ROWS_AT_ONCE):
+                    yield batch.slice(begin, _ROWS_AT_ONCE)
+                skipped -= min(skipped, batch.num_rows)
+
+    @property
+    def place(self) -> str:
+        """The file and the number of the row that was given last."""
+        return f"{self.name}, row {self._rows:,}"
+
+    @property
+    def position(self) -> Position:
+        """The rows that were given, a digest of the file, the label, and how columns are read."""
+        options = {"table": self._reading.options} if self._reading.options else {}
+        return options | {"rows": self._rows, "file": self._digest, "label": self._label}
+
+    def seek(self, position: Position) -> None:
+        """Continue at ``position``; only before the first row was read.
+
+        Raises
+        ------
+        StreamError
+            The position is of another kind of stream, another file, another label, or columns that were read in another way.
+        RuntimeError
+            Rows were read already.
+        """
+        if self._begun:
+            raise RuntimeError(f"{self.name}: rows were read already. Open the source anew to continue at a position")
+        if not {"rows", "file", "label"} <= position.keys():
+            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
+        if position["file"] != self._digest:
+            raise StreamError(f"{self.name} is not the file of the checkpoint, or was written anew. Give it, {START_AFRESH}")
+        here = self.position
+        for what in ("label", "table"):
+            if position.get(what) != here.get(what):
+                raise StreamError(
+                    f"{self.name}: the checkpoint was learned with the {what} {position.get(what)!r}, not {here.get(what)!r}. "
+                    f"Ask for the same, {START_AFRESH}"
+                )
+        self._rows = int(position["rows"])
+
+    def stop(self) -> None:
+        """End before the next row."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _digest(path: Path) -> str:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        found = hashlib.sha256(b"%d:" % size + file.read(_DIGESTED))
+        file.seek(max(size - _DIGESTED, 0))
+        found.update(file.read())
+    return found.hexdigest()

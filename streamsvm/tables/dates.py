@@ -1,0 +1,59 @@
+"""Dates and times to seconds."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+__all__ = ["CYCLES", "cyclic", "seconds"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+
+#: The length in seconds of each cycle that a date can be placed in; a year is the mean one of the calendar.
+CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}
+
+
+def seconds(value: Any, form: str | None = None) -> float:
+    """Return a date or time as seconds since 1970 (UTC where it names no zone).
+
+    Parameters
+    ----------
+    value
+        A date, a datetime, a number (seconds already), or text.
+    form
+        How text is written, as in `datetime.datetime.strptime`; None for ISO 8601.
+
+    Raises
+    ------
+    ValueError
+        It is not a date, or its text is written in another way.
+
+    Examples
+    --------
+    >>> seconds("1970-01-02"), seconds("1970-01-01T01:00+01:00"), seconds("02.01.1970 00:30", "%d.%m.%Y %H:%M")
+    (86400.0, 0.0, 88200.0)
+    """
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value) if form is None else datetime.strptime(value, form)
+        except ValueError:
+            return float(value)
+    elif isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, datetime):
+        return (value.replace(tzinfo=UTC) - _EPOCH if value.tzinfo is None else value - _EPOCH) / _SECOND
+    return float(value)
+
+
+def cyclic(time: float, cycle: str) -> tuple[float, float]:
+    """Return sine and cosine of a time's place in a cycle, so that the end of a cycle is near its beginning.
+
+    Examples
+    --------
+    >>> [round(part, 2) for part in cyclic(3 * 3600.0, "day")]
+    [0.71, 0.71]
+    """
+    angle = 2.0 * math.pi * math.fmod(time, CYCLES[cycle]) / CYCLES[cycle]
+    return math.sin(angle), math.cos(angle)

@@ -1,0 +1,251 @@
+"""A table's rows as features: numbers scaled, names one-hot or hashed, dates as seconds, missing values by a policy."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Hashable, Mapping
+from typing import Any, Literal, get_args
+
+from river import base, preprocessing
+
+from streamsvm.tables.dates import CYCLES, cyclic
+from streamsvm.tables.reading import Dates, Names, Reading, as_names
+
+__all__ = ["LONGEST_FEATURE", "TableEncoder", "WhenMissing"]
+
+WhenMissing = Literal["drop", "mean", "indicator"]
+
+#: A longer text of a category is hashed: names of features are never forgotten.
+LONGEST_FEATURE = 1024
+_LARGEST = 3.4028234663852886e38  # of float32
+
+
+class TableEncoder(base.Transformer):
+    """Makes features of a table's rows, whatever they come from; it stands in front of a learner and is saved with it.
+
+    - A **number** is scaled (see ``scaler``).
+    - A **category** is one-hot: ``city`` with the value Paris is the feature ``city=Paris``, 1. The first ``max_values`` values
+      of a column that are learned have a feature each. All others share ``buckets`` features ``city#0``, ``city#1``, ... by a
+      hash of their text. While there is room, a value that was never learned has no feature.
+    - A **date** is seconds since 1970, a number like others; with ``cycles`` also its place in the day, the week or the year.
+    - A **missing** value (None, empty text, or what ``missing`` says) has no feature, which counts as 0 and, scaled, as the mean;
+      ``when_missing`` can say more.
+
+    Features of categories, of cycles and of what is missing are not scaled: put no scaler behind the encoder. Its memory is
+    bounded by ``max_columns``, ``max_values`` and `LONGEST_FEATURE`, whatever arrives. A row is checked before anything is
+    learned of it; a row that is refused leaves nothing behind.
+
+    Parameters
+    ----------
+    categorical, dates, features, drop, missing
+        As in `Reading`. A column that is not named is one of numbers.
+    when_missing
+        Of columns that were learned before: ``"drop"`` their feature in that row; the running ``"mean"`` of a number instead;
+        or an ``"indicator"``, the feature ``age is missing``, 1.
+    cycles
+        Cycles in which dates are placed: ``"day"``, ``"week"``, ``"year"``. Each gives two features, sine and cosine.
+    scaler
+        The transformer of numbers and dates: ``"standard"`` for river's StandardScaler, None for none, or another one of river.
+    max_values
+        The most values of a column that have a feature each, at least 0.
+    buckets
+        The number of features that all other values of a column share, at least 1.
+    max_columns
+        The most columns.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range, or names a column twice.
+
+    Examples
+    --------
+    >>> from streamsvm import BSGDClassifier
+    >>> encoder = TableEncoder(categorical="city", dates="since", scaler=None)
+    >>> encoder.learn_one({"city": "Paris", "since": "1970-01-02", "age": 31})
+    >>> encoder.transform_one({"city": "Paris", "since": "1970-01-03", "age": "40"})
+    {'since': 172800.0, 'age': 40.0, 'city=Paris': 1.0}
+    >>> encoder.transform_one({"city": "Paris", "age": "forty"})
+    Traceback (most recent call last):
+        ...
+    ValueError: feature 'age' is 'forty', a text. ...
+    >>> model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    >>> for city, y in [("Paris", True), ("Oslo", False)] * 20:
+    ...     model.learn_one({"city": city}, y)
+    >>> model.predict_one({"city": "Oslo"})
+    False
+    """
+
+    def __init__(
+        self,
+        *,
+        categorical: Names = (),
+        dates: Dates = (),
+        features: Names | None = None,
+        drop: Names = (),
+        missing: Names = (),
+        when_missing: WhenMissing = "drop",
+        cycles: Names = (),
+        scaler: Literal["standard"] | base.Transformer | None = "standard",
+        max_values: int = 64,
+        buckets: int = 32,
+        max_columns: int = 1024,
+    ) -> None:
+        self._reading = Reading(features=features, drop=drop, categorical=categorical, dates=dates, missing=missing)
+        read = self._reading
+        self.categorical, self.dates, self.features = read.categorical, read.dates, read.features
+        self.drop, self.missing = read.drop, read.missing
+        self.when_missing, self.cycles, self.scaler = when_missing, as_names("cycles", cycles), scaler
+        self.max_values, self.buckets, self.max_columns = max_values, buckets, max_columns
+        if when_missing not in get_args(WhenMissing):
+            raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {when_missing!r}")
+        if unknown := [cycle for cycle in self.cycles if cycle not in CYCLES]:
+            raise ValueError(f"cycles must be of {', '.join(CYCLES)}, not {unknown[0]!r}")
+        for name, least in (("max_values", 0), ("buckets", 1), ("max_columns", 1)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if len(self.categorical) > max_columns:
+            raise ValueError(f"{len(self.categorical)} categorical columns are more than max_columns={max_columns}")
+        if not (scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)):
+            raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {scaler!r}")
+        self._scaler: Any = preprocessing.StandardScaler() if scaler == "standard" else scaler and scaler.clone()
+        #: Rows and mean of each column of numbers that was learned, and the feature of each value of each categorical one.
+        self._numbers: dict[Hashable, tuple[int, float]] = {}
+        self._features: dict[Hashable, dict[str, str]] = {}
+
+    @property
+    def columns(self) -> list[Hashable]:
+        """The columns that were learned, those of numbers first."""
+        return [*self._numbers, *self._features]
+
+    def learn_one(self, x: Mapping[Hashable, Any]) -> None:
+        """Learn the columns, values and scales of a row.
+
+        Raises
+        ------
+        ValueError
+            A value is not of its column's kind, or there are more columns than ``max_columns``. Nothing was learned then.
+        """
+        numbers, names = self._split(x)
+        n_columns = len(self._numbers) + len(self._features)
+        new = len(numbers.keys() - self._numbers.keys()) + len(names.keys() - self._features.keys())
+        if n_columns + new > self.max_columns:
+            first = next(name for name in (*numbers, *names) if name not in self._numbers and name not in self._features)
+            raise ValueError(
+                f"feature {_shown(first)} is one column too many: {n_columns:,} are known, and max_columns={self.max_columns:,}"
+            )
+        for name, value in numbers.items():
+            count, mean = self._numbers.get(name, (0, 0.0))
+            self._numbers[name] = count + 1, mean + (value - mean) / (count + 1)
+        for name, text in names.items():
+            known = self._features.setdefault(name, {})
+            if text not in known and len(known) < self.max_values and len(feature := f"{name}={text}") <= LONGEST_FEATURE:
+                known[text] = feature
+        if self._scaler is not None:
+            self._scaler.learn_one(numbers)
+
+    def transform_one(self, x: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Return the features of a row.
+
+        Raises
+        ------
+        ValueError
+            A value is not of its column's kind; the message names the column and what would serve.
+        """
+        numbers, names = self._split(x)
+        # Scalers of river note each name that they meet, so they meet only those that were learned.
+        known = {name: value for name, value in numbers.items() if name in self._numbers}
+        if self.when_missing == "mean":
+            known.update({name: mean for name, (_, mean) in self._numbers.items() if name not in numbers})
+        features: dict[Hashable, Any] = dict(known if self._scaler is None else self._scaler.transform_one(known))
+        for name in numbers:  # that were not learned count as others that learners do not know
+            features.setdefault(name, 0.0)
+        for name, text in names.items():
+            values = self._features.get(name)
+            if values is None:
+                continue
+            if text in values:
+                features[values[text]] = 1.0
+            elif len(values) >= self.max_values or len(f"{name}={text}") > LONGEST_FEATURE:
+                features[f"{name}#{zlib.crc32(text.encode('utf-8', 'surrogatepass')) % self.buckets}"] = 1.0
+        if self.cycles:
+            for name in self.dates:
+                if name in numbers:
+                    for cycle in self.cycles:
+                        features[f"{name} {cycle} sin"], features[f"{name} {cycle} cos"] = cyclic(numbers[name], cycle)
+        if self.when_missing == "indicator":
+            for name in (*self._numbers, *self._features):
+                if name not in numbers and name not in names:
+                    features[f"{name} is missing"] = 1.0
+        return features
+
+    def _split(self, x: Mapping[Hashable, Any]) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
+        # Numbers (with dates) and names of a row, checked.
+        if not isinstance(x, Mapping):
+            raise ValueError(f"a row must be a mapping of columns to values, not a {type(x).__name__}")
+        numbers: dict[Hashable, float] = {}
+        names: dict[Hashable, str] = {}
+        for name, value in self._reading.row(x.items()).items():
+            if self._reading.category_of(name):
+                names[name] = value
+                continue
+            if type(value) is not float:
+                value = self._number(name, value)
+            if not -_LARGEST <= value <= _LARGEST:
+                raise ValueError(
+                    f"feature {_shown(name)} is {value}, which is no finite float32 number. {self._advice(name, value)}"
+                )
+            numbers[name] = value
+        return numbers, names
+
+    def _number(self, name: Hashable, value: Any) -> float:
+        try:
+            if not isinstance(value, str | bytes):
+                return float(value)
+        except OverflowError:
+            return math.inf
+        except (TypeError, ValueError):
+            pass
+        kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
+        raise ValueError(f"feature {_shown(name)} is {_shown(value)}, {kind}. {self._advice(name, value)}")
+
+    def _advice(self, name: Hashable, value: Any) -> str:
+        if self._reading.date_of(name):
+            return f"It is no date as that column has them ({self.dates[str(name)] or 'ISO 8601'}): mend it, or give its format"
+        text = isinstance(value, str)
+        return (
+            (f"If the column holds names: categorical={name!r}. If it holds dates: dates={name!r}. " if text else "")
+            + f"If that means that there is no value: missing={_shown(value) if text else repr(str(value))}. "
+            + f"To leave the column out: drop={name!r}"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_reading"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Made anew and checked: the state may come from a file.
+        made = TableEncoder(**{name: value for name, value in state.items() if not name.startswith("_")})
+        numbers, features = state["_numbers"], state["_features"]
+        if len(numbers) + len(features) > made.max_columns or any(len(values) > made.max_values for values in features.values()):
+            raise ValueError("the encoder has more columns or values than its parameters allow")
+        for count, mean in numbers.values():
+            if type(count) is not int or count < 1 or type(mean) is not float or not math.isfinite(mean):
+                raise ValueError(f"a column has the mean {mean!r} of {count!r} rows")
+        for name, values in features.items():
+            if any(feature != f"{name}={text}" or len(feature) > LONGEST_FEATURE for text, feature in values.items()):
+                raise ValueError(f"the values of column {name!r} are not those of their features")
+        if (state["_scaler"] is None) != (made.scaler is None):
+            raise ValueError("the encoder and its scaler do not fit")
+        self.__dict__.update(made.__dict__, **{name: state[name] for name in ("_scaler", "_numbers", "_features")})
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {}
+        yield {"when_missing": "mean", "scaler": None}
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,172 @@
+"""How the values of a table are read: which columns count, which hold names or dates, and what means that there is no value."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from streamsvm.tables.dates import seconds
+
+__all__ = ["Dates", "Names", "Reading", "as_dates", "as_names"]
+
+Names = str | Iterable[str]
+Dates = str | Iterable[str] | Mapping[str, str | None]
+
+_DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
+
+
+class Reading:
+    """The columns of a table, and what their values mean. Nothing is learned here.
+
+    A number is a number, also where it comes as text. A name of a category is text without blanks around it; a whole number is
+    the same name however it is written (``75001`` and ``75001.0``), and text stays as it is (``007``). A date is seconds since
+    1970. Empty text, None and a NaN among categories are missing, and so left out. A value that is not of its column's kind
+    stays as it is: who learns the row refuses it.
+
+    Parameters
+    ----------
+    features
+        The columns that become features; None for all.
+    drop
+        Columns that do not.
+    categorical
+        Columns whose values are names, whatever they look like.
+    dates
+        Columns of dates and times; as a mapping, to the format of each (as in `datetime.datetime.strptime`), None for ISO 8601.
+    missing
+        Texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` for every NaN.
+
+    Raises
+    ------
+    ValueError
+        A column is asked for in two ways that exclude each other.
+
+    Examples
+    --------
+    >>> reading = Reading(drop="id", categorical="zip", dates={"since": "%d.%m.%Y"}, missing="NA")
+    >>> reading.row({"id": "a1", "zip": "01234", "since": "02.01.1970", "age": "NA", "height": "1.80"}.items())
+    {'zip': '01234', 'since': 86400.0, 'height': 1.8}
+    """
+
+    def __init__(
+        self,
+        *,
+        features: Names | None = None,
+        drop: Names = (),
+        categorical: Names = (),
+        dates: Dates = (),
+        missing: Names = (),
+    ) -> None:
+        self.features = None if features is None else as_names("features", features)
+        self.drop, self.categorical = as_names("drop", drop), as_names("categorical", categorical)
+        self.dates = as_dates(dates)
+        self.missing = as_names("missing", missing)
+        self._kinds: dict[Hashable, int] = dict.fromkeys(self.drop, _DROPPED)
+        for kind, names in ((_CATEGORY, self.categorical), (_DATE, self.dates)):
+            for name in names:
+                if name in self._kinds:
+                    raise ValueError(f"column {name!r} is asked for in two ways: as {_WAYS[self._kinds[name]]} and {_WAYS[kind]}")
+                self._kinds[name] = kind
+        for name in self.features or ():
+            if self._kinds.setdefault(name, _NUMBER) == _DROPPED:
+                raise ValueError(f"column {name!r} is asked for in two ways: in features and in drop")
+        if self.features is not None:
+            for name in (*self.categorical, *self.dates):
+                if name not in self.features:
+                    raise ValueError(f"column {name!r} is {_WAYS[self._kinds[name]]}, but not in features: name it there too")
+        self._other = _NUMBER if self.features is None else _DROPPED
+        self._missing = set(self.missing)
+        self._missing_numbers: set[float] = set()
+        for text in self.missing:
+            with contextlib.suppress(ValueError):
+                self._missing_numbers.add(float(text))
+        self._nan_is_missing = any(map(math.isnan, self._missing_numbers))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The parameters that are not the default, as plain values."""
+        given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing")}
+        return {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
+
+    @property
+    def named(self) -> list[str]:
+        """The columns that are named, in whatever way: a table must have them."""
+        return [str(name) for name in self._kinds]
+
+    def row(self, cells: Iterable[tuple[Hashable, Any]]) -> dict[Hashable, Any]:
+        """Return the values of a row by column, without what is dropped or missing."""
+        kinds, other, numbers = self._kinds, self._other, self._missing_numbers
+        x = {}
+        for name, value in cells:
+            kind = kinds.get(name, other)
+            if kind == _DROPPED or value is None:
+                continue
+            if type(value) is str:
+                value = value.strip()
+                if not value or value in self._missing:
+                    continue
+                if kind == _NUMBER:
+                    with contextlib.suppress(ValueError):
+                        value = float(value)
+            if type(value) is float and numbers and (value in numbers or (value != value and self._nan_is_missing)):
+                continue
+            if kind == _CATEGORY:
+                if value != value:  # NaN
+                    continue
+                value = _name(value)
+            elif kind == _DATE:
+                with contextlib.suppress(ValueError, TypeError, OverflowError):
+                    value = seconds(value, self.dates[str(name)])
+            elif type(value) is int and value in numbers:
+                continue
+            x[name] = value
+        return x
+
+    def category_of(self, name: Hashable) -> bool:
+        """Whether a column's values are names of categories."""
+        return self._kinds.get(name) == _CATEGORY
+
+    def date_of(self, name: Hashable) -> bool:
+        """Whether a column's values are dates."""
+        return self._kinds.get(name) == _DATE
+
+
+_WAYS = {_DROPPED: "dropped", _NUMBER: "a feature", _CATEGORY: "categorical", _DATE: "a date"}
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def as_names(parameter: str, names: Names) -> list[str]:
+    """Return names as a list, from one name or several.
+
+    Raises
+    ------
+    ValueError
+        One of them is not text, or comes twice.
+    """
+    names = [names] if isinstance(names, str) else list(names)
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise ValueError(f"{parameter} must be names of columns, not {wrong[0]!r}" if parameter != "missing" else _NOT_TEXT)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{parameter} has {next(name for name in names if names.count(name) > 1)!r} more than once")
+    return names
+
+
+_NOT_TEXT = "missing must be texts, such as 'NA' or '-999'"
+
+
+def as_dates(dates: Dates) -> dict[str, str | None]:
+    """Return columns of dates with the format of each, from names or a mapping."""
+    if isinstance(dates, Mapping):
+        return dict(zip(as_names("dates", dates), dates.values(), strict=True))
+    return dict.fromkeys(as_names("dates", dates))
