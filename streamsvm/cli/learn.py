@@ -1,14 +1,19 @@
 """``streamsvm learn``: learn a stream, with checkpoints, predictions and progress."""
+# ruff: noqa: T201
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
+import warnings
 
 from streamsvm.cli import UsageError
+from streamsvm.cli.first_look import drawn, look, unanswered
 from streamsvm.cli.parsing import make_metric, make_model, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import open_streams, stopping
+from streamsvm.cli.tables import Table, table_of
 from streamsvm.runtime import CheckpointFolder, LearningLoop, StreamError
 from streamsvm.runtime.open import format_of
 
@@ -21,14 +26,20 @@ def run(arguments: argparse.Namespace) -> bool:
     if arguments.label is None and text_format != "libsvm":
         raise UsageError("--label NAME: which column or key holds the label?")
     scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
-    model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard")
+    make_model(arguments.model, arguments.budget, arguments.set, False)  # a mistake there is said before any file is opened
     positive = parse_positive(arguments.positive, text_format)
     metric = make_metric(arguments.metric, arguments.window, positive)
     with contextlib.ExitStack() as stack:
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
+        with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
+            saved = None if checkpoints is None else checkpoints.newest()
+        table = table_of(arguments, text_format, saved)
+        if saved is None:
+            _take_a_look(arguments, text_format, table)
+        model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard", table.encoder)
         display = stack.enter_context(Display(arguments.quiet))
         display.say("starting (the first run on a machine compiles for some seconds)")
-        source, sink = stack.enter_context(open_streams(arguments))
+        source, sink = stack.enter_context(open_streams(arguments, table))
         loop = LearningLoop(
             source,
             model,
@@ -47,3 +58,12 @@ def run(arguments: argparse.Namespace) -> bool:
     if end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
     return end.interrupted
+
+
+def _take_a_look(arguments: argparse.Namespace, text_format: str | None, table: Table) -> None:
+    """Show what each column is taken for; CommandError if one cannot be learned as it is."""
+    n_rows, columns = look(arguments.source, text_format, arguments.label, table)
+    if columns and not arguments.quiet:
+        print(drawn(arguments.source, n_rows, columns), file=sys.stderr)
+    if (error := unanswered(arguments.source, columns, table)) is not None:
+        raise error

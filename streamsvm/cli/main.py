@@ -13,6 +13,7 @@ from pathlib import Path
 
 from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError
+from streamsvm.cli.flags import EXAMPLES, add_table_flags, expanded
 
 __all__ = ["main"]
 
@@ -27,9 +28,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0; 1 if the command failed (one line on standard error says why); 2 if the command line is wrong; 130 after Ctrl-C.
     """
-    parser = _parser()
-    arguments = parser.parse_args(argv)
+    parser, commands = _parser()
+    try:
+        words, source = expanded(commands, list(sys.argv[1:] if argv is None else argv))
+    except UsageError as error:
+        parser.error(str(error))
+    arguments = parser.parse_args(words)
     if "to" in arguments:
+        arguments.source = arguments.source or source
+        if arguments.source is None:
+            commands[arguments.command].error("the following arguments are required: SOURCE")
         _check_sink(parser, arguments)
     # Imported here and not above: --help must be quick.
     from streamsvm.runtime import CheckpointError, StreamError
@@ -62,36 +70,53 @@ def _fail(text: str) -> int:
     return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Make the parser of the command line, and those of the commands that read a source."""
     parser = argparse.ArgumentParser(prog="streamsvm", description="Kernel SVMs that learn streams in a fixed number of bytes.")
     parser.add_argument("--version", action="version", version=f"streamsvm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    learn = commands.add_parser("learn", help="learn a stream, scoring each prediction before its row is learned")
+    learn = commands.add_parser(
+        "learn",
+        help="learn a stream, scoring each prediction before its row is learned",
+        usage="%(prog)s SOURCE --label NAME [flags]",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     _add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
-    learn.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
-    learn.add_argument("--budget", type=int, metavar="B", help="support vectors (default: 500; linear has none)")
-    learn.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as gamma=0.5; repeatable")
+    model = learn.add_argument_group("the model")
+    model.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
+    model.add_argument("--budget", type=int, metavar="B", help="support vectors (default: 500; linear has none)")
+    model.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as gamma=0.5; repeatable")
     scale_help = "standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)"
-    learn.add_argument("--scale", choices=["standard", "none"], help=scale_help)
+    model.add_argument("--scale", choices=["standard", "none"], help=scale_help)
+    score = learn.add_argument_group("the score")
     metric_help = "a metric of river.metrics, such as F1 or 'FBeta(beta=2)' (default: %(default)s)"
-    learn.add_argument("--metric", default="Accuracy", metavar="NAME", help=metric_help)
-    learn.add_argument(
+    score.add_argument("--metric", default="Accuracy", metavar="NAME", help=metric_help)
+    score.add_argument(
         "--positive",
         metavar="LABEL",
         help="the label that F1, ROCAUC and the like count as positive (needed unless labels are bools, 0 and 1, or -1 and 1)",
     )
     window_help = "the metric is also computed over the last N rows (default: %(default)s)"
-    learn.add_argument("--window", type=_count, default=1000, metavar="N", help=window_help)
-    learn.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="save checkpoints there, and resume from the newest one if there are any"
+    score.add_argument("--window", type=_count, default=1000, metavar="N", help=window_help)
+    run = learn.add_argument_group("the run")
+    run.add_argument(
+        "--checkpoint",
+        type=Path,
+        metavar="DIR",
+        help="save checkpoints there, and resume from the newest one if there are any, with its flags about the table",
     )
-    learn.add_argument(
+    run.add_argument(
         "--checkpoint-every", type=_count, default=10_000, metavar="N", help="rows between checkpoints (default: %(default)s)"
     )
-    learn.add_argument("--max-rows", type=_count, metavar="N", help="stop after so many rows of this run")
+    run.add_argument("--max-rows", type=_count, metavar="N", help="stop after so many rows of this run")
 
-    predict = commands.add_parser("predict", help="predict the rows of a stream without learning them")
+    predict = commands.add_parser(
+        "predict",
+        help="predict the rows of a stream without learning them, read as the model's rows were",
+        usage="%(prog)s SOURCE --model FILE_OR_DIR --to SINK [flags]",
+    )
     _add_streams(predict, label="the column or key of the label, if any: it is then no feature", sink_required=True)
     predict.add_argument("--model", required=True, metavar="FILE_OR_DIR", help="a checkpoint, or a folder of them")
 
@@ -103,27 +128,33 @@ def _parser() -> argparse.ArgumentParser:
         "demo", help="learn real data through an embedded broker, kill the learner, resume it, draw the result"
     )
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help="default: %(default)s")
-    return parser
+    return parser, {"learn": learn, "predict": predict}
 
 
 def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:
     """Add the arguments of a command that reads a source and writes predictions."""
-    command.add_argument(
+    streams = command.add_argument_group("source and predictions")
+    streams.add_argument(
         "source",
         metavar="SOURCE",
-        help="a path (CSV, JSON lines or LIBSVM text, each also as .gz), - for standard input, or kafka://host:port/topic",
+        nargs="?",
+        help="a path (CSV, JSON lines or LIBSVM text, each also as .gz; Parquet, Arrow), - for standard input, or "
+        "kafka://host:port/topic",
     )
-    command.add_argument("--label", metavar="NAME", help=label)
-    command.add_argument(
+    streams.add_argument("--label", metavar="NAME", help=label)
+    streams.add_argument(
         "--to",
         metavar="SINK",
         required=sink_required,
         help="where predictions go: a path (CSV where it ends in .csv, else JSON lines), - for JSON lines on standard output, or "
         "kafka://host:port/topic",
     )
-    command.add_argument("--format", choices=["csv", "jsonl", "libsvm"], help="of SOURCE, if its name does not say it")
-    command.add_argument("--stop-at-end", action="store_true", help="end where the topic ended at the start")
-    command.add_argument("--quiet", action="store_true", help="progress as JSON lines on standard output, nothing else")
+    formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
+    streams.add_argument("--format", choices=formats, help="of SOURCE, if its name does not say it")
+    streams.add_argument("--stop-at-end", action="store_true", help="end where the topic ended at the start")
+    streams.add_argument("--quiet", action="store_true", help="progress as JSON lines on standard output, nothing else")
+    streams.add_argument("--config", metavar="F.toml", help="flags from a file, such as: label = 'y'; those given here win")
+    add_table_flags(command.add_argument_group("the table"))
 
 
 def _count(text: str) -> int:

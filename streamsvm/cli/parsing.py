@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from river import compose, metrics, preprocessing
@@ -13,6 +14,7 @@ from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC
 from streamsvm.runtime.score import Score
 from streamsvm.runtime.sources import parse_label, parse_libsvm_label
+from streamsvm.tables import TableEncoder
 
 __all__ = ["LEARNERS", "learner_of", "make_metric", "make_model", "parse_positive"]
 
@@ -21,8 +23,12 @@ _DEFAULT_BUDGET = 500
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
 
-def make_model(learner: str, budget: int | None, settings: list[str], scale: bool) -> Any:
+def make_model(
+    learner: str, budget: int | None, settings: list[str], scale: bool, encoder: Mapping[str, Any] | None = None
+) -> Any:
     """Make the learner of that name with its settings (``KEY=VALUE``), behind a standard scaler if ``scale``.
+
+    Where there are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers.
 
     Raises
     ------
@@ -37,6 +43,11 @@ def make_model(learner: str, budget: int | None, settings: list[str], scale: boo
         parameters["budget"] = _DEFAULT_BUDGET if budget is None else budget
     elif budget is not None:
         raise UsageError(f"--budget: {learner} has no support vectors")
+    table = TableEncoder(**encoder, scaler="standard" if scale else None) if encoder else None
+    if table is not None:  # so that no value of a category finds the model full
+        each = kind().max_features * (2 if table.when_missing == "indicator" else 1)
+        categories = len(table.categorical) * (table.max_values + table.buckets)
+        parameters["max_features"] = each + categories + 2 * len(table.dates) * len(table.cycles)
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals or name not in valid:
@@ -46,6 +57,8 @@ def make_model(learner: str, budget: int | None, settings: list[str], scale: boo
         model = kind(**parameters)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if table is not None:
+        return table | model
     return preprocessing.StandardScaler() | model if scale else model
 
 

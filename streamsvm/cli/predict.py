@@ -12,17 +12,22 @@ from river import compose
 
 from streamsvm.cli.parsing import learner_of
 from streamsvm.cli.streams import open_streams, stopping
-from streamsvm.runtime import Prediction, StreamError, load
+from streamsvm.cli.tables import table_of
+from streamsvm.runtime import Prediction, StreamError
+from streamsvm.runtime.checkpoint import read_newest
 from streamsvm.runtime.loop import explained, listed
+from streamsvm.runtime.open import format_of
 
 __all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
-    model = load(arguments.model)
+    saved = read_newest(arguments.model)
+    model = saved.model
+    table = table_of(arguments, format_of(arguments.source, arguments.format), saved, predict=True)
     rows, mismatch, stopped = 0, "", False
-    with open_streams(arguments) as (source, sink):
+    with open_streams(arguments, table) as (source, sink):
 
         def stop() -> None:
             nonlocal stopped

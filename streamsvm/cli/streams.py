@@ -8,16 +8,18 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streamsvm.cli.tables import Table
 from streamsvm.runtime import Source, open_sink, open_source
 
 __all__ = ["open_streams", "stopping"]
 
 
 @contextlib.contextmanager
-def open_streams(arguments: argparse.Namespace) -> Iterator[tuple[Source, Any]]:
+def open_streams(arguments: argparse.Namespace, table: Table) -> Iterator[tuple[Source, Any]]:
     """Open the source and the sink, None if none is named; close both at the end."""
     with contextlib.ExitStack() as stack:
-        source = open_source(arguments.source, label=arguments.label, format=arguments.format, stop_at_end=arguments.stop_at_end)
+        how = {"label": arguments.label, "format": arguments.format, "stop_at_end": arguments.stop_at_end}
+        source = open_source(arguments.source, **how, **table.source)
         stack.callback(source.close)
         sink = None
         if arguments.to is not None:

@@ -103,7 +103,8 @@ class ArrowSource:
             self._open.close()
             raise StreamError(f"{path}: {problem}")
         dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
-        self._columns = [name for name in names if name not in dropped]
+        #: The columns that are read, in their order.
+        self.columns: list[str] = [name for name in names if name not in dropped]
 
     def __iter__(self) -> Iterator[Row]:
         self._begun = True
@@ -134,9 +135,9 @@ class ArrowSource:
                 skipped -= sizes[group]
                 continue
             if self._kind == "parquet":
-                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self._columns, use_threads=False)
+                batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self.columns, use_threads=False)
             else:
-                batches = iter([self._file.get_batch(group).select(self._columns)])
+                batches = iter([self._file.get_batch(group).select(self.columns)])
             for batch in batches:
                 for begin in range(min(skipped, batch.num_rows), batch.num_rows, _ROWS_AT_ONCE):
                     yield batch.slice(begin, _ROWS_AT_ONCE)

@@ -43,7 +43,8 @@ def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
         format = _SUFFIXES.get(suffix)  # noqa: A001
     if format not in _FORMATS:
         raise StreamError(
-            f"{spec}: of what format? Suffixes that say it are {', '.join(_SUFFIXES)}; else name it: {', '.join(_FORMATS)}"
+            f"{spec}: of what format? Suffixes that say it are {', '.join(_SUFFIXES)}; else name the format: "
+            f"{', '.join(_FORMATS)}"
         )
     return format
 

@@ -297,6 +297,11 @@ class CSVSource(TextSource):
             raise StreamError(f"{self.name} has no column {what}. It has: {', '.join(names)}{hint}")
         self._names: list[str] = names
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table, in their order; empty before the first row was read."""
+        return [] if self._table is None else list(self._names)
+
     def _cells(self) -> list[str] | None:
         try:
             return next(self._table, None)

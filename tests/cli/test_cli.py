@@ -207,11 +207,7 @@ def test_wrong_command_lines(csv_file, capsys, words, message):
         (["learn", "{folder}/none.csv", "--label", "y"], "No such file"),
         (["learn", "{csv}", "--label", "z"], "no column 'z'"),
         (["learn", "-", "--label", "y"], "name the format"),
-        (["learn", "{csv}", "--label", "a", "--scale", "none"], "bananas.csv, line 2: feature 'y' is 'False', a str"),
-        (
-            ["learn", "{csv}", "--label", "a"],
-            "line 2: unsupported operand type(s) for -: 'str' and 'float' (feature 'y' is",
-        ),
+        (["learn", "{csv}", "--label", "a"], "y (text). These flags would serve: --categorical y"),
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
         (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
@@ -396,8 +392,11 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path, call):
     path.write_text("[red]a[/red],[b],y\n" + csv_of(30))
     state = tmp_path / "state"
     done = call("learn", path, "--label", "y", "--checkpoint", state)
-    first, *between, last = done.stderr.splitlines()
+    look, _, *columns, first = done.stderr.splitlines()[:6]
+    assert look == f"first look at {path}, 30 rows"
+    assert [line.split()[0] for line in columns] == ["[red]a[/red]", "[b]", "y"]
     assert first.startswith("starting")
+    *between, last = done.stderr.splitlines()[6:]
     assert last.startswith("30 rows")
     assert "last 30 rows" in last
     assert last.endswith(" s")

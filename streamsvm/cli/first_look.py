@@ -1,0 +1,219 @@
+"""A first look at a table: what each column is taken for, what looks odd, and what cannot be learned as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.cli import CommandError
+from streamsvm.cli.tables import Table, flags_of
+from streamsvm.runtime import open_source
+from streamsvm.tables.dates import seconds
+
+__all__ = ["Column", "column_of", "drawn", "look", "unanswered"]
+
+ROWS = 200
+#: So many rows at least make a constant or an id of a column.
+_ENOUGH = 20
+_MOST_COLUMNS = 40
+_MOST_MARKS = 3  # texts among numbers that may mean "missing"
+_FORMATS = (None, "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
+
+
+class Column(NamedTuple):
+    """A column as it was seen."""
+
+    name: str
+    kind: str
+    """What it is taken for."""
+    values: str
+    note: str = ""
+    answer: tuple[str, Any] | None = None
+    """The flag that would serve and its value, where the column cannot be learned as it is."""
+
+
+def look(path: str, text_format: str | None, label: str | None, table: Table) -> tuple[int, list[Column]]:
+    """Look at the first rows of a file.
+
+    Parameters
+    ----------
+    path, text_format
+        The file; nothing is seen of standard input, pipes, URLs and LIBSVM text, whose rows come once or are numbers.
+    label
+        Name of the label, which is shown but needs no answer.
+    table
+        How it is read.
+
+    Returns
+    -------
+    The number of rows that were seen, and the columns in their order.
+
+    Raises
+    ------
+    StreamError
+        The file cannot be read.
+    """
+    if text_format in (None, "libsvm") or path == "-" or not Path(path).is_file():
+        return 0, []
+    answered = table.encoder
+    options = {name: table.source[name] for name in ("delimiter", "encoding", "missing") if name in table.source}
+    source: Any = open_source(path, label=label, format=text_format, **options)
+    with contextlib.closing(source):
+        rows = [row.x | ({} if label is None else {label: row.y}) for row in itertools.islice(source, ROWS)]
+    found = list(dict.fromkeys([*getattr(source, "columns", ()), *(str(name) for row in rows for name in row)]))
+    columns = []
+    for name in found:
+        values = [value for row in rows if (value := row.get(name)) is not None]
+        if name == label:
+            columns.append(Column(name, "label", _most_common(values)))
+        elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
+            columns.append(Column(name, "dropped", ""))
+        elif name in answered.get("categorical", ()):
+            columns.append(Column(name, "category", _most_common(values)))
+        elif name in answered.get("dates", ()):
+            columns.append(Column(name, "date", _most_common(values, 1), *_not_read(name, values, answered["dates"][name])))
+        else:
+            columns.append(column_of(name, values, bool(answered)))
+    return len(rows), columns
+
+
+def column_of(name: str, values: Sequence[Any], reads_text: bool = False) -> Column:
+    """Say what a column of these values, without the missing ones, is taken for.
+
+    Examples
+    --------
+    >>> column_of("age", [31.0, "?", 40.0, 29.0])
+    Column(name='age', kind='number', values='29 to 40', note="'?' in 1 row is no number", answer=('missing', ['?']))
+    >>> column_of("since", ["02.01.2024", "31.12.2023"]).answer
+    ('dates', ('since', '%d.%m.%Y'))
+    """
+    numbers = [value for value in values if isinstance(value, int | float)]
+    others = [value for value in values if not isinstance(value, int | float)]
+    marks = Counter(str(value) for value in others)
+    distinct = len({str(value) for value in values})
+    if not values:
+        return Column(name, "number", "", "no value in these rows")
+    if not others:
+        return Column(name, "number", _range(numbers), _suspicion(numbers, distinct))
+    if len(marks) <= _MOST_MARKS and len(numbers) > len(others):
+        note = ", ".join(f"{text!r} in {count} row{'s' * (count > 1)}" for text, count in marks.items())
+        verb = "is no number" if len(marks) == 1 else "are no numbers"
+        return Column(name, "number", _range(numbers), f"{note} {verb}", ("missing", list(marks)))
+    if any(isinstance(value, dict | list) for value in others):
+        return Column(name, "nested", "", "no number", ("drop", name))
+    if all(_is_number(value) for value in others):
+        return Column(name, "number", _most_common(values), "numbers as text", None if reads_text else ("features", name))
+    if not numbers and (form := _date_format(others)) is not _NO_DATE:
+        return Column(name, "date", _most_common(values, 1), "looks like a date", ("dates", (name, form)))
+    if distinct == len(values) >= _ENOUGH:
+        return Column(name, "text", _most_common(values), "looks like an id", ("drop", name))
+    note = "one value only" if distinct == 1 and len(values) >= _ENOUGH else ""
+    return Column(name, "text", _most_common(values), note, ("drop" if note else "categorical", name))
+
+
+def unanswered(path: str, columns: Iterable[Column], table: Table) -> CommandError | None:
+    """Return the error about columns that cannot be learned as they are, with the flags that would serve; None if all can."""
+    columns = list(columns)
+    open_ = [column for column in columns if column.answer is not None]
+    if not open_:
+        return None
+    options: dict[str, Any] = {}
+    for flag, value in (column.answer for column in open_ if column.answer is not None):
+        if flag == "dates":
+            options.setdefault(flag, {})[value[0]] = value[1]
+        else:
+            known = options.setdefault(flag, [])
+            known += [text for text in (value if isinstance(value, list) else [value]) if text not in known]
+    if "features" in options:  # text is read as numbers where any flag says how columns are read
+        del options["features"]
+        options = options or {"features": [column.name for column in columns if column.kind != "label"]}
+    for flag, value in options.items():  # what was answered before stays so
+        before = table.encoder.get(flag, {} if flag == "dates" else [])
+        options[flag] = before | value if flag == "dates" else [*before, *value]
+    names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
+    count = f"{len(open_)} column{'s' * (len(open_) > 1)}"
+    return CommandError(
+        f"{path}: {count} cannot be learned without a flag: {names}{', ...' * (len(open_) > 10)}. "
+        f"These flags would serve: {flags_of(options)}"
+    )
+
+
+def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:
+    """Return the table that is shown."""
+    shown = [("column", "taken for", "values", ""), *(column[:4] for column in columns[:_MOST_COLUMNS])]
+    widths = [max(len(row[i]) for row in shown) for i in range(3)]
+    lines = [f"first look at {path}, {n_rows:,} rows"]
+    for *cells, note in shown:
+        padded = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        lines.append(f"  {padded}  {note}".rstrip())
+    if len(columns) > _MOST_COLUMNS:
+        kinds = Counter(column.kind for column in columns[_MOST_COLUMNS:])
+        lines.append("  and " + ", ".join(f"{count} of {kind}" for kind, count in kinds.items()))
+    return "\n".join(lines)
+
+
+def _suspicion(numbers: Sequence[float], distinct: int) -> str:
+    if len(numbers) < _ENOUGH:
+        return ""
+    if distinct == 1:
+        return "one value only"
+    whole = all(float(number).is_integer() for number in numbers)
+    rising = all(a < b for a, b in itertools.pairwise(numbers))
+    return "looks like an id: left out by --drop" if whole and rising else ""
+
+
+def _not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, tuple[str, Any] | None]:
+    wrong = [value for value in values if isinstance(value, str) and not _is_date(value, form)]
+    if not wrong:
+        return "", None
+    other = _date_format(wrong)
+    note = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}"
+    return note, ("missing", list(dict.fromkeys(wrong))) if other is _NO_DATE else ("dates", (name, other))
+
+
+_NO_DATE = ""
+
+
+def _date_format(values: Sequence[Any]) -> str | None:
+    """The first format in which all values are dates, None for ISO 8601; `_NO_DATE` if there is none."""
+    if all(isinstance(value, date) for value in values):
+        return None
+    if all(isinstance(value, str) for value in values):
+        for form in _FORMATS:
+            if all(_is_date(value, form) for value in values):
+                return form
+    return _NO_DATE
+
+
+def _is_date(value: str, form: str | None) -> bool:
+    try:
+        seconds(value, form)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _range(numbers: Sequence[float]) -> str:
+    if not numbers:
+        return "none"
+    low, high = min(numbers), max(numbers)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _most_common(values: Sequence[Any], most: int = 3) -> str:
+    counts = Counter(str(value) for value in values)
+    texts = [text if len(text) <= 20 else f"{text[:17]}..." for text, _ in counts.most_common(most)]
+    return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > most else "")

@@ -1,0 +1,135 @@
+"""Flags about tables, the examples of ``--help``, and flags from a file of TOML."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamsvm.cli import UsageError
+
+__all__ = ["EXAMPLES", "add_table_flags", "expanded", "names", "written"]
+
+EXAMPLES = """\
+examples:
+  a table whose columns are numbers, but for the label
+    streamsvm learn rows.csv --label y
+  with an id, two columns of names, a date, and NA where there is no value
+    streamsvm learn people.csv --label income --drop id --categorical job,city --dates since --missing NA
+  German Excel, with checkpoints from which the same command goes on; then predictions by the same reading
+    streamsvm learn kunden.csv --label y --delimiter ';' --encoding cp1252 --checkpoint state
+    streamsvm predict neue.csv --model state --to -
+  another learner and metric, all flags from a file
+    streamsvm learn rows.parquet --label y --model linear --metric ROCAUC --config flags.toml
+  an endless topic, and what comes through a pipe
+    streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
+    tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
+"""
+
+
+def add_table_flags(group: Any) -> None:
+    """Add the flags that say what the columns of a table are."""
+    text = "the columns that become features, with commas between them (default: all but the label)"
+    group.add_argument("--features", metavar="A,B", help=text)
+    group.add_argument("--drop", metavar="A,B", help="columns that do not, such as ids")
+    text = "columns of names, such as cities: a feature for each of the first 64 values, 32 hashed ones for all others"
+    group.add_argument("--categorical", metavar="A,B", help=text)
+    text = "columns of dates, as seconds; ISO 8601, or written as the format says, such as since=%%d.%%m.%%Y"
+    group.add_argument("--dates", metavar="A[=FORMAT],B", help=text)
+    text = "also the place of each date in the day, week or year, as sine and cosine"
+    group.add_argument("--cycles", metavar="day,week,year", help=text)
+    text = "texts and numbers that mean that there is no value, as an empty cell does (--missing=-,NA if a dash comes first)"
+    group.add_argument("--missing", metavar="NA,-", help=text)
+    text = "then drop the feature of that row (the default), take the mean so far, or add a feature that says so"
+    group.add_argument("--when-missing", choices=["drop", "mean", "indicator"], help=text)
+    group.add_argument("--delimiter", metavar="C", help="between two cells of CSV (default: a comma; tab for a tab)")
+    group.add_argument("--encoding", metavar="NAME", help="of text (default: utf-8), such as latin-1 or cp1252")
+
+
+def names(text: str) -> list[str]:
+    """Return the names of a list with commas; one that has a comma itself stands in quotes.
+
+    Examples
+    --------
+    >>> names('age, "last, first",job')
+    ['age', 'last, first', 'job']
+    """
+    return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+
+
+def written(values: Iterable[str]) -> str:
+    """Return a list of names as `names` reads it.
+
+    Examples
+    --------
+    >>> written(["age", "last, first"])
+    'age,"last, first"'
+    """
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(values)
+    return line.getvalue()
+
+
+def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> tuple[list[str], str | None]:
+    """Return a command line with the flags of its ``--config`` file before its own, which so win; and the file's source.
+
+    The file is TOML, a key a flag: ``label = "y"``, ``drop = ["id", "ts"]``, ``quiet = true``, ``set = {gamma = 0.5}``. Keys in a
+    table ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or has a key that is no flag.
+    """
+    if not words or words[0] not in commands:
+        return words, None
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    try:
+        path = finder.parse_known_args(words)[0].config
+    except SystemExit:  # without a name; the parser of the command says so
+        path = None
+    if path is None:
+        return words, None
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path}: not TOML: {error}") from None
+    command = words[0]
+    flags = {name: set(parser._option_string_actions) for name, parser in commands.items()}
+    shared = {key: value for key, value in found.items() if key not in commands}
+    sections = {name: found[name] for name in commands if name in found}
+    before, source = [], None
+    for where, values in ((None, shared), *sections.items()):
+        if not isinstance(values, dict):
+            raise UsageError(f"--config {path}: {where} must be a table, [{where}]")
+        for key, value in values.items():
+            flag = f"--{key.replace('_', '-')}"
+            known = [name for name in ([where] if where else commands) if flag in flags[name] and key != "config"]
+            if key == "source" and isinstance(value, str):
+                source = value if where in (None, command) else source
+            elif not known or flag == "--help":
+                raise UsageError(f"--config {path}: {key} is no flag of {where or 'learn or predict'}")
+            elif command in known:
+                before += _words(path, flag, value)
+    return [command, *before, *words[1:]], source
+
+
+def _words(path: str, flag: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [flag] if value else []
+    if isinstance(value, dict):  # of KEY=VALUE
+        value = [name if item == "" else f"{name}={item}" for name, item in value.items()]
+    if isinstance(value, list) and flag == "--set":
+        return [f"{flag}={item}" for item in value]
+    if isinstance(value, list):
+        value = written(map(str, value))
+    if not isinstance(value, str | int | float):
+        raise UsageError(f"--config {path}: {flag[2:]} cannot be {value!r}")
+    return [f"{flag}={value}"]

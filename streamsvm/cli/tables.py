@@ -1,0 +1,125 @@
+"""The flags about a table as options of the source and of the encoder, with those that a checkpoint holds."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from river import compose
+
+from streamsvm.cli import CommandError, UsageError
+from streamsvm.cli.flags import names, written
+from streamsvm.tables import Reading, TableEncoder
+
+__all__ = ["Table", "flags_of", "table_of"]
+
+_READING = ("features", "drop", "categorical", "dates", "missing")
+_ENCODING = ("when_missing", "cycles")
+_TEXT = ("delimiter", "encoding")
+#: What each format can be read with; of a URL nothing, for messages name their fields and have their encoding.
+_KNOWN = {"csv": (*_READING, *_TEXT), "jsonl": (*_READING, "encoding"), "parquet": _READING, "arrow": _READING}
+
+
+class Table(NamedTuple):
+    """How a table is read."""
+
+    source: dict[str, Any]
+    """Options of `open_source`."""
+    encoder: dict[str, Any]
+    """Parameters of `TableEncoder`; empty where no encoder is needed."""
+
+
+def flags_of(options: Mapping[str, Any]) -> str:
+    """Return options as they stand on a command line.
+
+    Examples
+    --------
+    >>> flags_of({"drop": ["id"], "dates": {"since": "%d.%m.%Y", "to": None}})
+    '--drop id --dates since=%d.%m.%Y,to'
+    """
+    parts = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            value = [column if form is None else f"{column}={form}" for column, form in value.items()]
+        text = written(value) if isinstance(value, list) else str(value)
+        if set(text) & set(" ;|?*&$'\"#<>()[]!`\\\t"):
+            text = '"' + text.replace('"', '\\"') + '"' if "'" in text else f"'{text}'"
+        flag = f"--{name.replace('_', '-')}"
+        parts.append(f"{flag}={text}" if text.startswith("-") else f"{flag} {text}")
+    return " ".join(parts)
+
+
+def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any = None, predict: bool = False) -> Table:
+    """Return how the flags, or else the checkpoint, say that the source is read.
+
+    Parameters
+    ----------
+    arguments
+        The parsed command line.
+    text_format
+        The format of the source; None for a URL.
+    saved
+        The checkpoint that is resumed or predicts, None where there is none.
+    predict
+        Whether rows are predicted only: another file may have another delimiter or encoding then, and need not have columns that
+        the model drops.
+
+    Raises
+    ------
+    CommandError
+        A flag contradicts the checkpoint.
+    UsageError
+        A flag has no meaning for the format, or contradicts another one.
+    """
+    given = _given(arguments)
+    if text_format == "libsvm" and given:
+        raise UsageError(f"{flags_of(given)} means nothing for LIBSVM text, which has numbers only")
+    possible = _KNOWN.get(text_format or "", ())
+    if unknown := [name for name in _TEXT if name in given and name not in possible]:
+        raise UsageError(f"{flags_of({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}")
+    if saved is not None:
+        known = _saved(saved)
+        for name, value in given.items():
+            if known.get(name) != value and not (predict and name in _TEXT):
+                there = flags_of({name: known[name]}) if name in known else f"no --{name.replace('_', '-')}"
+                raise CommandError(
+                    f"{flags_of({name: value})} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
+                    + ("" if predict else ", or give another checkpoint folder to start afresh")
+                )
+        given = known | given
+    try:
+        Reading(**{name: value for name, value in given.items() if name in _READING})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    wanted = [name for name in possible if not (predict and name in ("features", "drop"))]
+    encoder = {name: value for name, value in given.items() if name not in _TEXT}
+    return Table({name: given[name] for name in wanted if name in given}, encoder)
+
+
+def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in ("features", "drop", "categorical", "missing", "cycles"):
+        if (text := getattr(arguments, name)) is not None:
+            found[name] = names(text)
+    if arguments.dates is not None:
+        parts = [name.partition("=") for name in names(arguments.dates)]
+        found["dates"] = {name: form or None for name, _, form in parts}
+    for name in ("when_missing", *_TEXT):
+        if (text := getattr(arguments, name)) is not None:
+            found[name] = text
+    if found.get("delimiter") in ("tab", "\\t"):
+        found["delimiter"] = "\t"
+    return found
+
+
+def _saved(checkpoint: Any) -> dict[str, Any]:
+    steps = checkpoint.model.steps.values() if isinstance(checkpoint.model, compose.Pipeline) else [checkpoint.model]
+    encoder = next((step for step in steps if isinstance(step, TableEncoder)), None)
+    position = checkpoint.header.get("position", {})
+    found = {name: value for name, value in position.get("table", {}).items() if name in _TEXT}
+    for name in (*_READING, *_ENCODING) if encoder is not None else ():
+        value = getattr(encoder, name)
+        if value and not (name == "when_missing" and value == "drop"):
+            found[name] = value
+    return found

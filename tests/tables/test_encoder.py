@@ -1,0 +1,215 @@
+"""Columns as they are read, and as they become features."""
+
+import pickle
+import tracemalloc
+from datetime import date, datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from river import checks, preprocessing
+
+from streamsvm import BSGDClassifier
+from streamsvm.runtime.pickling import dumps, loads
+from streamsvm.tables import Reading, TableEncoder
+
+
+def test_what_a_value_means():
+    reading = Reading(categorical=["zip", "flag"], dates=["at"], missing=["NA", "-999", "nan"])
+    cells = {"zip": "01234", "flag": True, "at": "1970-01-02T00:00:00Z", "a": "1.5", "b": "NA", "c": " ", "d": None, "e": "x"}
+    assert reading.row(cells.items()) == {"zip": "01234", "flag": "true", "at": 86400.0, "a": 1.5, "e": "x"}
+    cells = {"zip": 75001.0, "flag": "NA", "at": None, "a": -999.0, "b": float("nan"), "c": "-999.0", "d": -999, "e": 0}
+    assert reading.row(cells.items()) == {"zip": "75001", "e": 0}
+
+
+@pytest.mark.parametrize(
+    ("value", "form", "seconds"),
+    [
+        ("1970-01-01T01:00:00+01:00", None, 0.0),
+        ("2.1.1970", "%d.%m.%Y", 86400.0),
+        (datetime(1970, 1, 1, 0, 0, 1), None, 1.0),
+        (datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), None, 0.0),
+        (date(1969, 12, 31), None, -86400.0),
+        (np.float64(7.0), None, 7.0),
+        ("7", None, 7.0),
+    ],
+)
+def test_dates(value, form, seconds):
+    assert Reading(dates={"at": form}).row([("at", value)]) == {"at": seconds}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drop": "a", "categorical": "a"},
+        {"drop": "a", "features": ["a"]},
+        {"dates": "a", "categorical": "a"},
+        {"features": "b", "dates": "a"},
+        {"drop": ["a", "a"]},
+        {"categorical": [1]},
+    ],
+)
+def test_contradictions_are_refused(options):
+    with pytest.raises(ValueError, match=r"'a'|names of columns"):
+        Reading(**options)
+
+
+def test_values_have_features_within_a_bound_and_buckets_beyond():
+    encoder = TableEncoder(categorical="city", max_values=2, buckets=4)
+    assert encoder.transform_one({"city": "Oslo"}) == {}
+    for city in ("Paris", "Oslo", "Rome"):
+        encoder.learn_one({"city": city})
+    assert encoder.transform_one({"city": "Paris"}) == {"city=Paris": 1.0}
+    (name,) = encoder.transform_one({"city": "Rome"})
+    assert name in {f"city#{i}" for i in range(4)}
+    assert len({next(iter(encoder.transform_one({"city": str(i)}))) for i in range(200)}) == 4
+
+
+def test_a_million_cities_fit_into_fixed_memory():
+    encoder = TableEncoder(categorical="city", when_missing="indicator")
+    model = encoder | BSGDClassifier(budget=5, max_features=200)
+    for i in range(200):
+        model.learn_one({"city": f"{i:02000d}" if i % 2 else f"{i:09d}"}, i % 3 == 0)
+    before = len(dumps(model))
+    tracemalloc.start()
+    held = tracemalloc.get_traced_memory()[0]
+    for i in range(20_000):
+        encoder.learn_one({"city": str(i)})
+    grown = tracemalloc.get_traced_memory()[0] - held
+    tracemalloc.stop()
+    assert grown < 20_000
+    assert len(dumps(model)) == before
+    assert len(model[-1].feature_names) <= 64 + 32
+
+
+def test_missing_values_by_policy():
+    rows = [{"a": 1.0, "c": "x"}, {"a": 3.0, "c": "y"}]
+    encoded = {}
+    for policy in ("drop", "mean", "indicator"):
+        encoder = TableEncoder(categorical="c", missing="?", when_missing=policy, scaler=None)
+        for row in rows:
+            encoder.learn_one(row)
+        encoded[policy] = encoder.transform_one({"a": "?", "c": ""})
+        assert encoder.transform_one({"a": 1.0, "c": "x"}) == {"a": 1.0, "c=x": 1.0}
+    assert encoded == {"drop": {}, "mean": {"a": 2.0}, "indicator": {"a is missing": 1.0, "c is missing": 1.0}}
+
+
+def test_numbers_are_scaled_as_river_does_and_names_are_not():
+    ours, river = TableEncoder(categorical="c"), preprocessing.StandardScaler()
+    for i in range(10):
+        ours.learn_one({"a": float(i), "c": "x"})
+        river.learn_one({"a": float(i)})
+    assert ours.transform_one({"a": 4.0, "c": "x"}) == river.transform_one({"a": 4.0}) | {"c=x": 1.0}
+
+
+def test_cycles_of_dates():
+    encoder = TableEncoder(dates="at", cycles=["day", "week"], scaler=None)
+    at = "1970-01-01T06:00"
+    encoder.learn_one({"at": at})
+    x = encoder.transform_one({"at": at})
+    assert x.pop("at") == 6 * 3600.0
+    assert list(x) == ["at day sin", "at day cos", "at week sin", "at week cos"]
+    assert x["at day sin"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"a": 1.0, "b": "forty"}, ["'b' is 'forty', a text", "categorical='b'", "drop='b'", "missing='forty'"]),
+        ({"a": float("inf")}, ["'a' is inf", "finite"]),
+        ({"a": 1e39}, ["finite"]),
+        ({"a": 10**400}, ["finite"]),
+        ({"a": [1]}, ["a list"]),
+        ({"at": "yesterday"}, ["'at' is 'yesterday'", "no date", "ISO 8601"]),
+        ({f"c{i}": 1.0 for i in range(4)}, ["one column too many"]),
+    ],
+)
+def test_a_row_that_is_refused_leaves_nothing_behind(row, words):
+    encoder = TableEncoder(categorical="city", dates="at", max_columns=3)
+    encoder.learn_one({"a": 1.0, "city": "Oslo"})
+    before = dumps(encoder)
+    with pytest.raises(ValueError, match="feature") as caught:
+        encoder.learn_one({"city": "Rome"} | row)
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert dumps(encoder) == before
+
+
+def test_predictions_leave_nothing_behind():
+    encoder = TableEncoder(categorical="city")
+    encoder.learn_one({"a": 1.0, "city": "Oslo"})
+    before = dumps(encoder)
+    assert encoder.transform_one({"b": 5.0, "city": "Rome"}) == {"b": 0.0}
+    assert dumps(encoder) == before
+
+
+values = st.one_of(st.none(), st.floats(-1e6, 1e6), st.booleans(), st.text(max_size=8), st.integers(-9, 9))
+
+
+@given(st.lists(st.fixed_dictionaries({}, optional={"n": st.floats(-1e6, 1e6), "c": values, "d": values}), max_size=20))
+def test_saved_in_the_middle_it_goes_on_alike(rows):
+    def make():
+        return TableEncoder(categorical=["c", "d"], max_values=3, when_missing="mean")
+
+    whole, pieces = make(), make()
+    for i, row in enumerate(rows):
+        whole.learn_one(row)
+        pieces.learn_one(row)
+        if i % 3 == 0:
+            pieces = loads(dumps(pieces))
+        x = whole.transform_one(row)
+        assert pieces.transform_one(row) == x
+        assert all(isinstance(value, float) for value in x.values())
+        assert whole.transform_one(whole._reading.row(row.items())) == x  # what a source has read is read alike
+    assert dumps(whole) == dumps(pieces)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("_features", {"c": {"x": "c=y"}}, "not those of their features"),
+        ("_features", {"c": {str(i): f"c={i}" for i in range(65)}}, "more columns or values"),
+        ("_numbers", {"a": (1, float("nan"))}, "mean nan of 1"),
+        ("_numbers", {"a": (0, 0.0)}, "of 0 rows"),
+        ("_scaler", None, "do not fit"),
+        ("buckets", 0, "buckets must be"),
+        ("drop", ["c"], "in two ways"),
+    ],
+)
+def test_a_state_that_no_learning_leads_to_is_refused(name, value, words):
+    encoder = TableEncoder(categorical="c")
+    encoder.learn_one({"a": 1.0, "c": "x"})
+    assert pickle.loads(pickle.dumps(encoder)).transform_one({"c": "x"}) == {"c=x": 1.0}
+    with pytest.raises(ValueError, match=words):
+        TableEncoder.__new__(TableEncoder).__setstate__(encoder.__getstate__() | {name: value})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"when_missing": "median"},
+        {"cycles": "month"},
+        {"max_values": -1},
+        {"buckets": 0},
+        {"scaler": "minmax"},
+        {"max_columns": 1.5},
+    ],
+)
+def test_parameters_out_of_their_range(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        TableEncoder(**options)
+
+
+@pytest.mark.parametrize("check", list(checks.yield_checks(TableEncoder())), ids=lambda check: check.__name__)
+def test_river_checks(check):
+    check(TableEncoder())
+
+
+def test_another_scaler_and_a_clone():
+    encoder = TableEncoder(scaler=preprocessing.MinMaxScaler(), drop="id")
+    for i in range(3):
+        encoder.learn_one({"a": float(i), "id": "x"})
+    assert encoder.transform_one({"a": 1.0, "id": "y"}) == {"a": 0.5}
+    clone = encoder.clone()
+    assert clone.columns == []
+    assert clone.drop == ["id"]
