@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table, flags_of
-from streamsvm.runtime import open_source
+from streamsvm.runtime import Row, open_source
 from streamsvm.tables.dates import seconds
 
-__all__ = ["Column", "column_of", "drawn", "look", "unanswered"]
+__all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
@@ -79,7 +79,38 @@ def look(path: str, text_format: str | None, label: str | None, table: Table) ->
             columns.append(Column(name, "date", _most_common(values, 1), *_not_read(name, values, answered["dates"][name])))
         else:
             columns.append(column_of(name, values, bool(answered)))
+        if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
+            column = columns[-1]
+            columns[-1] = column._replace(note="; ".join(filter(None, (column.note, f"missing in {len(rows) - len(values)}"))))
     return len(rows), columns
+
+
+class FirstRow:
+    """A source that comes once, such as a pipe or a topic: its first row is looked at when it comes.
+
+    Parameters
+    ----------
+    source
+        The source; all else is asked of it.
+    table
+        How its rows are read.
+    """
+
+    def __init__(self, source: Any, table: Table) -> None:
+        self._source, self._table = source, table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def __iter__(self) -> Iterator[Row]:
+        rows = iter(self._source)
+        for row in itertools.islice(rows, 1):
+            if isinstance(row, Row) and not self._table.encoder:
+                columns = [column_of(str(name), [value]) for name, value in row.x.items()]
+                if (error := unanswered(self._source.place, columns, self._table)) is not None:
+                    raise error
+            yield row
+        yield from rows
 
 
 def column_of(name: str, values: Sequence[Any], reads_text: bool = False) -> Column:
@@ -215,5 +246,6 @@ def _range(numbers: Sequence[float]) -> str:
 
 def _most_common(values: Sequence[Any], most: int = 3) -> str:
     counts = Counter(str(value) for value in values)
-    texts = [text if len(text) <= 20 else f"{text[:17]}..." for text, _ in counts.most_common(most)]
+    texts = [" ".join(text.split()) for text, _ in counts.most_common(most)]
+    texts = [text if len(text) <= 20 else f"{text[:17]}..." for text in texts]
     return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > most else "")

@@ -9,7 +9,7 @@ import sys
 import warnings
 
 from streamsvm.cli import UsageError
-from streamsvm.cli.first_look import drawn, look, unanswered
+from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
 from streamsvm.cli.parsing import make_metric, make_model, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import open_streams, stopping
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> bool:
         display.say("starting (the first run on a machine compiles for some seconds)")
         source, sink = stack.enter_context(open_streams(arguments, table))
         loop = LearningLoop(
-            source,
+            source if saved is not None or text_format == "libsvm" else FirstRow(source, table),
             model,
             metric,
             positive=positive,

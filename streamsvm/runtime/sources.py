@@ -235,8 +235,8 @@ class TextSource:
                 yield line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
             except UnicodeDecodeError as error:
                 raise self._error(
-                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Of which encoding is it? "
-                    "(encoding, such as latin-1 or cp1252)"
+                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Mend it, or name the encoding, "
+                    "such as latin-1 or cp1252"
                 ) from None
 
     def _error(self, message: str) -> StreamError:
@@ -281,8 +281,10 @@ class CSVSource(TextSource):
     _table: Any = None
 
     def _begin(self) -> None:
-        self._table = csv.reader(self._lines(), strict=True, delimiter=self._delimiter)
+        self._table = csv.reader(self._lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
         names = self._cells()
+        if names is not None:
+            names = [name.strip() for name in names]
         if names is None:
             if not self._reader.stopped:
                 raise StreamError(f"{self.name} is empty: its first line must name the columns")
@@ -293,7 +295,7 @@ class CSVSource(TextSource):
         if names and (unknown := [name for name in wanted if name not in names]):
             what = f"{unknown[0]!r} for the label" if unknown[0] == self._label else repr(unknown[0])
             mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
-            hint = "" if mark is None else f". Is it the delimiter {mark!r}?"
+            hint = "" if mark is None else f". Is {mark!r} the delimiter?"
             raise StreamError(f"{self.name} has no column {what}. It has: {', '.join(names)}{hint}")
         self._names: list[str] = names
 

@@ -1,0 +1,293 @@
+"""Ten tables as people have them, and how the command line learns each: ``python examples/tables.py > docs/tables.md``."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import io
+import json
+import os
+import random
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from river import datasets
+
+from streamsvm.cli.main import main
+
+TABLES: list[tuple[str, str, Callable[[], None], list[str]]] = []
+
+
+def table(title: str, text: str, *commands: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Register a table with what is said about it and the commands that are shown."""
+
+    def register(make: Callable[[], None]) -> Callable[[], None]:
+        TABLES.append((title, text, make, list(commands)))
+        return make
+
+    return register
+
+
+def text_of(names: list[str], rows: Iterator[list[Any]], **options: Any) -> str:
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n", **options)
+    writer.writerow(names)
+    writer.writerows(rows)
+    return lines.getvalue()
+
+
+@table(
+    "Names: a census",
+    "As UCI adult: numbers and eight columns of names, blanks after the commas, `?` where nothing is known (a value like "
+    "others here). The first command stops and says which flag would serve; with it, the table is learned.",
+    "learn adult.csv --label income",
+    "learn adult.csv --label income "
+    "--categorical workclass,education,marital-status,occupation,relationship,race,sex,native-country",
+)
+def adult() -> None:
+    draw = random.Random(1)
+    names = (
+        "age, workclass, fnlwgt, education, education-num, marital-status, occupation, relationship, race, sex, capital-gain, "
+        "capital-loss, hours-per-week, native-country, income"
+    )
+    schools = ["HS-grad", "Some-college", "Bachelors", "Masters", "11th"]
+    lines = [names]
+    for _ in range(600):
+        age, school, hours = draw.randint(17, 80), draw.randrange(5), draw.randint(10, 60)
+        married, job = draw.random() < 0.5, draw.choice(["Sales", "Exec-managerial", "Craft-repair", "?"])
+        rich = married + (school in (2, 3)) + (job == "Exec-managerial") + (age > 35) >= 3
+        cells = [age, draw.choice(["Private", "State-gov", "?"]), draw.randint(20_000, 400_000), schools[school], 9 + school]
+        cells += ["Married-civ-spouse" if married else "Never-married", job, "Husband" if married else "Own-child"]
+        cells += [draw.choice(["White", "Black"]), draw.choice(["Male", "Female"]), 0 if draw.random() < 0.9 else 7688, 0, hours]
+        cells += ["United-States" if draw.random() < 0.9 else "Mexico", ">50K" if rich else "<=50K"]
+        lines.append(", ".join(map(str, cells)))
+    Path("adult.csv").write_text("\n".join(lines) + "\n")
+
+
+@table(
+    "Dates: rented bicycles by the hour",
+    "A date is seconds; `--cycles day` adds its place in the day, on which the demand depends here.",
+    "learn bikes.csv --label busy",
+    "learn bikes.csv --label busy --dates at --cycles day,week",
+)
+def bikes() -> None:
+    draw, begin = random.Random(2), datetime(2024, 3, 1)
+    times = [begin + timedelta(hours=hour) for hour in range(900)]
+    rows = ([time.isoformat(sep=" "), round(draw.gauss(12, 5), 1), int(7 <= time.hour <= 19)] for time in times)
+    Path("bikes.csv").write_text(text_of(["at", "temperature", "busy"], rows))
+
+
+@table(
+    "Empty cells: measurements",
+    "An empty cell is a missing feature: nothing need be said. `--when-missing` says what becomes of it: here a feature of its "
+    "own, as a sensor that is silent says something.",
+    "learn sensors.csv --label faulty",
+    "learn sensors.csv --label faulty --when-missing indicator",
+)
+def sensors() -> None:
+    draw, lines = random.Random(3), ["a,b,c,faulty"]
+    for _ in range(600):
+        faulty = draw.random() < 0.4
+        a, b, c = (f"{draw.gauss(0.5 * faulty, 1):.3f}" for _ in range(3))
+        lines.append(f"{'' if draw.random() < (0.8 if faulty else 0.1) else a},{b},{'' if draw.random() < 0.2 else c},{faulty}")
+    Path("sensors.csv").write_text("\n".join(lines) + "\n")
+
+
+@table(
+    "Ids and constants: an export of a database",
+    "A number that counts up looks like an id. It is learned unless it is dropped: the first look says so, and does not stop.",
+    "learn orders.csv --label returned",
+    "learn orders.csv --label returned --drop order_id,shop",
+)
+def orders() -> None:
+    draw = random.Random(4)
+    prices = [(round(draw.uniform(5, 100), 2), draw.randint(1, 5)) for _ in range(600)]
+    rows = ([10_000 + i, 7, price, n, "yes" if price * n > 120 else "no"] for i, (price, n) in enumerate(prices))
+    Path("orders.csv").write_text(text_of(["order_id", "shop", "price", "items", "returned"], rows))
+
+
+@table(
+    "Semicolons and another encoding: German Excel",
+    "What is wrong is said one after the other: the encoding, the delimiter, the column of names.",
+    "learn kunden.csv --label treu",
+    "learn kunden.csv --label treu --encoding cp1252",
+    "learn kunden.csv --label treu --delimiter ';' --encoding cp1252",
+    "learn kunden.csv --label treu --delimiter ';' --encoding cp1252 --categorical Ort",
+)
+def kunden() -> None:
+    draw = random.Random(5)
+    people = [(draw.choice(["Köln", "München", "Lübeck"]), draw.randint(18, 80), draw.randint(0, 400)) for _ in range(600)]
+    rows = ([ort, alter, umsatz, "ja" if (umsatz > 200) ^ (ort == "Köln") else "nein"] for ort, alter, umsatz in people)
+    text = text_of(["Ort", "Alter", "Umsatz in €", "treu"], rows, delimiter=";")
+    Path("kunden.csv").write_bytes(text.replace("\n", "\r\n").encode("cp1252"))
+
+
+@table(
+    "NA, compressed, flags from a file",
+    "`flags.toml` holds `label = 'spam'`, `missing = ['NA']` and `source = 'mails.csv.gz'`.",
+    "learn mails.csv.gz --label spam",
+    "learn --config flags.toml",
+)
+def mails() -> None:
+    draw, lines = random.Random(6), ["words,links,capitals,spam"]
+    for _ in range(600):
+        spam = draw.random() < 0.5
+        words, links, capitals = draw.randint(5, 300), int(abs(draw.gauss(6 if spam else 1, 2))), draw.random() * (1 + spam)
+        cells = [f"{words}", f"{links}", f"{capitals:.2f}"]
+        lines.append(",".join([*("NA" if draw.random() < 0.1 else cell for cell in cells), str(int(spam))]))
+    with gzip.GzipFile("mails.csv.gz", "wb", mtime=0) as file:
+        file.write(("\n".join(lines) + "\n").encode())
+    Path("flags.toml").write_text("label = 'spam'\nmissing = ['NA']\nsource = 'mails.csv.gz'\n")
+
+
+@table(
+    "Quoted text with line breaks, a byte order mark",
+    "Cells in quotes may have commas and line breaks. A text that is another one in each row looks like an id.",
+    "learn reviews.csv --label stars",
+    "learn reviews.csv --label stars --drop text --categorical product",
+)
+def reviews() -> None:
+    draw = random.Random(7)
+    found = [(draw.choice(["tea, green", "coffee"]), draw.randint(1, 500), draw.randint(0, 9)) for _ in range(600)]
+    rows = (
+        [f"No. {i}:\nI bought {product}, and so on", product, length, likes, 5 if (likes > 4) ^ (product == "coffee") else 1]
+        for i, (product, length, likes) in enumerate(found)
+    )
+    Path("reviews.csv").write_text(text_of(["text", "product", "length", "likes", "stars"], rows), encoding="utf-8-sig")
+
+
+@table(
+    "Parquet",
+    "Types are those of the file. Times need an answer as text does, for seconds are a choice.",
+    "learn rides.parquet --label tip",
+    "learn rides.parquet --label tip --dates at --categorical zone",
+)
+def rides() -> None:
+    import pyarrow as pa  # noqa: PLC0415 - of the extra "files"
+    from pyarrow import parquet  # noqa: PLC0415
+
+    draw, begin = random.Random(8), datetime(2024, 1, 1)
+    zones = [draw.choice(["airport", "centre", "north"]) for _ in range(600)]
+    miles = [round(draw.uniform(0.5, 15), 1) if draw.random() < 0.95 else None for _ in zones]
+    columns = {
+        "at": [begin + timedelta(minutes=11 * i) for i in range(600)],
+        "zone": pa.array(zones).dictionary_encode(),
+        "miles": miles,
+        "tip": [zone == "airport" or (mile or 0) > 10 for zone, mile in zip(zones, miles, strict=True)],
+    }
+    parquet.write_table(pa.table(columns), "rides.parquet", row_group_size=200)
+
+
+@table(
+    "Arrow, and more cities than have a feature each",
+    "The first 64 cities have a feature each, the others share 32 by a hash. The checkpoint has the flags: the next command goes "
+    "on, and `predict` reads its rows alike, without them. A flag that contradicts it is an error.",
+    "learn visits.arrow --label buys --categorical city --checkpoint state --max-rows 400",
+    "learn visits.arrow --label buys --checkpoint state",
+    "learn visits.arrow --label buys --checkpoint state --drop pages",
+    "predict new.csv --model state --to predictions.csv",
+)
+def visits() -> None:
+    import pyarrow as pa  # noqa: PLC0415
+
+    draw = random.Random(9)
+    cities = [f"city {min(int(draw.expovariate(0.02)), 499)}" for _ in range(1500)]
+    pages = [draw.randint(1, 20) for _ in cities]
+    buys = [page > 10 or city < "city 2" for page, city in zip(pages, cities, strict=True)]
+    found = pa.table({"city": cities, "pages": pages, "buys": buys})
+    with pa.OSFile("visits.arrow", "wb") as file, pa.ipc.new_file(file, found.schema) as writer:
+        writer.write_table(found)
+    Path("new.csv").write_text("city,pages\ncity 7,3\ncity 499,15\nAtlantis,2\n")
+
+
+@table(
+    "JSON lines: solar flares",
+    "river's dataset SolarFlare, with the question whether a region had a flare of class C. Three fields are names; `--features` "
+    "names the columns to learn where that is shorter than to name those to drop.",
+    "learn flares.jsonl --label flare",
+    "learn flares.jsonl --label flare --categorical zurich-class,largest-spot-size,spot-distribution",
+    "learn flares.jsonl --label flare --features zurich-class,activity,evolution --categorical zurich-class",
+)
+def flares() -> None:
+    rows = ((x, y["c-class-flares"] > 0) for x, y in datasets.SolarFlare())
+    Path("flares.jsonl").write_text("".join(json.dumps({**x, "flare": flare}) + "\n" for x, flare in rows))
+
+
+def run(command: str) -> str:
+    """Run a command; return what it shows, without the lines in between and without times."""
+    shown = io.StringIO()
+    with contextlib.redirect_stderr(shown):
+        main(shlex.split(command))
+    text = re.sub(r"\s+[\d,]+ rows/s", "", shown.getvalue())
+    text = re.sub(r"\s+done after .* s$|\s+\d+ merges", "", text, flags=re.MULTILINE)
+    lines = [line for line in text.splitlines() if not line.startswith("starting")]
+    progress = [line for line in lines if re.match(r"[\d,]+ rows ", line)][:-1]
+    return "\n".join(line for line in lines if line not in progress)
+
+
+def page() -> str:
+    """Make all tables in a folder of their own and return the page about them."""
+    here = Path.cwd()
+    parts = [HEAD]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            for number, (title, text, make, commands) in enumerate(TABLES, 1):
+                make()
+                transcript = "\n\n".join(f"$ streamsvm {command}\n{run(command)}" for command in commands)
+                parts.append(f"## {number}. {title}\n\n{text}\n\n```text\n{transcript}\n```\n")
+        finally:
+            os.chdir(here)
+    return "\n".join(parts)
+
+
+HEAD = """\
+# Tables as people have them
+
+`streamsvm learn` looks at the first 200 rows of a file and says what it takes each column for. What it cannot learn as it is
+(names, dates, texts among numbers) stops it at once, with the flags that would serve. Of a pipe or a topic it looks at the first
+row. What was answered is in the checkpoint.
+
+| the question | the flag |
+|---|---|
+| Which columns? | `--features a,b` or `--drop id,ts` |
+| Which hold names? | `--categorical city`: `city=Paris` for each of the first 64 values, 32 hashed features for all others |
+| Which hold dates? | `--dates since` (ISO 8601) or `--dates since=%d.%m.%Y`: seconds; `--cycles day,week,year` also |
+| What means that there is no value? | `--missing NA,-` (an empty cell and a null always do) |
+| What then? | `--when-missing drop` (the feature of that row; the default), `mean`, or `indicator` (`age is missing` is 1) |
+| How is the text written? | `--delimiter ';'`, `--encoding latin-1` |
+
+All of them can stand in a file, `--config flags.toml`, a key a flag. From Python, sources have the same arguments, and what is
+learned of columns is a transformer in front of the learner, saved with it:
+
+```python
+>>> import pathlib, tempfile
+>>> from streamsvm import BSGDClassifier
+>>> from streamsvm.runtime import CSVSource, LearningLoop
+>>> from streamsvm.tables import TableEncoder
+>>> path = pathlib.Path(tempfile.mkdtemp(), "people.csv")
+>>> _ = path.write_text("id,city,age,y\\n" + "1,Paris,30,yes\\n2,Oslo,NA,no\\n" * 50)
+>>> columns = {"drop": "id", "categorical": "city", "missing": "NA"}
+>>> model = TableEncoder(**columns) | BSGDClassifier(budget=50)
+>>> with CSVSource(path, "y", **columns) as source:
+...     LearningLoop(source, model).run().learned
+100
+>>> model.predict_one({"id": 101, "city": "Oslo", "age": "NA"})
+'no'
+
+```
+
+The encoder reads rows from anywhere, as a Kafka topic or a dict, and its memory is bounded. It scales numbers (`scaler=`): put no
+other scaler behind it, which would scale the names too.
+
+Below are ten tables and what the command line says about them, made by `python examples/tables.py`; a test compares.
+"""
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,235 @@
+"""Tables on the command line: the first look, flags, checkpoints that have them, and flags from a file."""
+
+import doctest
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from streamsvm import load
+from streamsvm.cli.first_look import column_of
+from streamsvm.cli.flags import EXAMPLES, names
+from streamsvm.cli.main import _parser, main
+
+ROOT = Path(__file__).parents[2]
+PEOPLE = "id,city,since,age,y\n" + "".join(
+    f"n{i},{'Paris' if i % 2 else 'Oslo'},{1 + i % 28:02d}.01.2024,{'?' if i % 7 == 0 else 20 + i % 40},{i % 2}\n"
+    for i in range(300)
+)
+ANSWERS = ["--categorical", "city", "--dates", "since=%d.%m.%Y", "--drop", "id", "--missing", "?"]
+
+
+@pytest.fixture
+def people(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(PEOPLE)
+    return path
+
+
+@pytest.fixture
+def call(capfd):
+    def run(*words):
+        capfd.readouterr()
+        try:
+            status = main([*map(str, words)])
+        except SystemExit as left:
+            status = left.code
+        output, errors = capfd.readouterr()
+        return SimpleNamespace(status=status, output=output, errors=errors)
+
+    return run
+
+
+def test_text_without_an_answer_stops_with_flags_that_serve(people, call):
+    done = call("learn", people, "--label", "y")
+    assert done.status == 1
+    assert "first look" in done.errors
+    flags = done.errors.splitlines()[-1].partition("These flags would serve: ")[2]
+    assert flags == "--drop id --categorical city --dates since=%d.%m.%Y --missing '?'"
+    done = call("learn", people, "--label", "y", *flags.replace("'", "").split(), "--quiet")
+    assert done.status == 0, done.errors
+    assert json.loads(done.output.splitlines()[-1])["metric"] > 0.95
+    done = call("learn", people, "--label", "y", "--drop", "since", "--quiet")
+    assert "--drop since,id --categorical city --missing '?'" in done.errors  # the flag stands there with what it had
+
+
+def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(people, tmp_path, call):
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    assert call("learn", people, "--label", "y", "--checkpoint", whole, *ANSWERS).status == 0
+    assert call("learn", people, "--label", "y", "--checkpoint", pieces, *ANSWERS, "--max-rows", 123).status == 0
+    done = call("learn", people, "--label", "y", "--checkpoint", pieces)
+    assert done.status == 0, done.errors
+    assert "first look" not in done.errors
+    assert (whole / "checkpoint-000000000300.ckpt").read_bytes() == (pieces / "checkpoint-000000000300.ckpt").read_bytes()
+    assert call("learn", people, "--label", "y", "--checkpoint", pieces, *ANSWERS).status == 0
+    for flags, words in (
+        (["--drop", "id,age"], "--drop id,age contradicts the checkpoint, which was learned with --drop id."),
+        (["--when-missing", "mean"], "learned with no --when-missing"),
+        (["--delimiter", ";"], "learned with no --delimiter"),
+    ):
+        done = call("learn", people, "--label", "y", "--checkpoint", pieces, *flags)
+        assert done.status == 1
+        assert words in done.errors
+
+    new = tmp_path / "new.csv"  # without what is dropped, and written in another way
+    new.write_bytes("city;since;age\nOslo;02.01.2024;?\nParis;03.01.2024;30\nTromsø;03.01.2024;30\n".encode("latin-1"))
+    assert "contradicts" in call("predict", new, "--model", pieces, "--to", "-", "--categorical", "since").errors
+    done = call("predict", new, "--model", pieces, "--to", "-", "--delimiter", ";", "--encoding", "latin-1")
+    assert done.status == 0, done.errors
+    assert [json.loads(line)["y_pred"] for line in done.output.splitlines()[:2]] == [0, 1]
+    rows = tmp_path / "new.jsonl"
+    rows.write_text('{"city": "Oslo", "since": "02.01.2024", "age": "?", "id": "n7"}\n')
+    done = call("predict", rows, "--model", pieces, "--to", "-")
+    assert json.loads(done.output.splitlines()[0])["y_pred"] == 0, done.errors
+    assert load(pieces).predict_one({"city": "Paris", "age": "31"}) == 1
+
+
+def test_delimiter_and_encoding_are_saved(tmp_path, call):
+    path, state = tmp_path / "rows.csv", tmp_path / "state"
+    path.write_bytes("größe\ty\n".encode("latin-1") + b"".join(b"%d\t%d\n" % (i % 5, i % 5 > 2) for i in range(100)))
+    done = call("learn", path, "--label", "y", "--checkpoint", state, "--delimiter", "tab", "--encoding", "latin-1")
+    assert done.status == 0, done.errors
+    assert call("learn", path, "--label", "y", "--checkpoint", state).status == 0
+    assert call("predict", path, "--label", "y", "--model", state, "--to", "-").status == 0
+    assert load(state)[-1].feature_names == ["größe"]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "city": "Oslo", "y": 1}\n', "a,city,y\n1,Oslo,1\n"])
+def test_the_first_row_of_a_pipe_is_looked_at(text):
+    words = ["learn", "-", "--format", "jsonl" if text[0] == "{" else "csv", "--label", "y"]
+    command = [sys.executable, "-m", "streamsvm", *words]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    place = "standard input, line " + ("1" if text[0] == "{" else "2")
+    assert f"{place}: 1 column cannot be learned without a flag: city (text)" in done.stderr
+    done = subprocess.run([*command, "--categorical", "city"], input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_flags_from_a_file(people, tmp_path, call):
+    config, state = tmp_path / "flags.toml", tmp_path / "state"
+    config.write_text(
+        f"source = '{people}'\nlabel = 'y'\nquiet = true\nstop-at-end = false\ndrop = ['id']\ncategorical = 'city'\n"
+        f"missing = ['?']\ndates = {{since = '%d.%m.%Y'}}\n"
+        f"[learn]\nbudget = 20\ncheckpoint = '{state}'\nset = {{gamma = 0.5, l2 = 0.001}}\n"
+        f"[predict]\nmodel = '{state}'\nto = '-'\nquiet = false\n"
+    )
+    done = call("learn", "--config", config, "--set", "gamma=0.25")
+    assert (done.status, done.errors) == (0, "")
+    facts = json.loads(call("inspect", state, "--json").output)
+    assert facts["budget"] == 20
+    assert facts["effective_gamma"] == 0.25
+    assert "l2=0.001" in facts["parameters"]
+    config.write_text(config.read_text().replace("quiet = true\n", ""))
+    done = call("predict", "--config", config)
+    assert done.status == 0, done.errors
+    assert len(done.output.splitlines()) == 300
+    assert call("predict", people.with_name("none.csv"), "--config", config).errors.endswith("No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("labels = 'y'", "labels is no flag of learn or predict"),
+        ("[learn]\nto-do = 1", "to-do is no flag of learn"),
+        ("[predict]\nbudget = 1", "budget is no flag of predict"),
+        ("learn = 1", "learn must be a table"),
+        ("config = 'x'", "config is no flag"),
+        ("label = 2024-01-01", "label cannot be"),
+        ("label =", "not TOML"),
+        ("window = 'many'", "must be a whole number"),
+        ("label = 'y'", "required: SOURCE"),
+    ],
+)
+def test_a_file_of_flags_that_is_wrong(tmp_path, call, text, words):
+    config = tmp_path / "flags.toml"
+    config.write_text(text)
+    done = call("learn", "--config", config)
+    assert done.status == 2
+    assert words in done.errors
+    assert "No such file" in call("learn", "--config", tmp_path / "none.toml").errors
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--drop", "city", "--categorical", "city"], "'city' is asked for in two ways"),
+        (["--format", "libsvm", "--drop", "1"], "--drop 1 means nothing for LIBSVM text"),
+        (["--format", "parquet", "--delimiter", ";"], "--delimiter ';' means nothing for parquet"),
+        (["--when-missing", "median"], "invalid choice"),
+    ],
+)
+def test_flags_that_mean_nothing(people, call, words, message):
+    done = call("learn", people, "--label", "y", *words)
+    assert done.status == 2
+    assert message in done.errors
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "answer"),
+    [
+        ([float(i) for i in range(30)], "number", None),
+        ([1.0] * 30, "number", None),
+        ([1.0, "NA", 2.0, "-", 3.0, 4.0], "number", ("missing", ["NA", "-"])),
+        (["a", "b", "a"], "text", ("categorical", "c")),
+        ([f"n{i}" for i in range(30)], "text", ("drop", "c")),
+        (["2024-01-01", "2024-01-02T03:04:05Z"], "date", ("dates", ("c", None))),
+        (["31.12.2024", "01.02.2024"], "date", ("dates", ("c", "%d.%m.%Y"))),
+        (["12/31/2024"], "date", ("dates", ("c", "%m/%d/%Y"))),
+        ([datetime(2024, 1, 1)], "date", ("dates", ("c", None))),
+        (["1", "2.5"], "number", ("features", "c")),
+        ([[1, 2]], "nested", ("drop", "c")),
+        ([True, False], "number", None),
+        ([], "number", None),
+    ],
+)
+def test_what_columns_are_taken_for(values, kind, answer):
+    column = column_of("c", values)
+    assert (column.kind, column.answer) == (kind, answer)
+
+
+def test_numbers_as_text_and_wide_tables(tmp_path, call):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({f"f{i}": str(n * i % 7) for i in range(50)} | {"y": n % 2}) + "\n" for n in range(30)))
+    done = call("learn", path, "--label", "y")
+    assert "and 11 of number, 1 of label" not in done.errors.splitlines()[0]
+    assert "  and 10 of number, 1 of label" in done.errors.splitlines()
+    flags = done.errors.partition("These flags would serve: ")[2].split()
+    assert call("learn", path, "--label", "y", *flags).status == 0
+
+
+def test_help_shows_groups_and_examples_that_parse(call):
+    text = call("learn", "--help").output
+    assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
+    commands = re.findall(r"streamsvm (.*)", EXAMPLES)
+    assert len(re.findall(r"^  \S", EXAMPLES, re.MULTILINE)) == 5
+    parser, _ = _parser()
+    for command in commands:
+        parser.parse_args([word.strip("'") for word in command.split()])
+
+
+def test_names_with_commas():
+    assert names('a, "b, c",d') == ["a", "b, c", "d"]
+
+
+FIGURE = re.compile(r"0\.\d{4}|\d+ support vectors")
+
+
+def test_transcripts_of_ten_tables():
+    page = (ROOT / "docs" / "tables.md").read_text()
+    spec = importlib.util.spec_from_file_location("tables_example", ROOT / "examples" / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    assert len(tables.TABLES) == 10
+    made = tables.page()
+    assert FIGURE.sub("", made) == FIGURE.sub("", page)  # figures differ between processors
+    for ours, shown in zip(re.findall(r"0\.\d{4}", made), re.findall(r"0\.\d{4}", page), strict=True):
+        assert float(ours) == pytest.approx(float(shown), abs=0.02)
+    result = doctest.testfile(str(ROOT / "docs" / "tables.md"), module_relative=False)
+    assert (result.attempted, result.failed) == (10, 0)
