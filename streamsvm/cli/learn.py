@@ -10,7 +10,7 @@ import warnings
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
-from streamsvm.cli.parsing import make_metric, make_model, parse_positive
+from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> bool:
     scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
     make_model(arguments.model, arguments.budget, arguments.set, False)  # a mistake there is said before any file is opened
     positive = parse_positive(arguments.positive, text_format)
+    classes = parse_classes(arguments.labels_are, text_format)
     metric = make_metric(arguments.metric, arguments.window, positive)
     with contextlib.ExitStack() as stack:
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
@@ -50,6 +51,10 @@ def run(arguments: argparse.Namespace) -> bool:
             checkpoint_every=arguments.checkpoint_every,
             window=arguments.window,
             on_progress=display.show,
+            on_error=arguments.on_error,
+            error_limit=arguments.error_limit,
+            error_share=arguments.error_share,
+            classes=classes,
         )
         if loop.rows:
             display.say(f"going on after row {loop.rows:,}")

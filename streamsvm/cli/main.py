@@ -110,6 +110,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     run.add_argument(
         "--checkpoint-every", type=_count, default=10_000, metavar="N", help="rows between checkpoints (default: %(default)s)"
     )
+    labels_help = "the labels that rows may have; any other is an error of its row (default: any of the type of the first)"
+    run.add_argument("--labels-are", metavar="A,B,C", help=labels_help)
     run.add_argument("--max-rows", type=_count, metavar="N", help="stop after so many rows of this run")
 
     predict = commands.add_parser(
@@ -154,6 +156,22 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
     streams.add_argument("--stop-at-end", action="store_true", help="end where the topic ended at the start")
     streams.add_argument("--quiet", action="store_true", help="progress as JSON lines on standard output, nothing else")
     streams.add_argument("--config", metavar="F.toml", help="flags from a file, such as: label = 'y'; those given here win")
+    errors = command.add_argument_group("rows that cannot be used")
+    errors.add_argument(
+        "--on-error",
+        default="stop",
+        metavar="stop|skip|SINK",
+        help="for a row that cannot be read, predicted or learned: stop (the default), skip it, or write it with the reason to a "
+        "path or kafka://host:port/topic and go on",
+    )
+    errors.add_argument("--error-limit", type=int, metavar="N", help="the most rows that may be refused (default: no limit)")
+    errors.add_argument(
+        "--error-share",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="the most of about the last 1,000 rows that may be refused, once 100 were (default: %(default)s)",
+    )
     add_table_flags(command.add_argument_group("the table"))
 
 
@@ -168,9 +186,21 @@ def _count(text: str) -> int:
 
 
 def _check_sink(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    if arguments.to == "-" and arguments.quiet:
-        parser.error("--to - and --quiet both want standard output: leave one out")
-    if arguments.to is not None and arguments.to != "-" and "://" not in arguments.to:
-        target, source = Path(arguments.to), Path(arguments.source)
-        if target.exists() and source.exists() and target.samefile(source):
-            parser.error(f"--to {arguments.to} would overwrite SOURCE: name another file")
+    sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
+    streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
+    if len(wanted := list(filter(None, streams))) > 1:
+        parser.error(
+            f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both want standard output: leave one out"
+        )
+    files = {"SOURCE": arguments.source} | sinks
+    for option, sink in sinks.items():
+        if sink is None or sink == "-" or "://" in sink:
+            continue
+        for other, name in files.items():
+            if other != option and name is not None and _is_same_file(sink, name):
+                parser.error(f"{option} {sink} would overwrite {other}: name another file")
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    first, second = Path(one), Path(other)
+    return first.absolute() == second.absolute() or (first.exists() and second.exists() and first.samefile(second))

@@ -12,11 +12,12 @@ from river import compose, metrics, preprocessing
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC
+from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
 from streamsvm.runtime.sources import parse_label, parse_libsvm_label
 from streamsvm.tables import TableEncoder
 
-__all__ = ["LEARNERS", "learner_of", "make_metric", "make_model", "parse_positive"]
+__all__ = ["LEARNERS", "learner_of", "make_metric", "make_model", "parse_classes", "parse_positive"]
 
 LEARNERS: dict[str, Any] = {"bsgd": BSGDClassifier, "bsca": BSCAClassifier, "linear": OnlineLinearSVC}
 _DEFAULT_BUDGET = 500
@@ -115,6 +116,27 @@ def make_metric(text: str, window: int, positive: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise UsageError(f"--metric {text}: {error}") from None
     return metric
+
+
+def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:
+    """The labels of ``--labels-are``, with commas between them, each parsed as the labels of the stream are; None if not given.
+
+    Raises
+    ------
+    UsageError
+        They are fewer than two, or two are equal.
+
+    Examples
+    --------
+    >>> parse_classes("ham,spam,7", "csv")
+    ['ham', 'spam', 7]
+    """
+    if text is None:
+        return None
+    try:
+        return LabelRules([parse_positive(label.strip(), text_format) for label in text.split(",")]).classes
+    except ValueError as error:
+        raise UsageError(f"--labels-are {text}: {error}") from None
 
 
 def parse_positive(text: str | None, text_format: str | None) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from typing import Any
@@ -15,8 +16,10 @@ from streamsvm.cli.streams import open_streams, stopping
 from streamsvm.cli.tables import table_of
 from streamsvm.runtime import Prediction, StreamError
 from streamsvm.runtime.checkpoint import read_newest
-from streamsvm.runtime.loop import explained, listed
+from streamsvm.runtime.endpoints import BadRow
 from streamsvm.runtime.open import format_of
+from streamsvm.runtime.refusals import Refusals
+from streamsvm.runtime.rows import GuardedModel, listed, reason_of
 
 __all__ = ["run"]
 
@@ -26,8 +29,12 @@ def run(arguments: argparse.Namespace) -> bool:
     saved = read_newest(arguments.model)
     model = saved.model
     table = table_of(arguments, format_of(arguments.source, arguments.format), saved, predict=True)
-    rows, mismatch, stopped = 0, "", False
-    with open_streams(arguments, table) as (source, sink):
+    guarded = GuardedModel(model)
+    rows, predicted, mismatch, stopped = 0, 0, "", False
+    with contextlib.ExitStack() as stack:
+        source, sink = stack.enter_context(open_streams(arguments, table))
+        refusals = Refusals(arguments.on_error, arguments.error_limit, arguments.error_share)
+        stack.callback(refusals.close)
 
         def stop() -> None:
             nonlocal stopped
@@ -35,27 +42,39 @@ def run(arguments: argparse.Namespace) -> bool:
             source.stop()
 
         with stopping(stop):
-            for x, y in source:
+            for row in source:
                 try:
-                    if rows == 0 or mismatch:
-                        mismatch = _mismatch(model, x)
-                    probability = max(model.predict_proba_one(x).values(), default=None)
-                    label = model.predict_one(x)
-                except Exception as error:  # of the learner, or of any step before it
-                    raise StreamError(f"{source.place}: {explained(error, x)}") from error
-                if rows == 0 and mismatch:
-                    print(f"streamsvm: warning: {source.place}: {mismatch}", file=sys.stderr)
-                sink.write(Prediction(rows, label, y, probability))
-                rows += 1
+                    if isinstance(row, BadRow):
+                        refusals.add(rows, row.place, row.raw, "malformed", row.reason)
+                        continue
+                    x, y = row
+                    try:
+                        if predicted == 0 or mismatch:
+                            mismatch = _mismatch(model, x)
+                        seen = x if guarded.prepare is None else guarded.prepare(x)
+                        probability = max(guarded.last.predict_proba_one(seen).values(), default=None)
+                        label = guarded.last.predict_one(seen)
+                    except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                        raw = getattr(source, "raw", None)
+                        refusals.add(rows, source.place, row if raw is None else raw, *reason_of(error, x, guarded))
+                        continue
+                    if predicted == 0 and mismatch:
+                        print(f"streamsvm: warning: {source.place}: {mismatch}", file=sys.stderr)
+                    sink.write(Prediction(rows, label, y, probability))
+                    predicted += 1
+                finally:
+                    rows += 1
                 if stopped:
                     break
         sink.flush()
     if mismatch and not stopped:
         raise StreamError(f"{source.place}: to the end, {mismatch}: the predictions say nothing. Is it a model of these rows?")
     if arguments.quiet:
-        print(json.dumps({"event": "end", "rows": rows, "interrupted": stopped}))
+        facts = {"event": "end", "rows": rows, "predicted": predicted, "refused": refusals.counts, "interrupted": stopped}
+        print(json.dumps(facts))
     else:
-        print(f"{rows:,} rows predicted", file=sys.stderr)
+        counted = "".join(f"  {count:,} {kind}" for kind, count in refusals.counts.items())
+        print(f"{predicted:,} rows predicted{f'  {refusals.total:,} refused{counted}' if counted else ''}", file=sys.stderr)
     return stopped
 
 

@@ -67,6 +67,10 @@ def _line(progress: Progress) -> str:
     learner = learner_of(progress.model)
     if hasattr(learner, "n_support"):
         line += f"  {learner.n_support:,} support vectors  {learner.n_merges:,} merges"
+    counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
+    if progress.refused:
+        line += f"  {sum(progress.refused.values()):,} refused"
+    line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
     if progress.ended:
         line += f"  {'interrupted' if progress.interrupted else 'done'} after {progress.seconds:.1f} s"
     return line
@@ -83,6 +87,9 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "metric": _finite(progress.metric),
         "windowed": _finite(progress.windowed),
         "window": progress.window,
+        "refused": dict(progress.refused),
+        "unlabelled": progress.unlabelled,
+        "empty": progress.empty,
         "seconds": round(progress.seconds, 3),
     }
     facts |= {name: getattr(learner, name) for name in ("n_support", "n_merges", "nbytes") if hasattr(learner, name)}

@@ -58,6 +58,36 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
                 labels.forget(n_labels)
             raise
 
+    def check_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
+        """Check the names of a row's features, and its label, as `learn_one` does; nothing is learned.
+
+        A pipeline's transformers learn a row before its last step can refuse it. Whoever has the row transformed first, and has
+        predicted it (which checks the numbers), knows with this that `learn_one` will take it.
+
+        Parameters
+        ----------
+        x, y
+            As in `learn_one`.
+
+        Raises
+        ------
+        ValueError
+            There are more features than ``max_features`` with ``overflow="raise"``, a new name is too long, or the label is
+            missing, too long a text or one too many.
+
+        Examples
+        --------
+        >>> from streamsvm import BSGDClassifier
+        >>> model = BSGDClassifier(budget=10, max_features=1)
+        >>> model.check_one({"a": 1.0}, True)
+        >>> model.check_one({"a": 1.0, "b": 2.0}, True)
+        Traceback (most recent call last):
+            ...
+        ValueError: feature 'b' has no column left: max_features=1 names are known...
+        """
+        self._labels.check(y)
+        self._features.check_names(x)
+
     def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> Any:
         """The decision value of one row.
 

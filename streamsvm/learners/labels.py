@@ -74,6 +74,15 @@ class Labels:
         except TypeError:
             raise ValueError(f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
 
+    def check(self, y: Any) -> None:
+        """Raise the ValueError that `target` would raise, without knowing the label then."""
+        try:
+            if y in self.targets:
+                return
+        except TypeError:
+            self.target(y)
+        self._admissible(y)
+
     def forget(self, known: int) -> None:
         """Forget all labels but the first ``known``: the row that brought the others was refused."""
         if known < len(self.targets):
@@ -128,20 +137,8 @@ class Labels:
         return all(y in (0, 1, -1) for y in self.targets)
 
     def _admit(self, y: Any) -> float:
-        if _is_missing(y):
-            raise ValueError(f"label {y!r} is no label: leave rows without one out of learning")
-        if isinstance(y, np.generic):
-            y = y.item()
-        if isinstance(y, str | bytes) and len(y) > LONGEST_NAME:
-            raise ValueError(f"label {y[:50]!r}... has {len(y):,} characters; at most {LONGEST_NAME:,} are allowed")
+        y = self._admissible(y)
         n = len(self.targets)
-        if n >= self.max_classes:
-            seen = ", ".join(map(repr, self.seen[:10]))
-            raise ValueError(
-                f"label {y!r} is one too many: this model is for {self.max_classes} classes and has learned "
-                f"{seen}{', ...' if n > 10 else ''}. Make one with a larger max_classes, if it has that parameter, "
-                "or wrap it in river.multiclass.OneVsRestClassifier"
-            )
         if n >= 2:
             self.targets[y] = float(n)
             self.many = self.seen
@@ -162,6 +159,24 @@ class Labels:
             else:
                 self._positive = 1
         return sign
+
+    def _admissible(self, y: Any) -> Any:
+        # A new label, as a scalar of Python; ValueError if it cannot be one.
+        if _is_missing(y):
+            raise ValueError(f"label {y!r} is no label: leave rows without one out of learning")
+        if isinstance(y, np.generic):
+            y = y.item()
+        if isinstance(y, str | bytes) and len(y) > LONGEST_NAME:
+            raise ValueError(f"label {y[:50]!r}... has {len(y):,} characters; at most {LONGEST_NAME:,} are allowed")
+        n = len(self.targets)
+        if n >= self.max_classes:
+            seen = ", ".join(map(repr, self.seen[:10]))
+            raise ValueError(
+                f"label {y!r} is one too many: this model is for {self.max_classes} classes and has learned "
+                f"{seen}{', ...' if n > 10 else ''}. Make one with a larger max_classes, if it has that parameter, "
+                "or wrap it in river.multiclass.OneVsRestClassifier"
+            )
+        return y
 
 
 def as_array(labels: list[Any]) -> np.ndarray:

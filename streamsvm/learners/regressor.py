@@ -30,6 +30,25 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         if w != 0.0:
             self._learn_row(x, checked_target(y), w)
 
+    def check_one(self, x: Mapping[Hashable, Any], y: float) -> None:
+        """Check the names of a row's features, and its target, as `learn_one` does; nothing is learned.
+
+        See `OnlineClassifier.check_one`.
+
+        Parameters
+        ----------
+        x, y
+            As in `learn_one`.
+
+        Raises
+        ------
+        ValueError
+            There are more features than ``max_features`` with ``overflow="raise"``, a new name is too long, or the target is not
+            a finite number.
+        """
+        checked_target(y)
+        self._features.check_names(x)
+
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> float:
         return self._decide_row(x, CHOSEN)
 

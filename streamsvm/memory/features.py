@@ -171,6 +171,11 @@ class FeatureSpace:
             return [columns[name] if name in columns else self._hashed(name) for name in names]
         return [columns.get(name, -1) for name in names]
 
+    def check_names(self, x: Mapping[Hashable, Any]) -> None:
+        """Raise the ValueError that learning ``x`` would raise because of a new name, without giving it a column."""
+        if not x.keys() <= self._columns.keys():
+            self._new_names(x)
+
     def forget(self, known: int) -> None:
         """Forget all names but the first ``known``, as the rows with the others were refused."""
         if known < len(self._columns):
@@ -179,6 +184,12 @@ class FeatureSpace:
 
     def _admit(self, x: Mapping[Hashable, Any]) -> None:
         # All or nothing: a row that is refused must leave no name behind.
+        for name in self._new_names(x):
+            self._columns[name] = len(self._columns)
+            self._pick = None
+
+    def _new_names(self, x: Mapping[Hashable, Any]) -> list[Hashable]:
+        # The names that get a column, in its order; the others are ignored or hashed.
         # Sorted, so that columns, and with them the order of every sum, do not depend on the order of a row's keys.
         new = _sorted([name for name in x if name not in self._columns])
         room = self.max_features - len(self._columns)
@@ -190,7 +201,7 @@ class FeatureSpace:
                 )
             new = new[:room]
         if not new:
-            return
+            return new
         for name, value in x.items():
             length = len(name) if isinstance(name, str | bytes) else len(repr(name))
             if length > LONGEST_NAME:
@@ -203,9 +214,7 @@ class FeatureSpace:
             _PACK_ONE(_ONE_CELL, 0, x[name])
             if not np.isfinite(_ONE_CELL[0]):
                 self.complain_not_finite(x)
-        for name in new:
-            self._columns[name] = len(self._columns)
-        self._pick = None
+        return new
 
     def _hashed(self, name: Hashable) -> int:
         # Not hash(): Python salts that of strings anew in every process.

@@ -2,7 +2,7 @@
 
 from streamsvm.runtime.arrow import ArrowSource
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
-from streamsvm.runtime.endpoints import Position, Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import BadRow, DeadLetter, Position, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.loop import LearningLoop, Progress
 from streamsvm.runtime.open import open_sink, open_source
 from streamsvm.runtime.sinks import FileSink
@@ -10,10 +10,12 @@ from streamsvm.runtime.sources import CSVSource, IterableSource, JSONLinesSource
 
 __all__ = [
     "ArrowSource",
+    "BadRow",
     "CSVSource",
     "Checkpoint",
     "CheckpointError",
     "CheckpointFolder",
+    "DeadLetter",
     "FileSink",
     "IterableSource",
     "JSONLinesSource",

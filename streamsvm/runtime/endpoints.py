@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["START_AFRESH", "Position", "Prediction", "Row", "Sink", "Source", "StreamError"]
+__all__ = [
+    "START_AFRESH",
+    "BadRow",
+    "DeadLetter",
+    "Position",
+    "Prediction",
+    "Row",
+    "Sink",
+    "Source",
+    "StreamError",
+]
 
 #: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
 Position = Mapping[str, Any]
@@ -23,6 +33,35 @@ class Row(NamedTuple):
 
     x: dict[Hashable, Any]
     y: Any = None
+
+
+class BadRow(NamedTuple):
+    """A row that its source cannot read, while it can read the next."""
+
+    place: str
+    """The stream, and the line, offset or number there."""
+    raw: bytes | None
+    """Its bytes; None if the stream has none."""
+    reason: str
+
+
+class DeadLetter(NamedTuple):
+    """A row that was refused, as it is written for somebody to look at."""
+
+    row: int
+    """Rows of the source before this one."""
+    place: str
+    kind: str
+    """A short name for reasons alike, by which refused rows are counted."""
+    reason: str
+    time: str
+    """UTC, as in ISO 8601."""
+    bytes: int
+    """The length of the row."""
+    raw: str
+    """The row, or its first 128 KiB."""
+    encoding: str
+    """Of ``raw``: ``"utf-8"``, ``"base64"``, or ``"repr"`` of a row of Python objects."""
 
 
 class Prediction(NamedTuple):
@@ -44,6 +83,9 @@ class Source(Protocol):
     A stream is read once: iterating anew continues the last iteration. `position` is always that *after* the row that was given
     last: a process that saves it together with the model that learned that row, and later hands it to `seek` of
     a new source, sees every row exactly once.
+
+    A row that cannot be read, where the next one can, is given as a `BadRow`; a `StreamError` is for a stream that cannot go on.
+    A source may have ``raw``, the bytes of the row that was given last: they are written as a dead letter if the row is refused.
     """
 
     @property
@@ -69,7 +111,7 @@ class Source(Protocol):
             Rows were read already.
         """
 
-    def __iter__(self) -> Iterator[Row]: ...
+    def __iter__(self) -> Iterator[Row | BadRow]: ...
 
     def stop(self) -> None:
         """End a wait for rows that have not come yet; rows that have may still be given.
@@ -83,25 +125,25 @@ class Source(Protocol):
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where predictions go."""
+    """Where predictions go, or dead letters."""
 
     @property
     def name(self) -> str:
         """The sink in messages (a path, a URL)."""
 
-    def write(self, prediction: Prediction) -> None:
-        """Write a prediction; StreamError if it cannot be written."""
+    def write(self, record: Prediction | DeadLetter) -> None:
+        """Write a prediction or a dead letter; StreamError if it cannot be written."""
 
     def flush(self) -> Position:
-        """Make all predictions durable and return the position to be saved in a checkpoint; StreamError if that fails."""
+        """Make all that was written durable and return the position to be saved in a checkpoint; StreamError if that fails."""
 
     def seek(self, position: Position) -> None:
-        """Drop the predictions after ``position``, if the medium can (a file can, a topic cannot).
+        """Drop what was written after ``position``, if the medium can (a file can, a topic cannot).
 
         Raises
         ------
         StreamError
-            The position is of another sink, or the predictions before it are gone or changed.
+            The position is of another sink, or what was written before it is gone or changed.
         """
 
     def close(self) -> None:

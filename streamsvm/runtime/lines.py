@@ -58,7 +58,11 @@ class LineReader:
     offset : int
         Bytes of the unpacked stream that were given out.
     mark : int
-        The offset when `set_mark` was called last.
+        The offset when `set_mark` was called last, after a row.
+    row_begin : int
+        The offset where that row begins.
+    header : int
+        The offset where the first row begins.
     stopped : bool
         Whether `stop` was called. Lines in memory are still given out, then the stream seems to end.
 
@@ -71,11 +75,12 @@ class LineReader:
     def __init__(self, path: str | Path) -> None:
         standard = str(path) == "-"
         self.name = "standard input" if standard else str(path)
-        self.mark = 0
+        self.mark = self.row_begin = self.header = 0
         self.stopped = False
         # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
         self._buffer, self._base, self._at = b"", 0, 0
         self._head = b""
+        self._before_skip = b""
         try:
             if standard:
                 self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
@@ -118,8 +123,33 @@ class LineReader:
         return self._buffer[begin:end]
 
     def set_mark(self) -> None:
-        """Move the mark here: `before_mark` returns the bytes before it."""
-        self.mark = self.offset
+        """Move the mark here, after a row: `before_mark` returns the bytes before it, `row` those since the last mark."""
+        self.row_begin = self.mark or self.header
+        self.mark = self._base + self._at
+
+    @property
+    def row(self) -> bytes:
+        """The bytes between the last two marks, or what is left of them after `skip_line`."""
+        return self._buffer[max(self.row_begin - self._base, 0) : max(self.mark - self._base, 0)]
+
+    def rewind(self, offset: int) -> None:
+        """Go back to an offset that is not before the mark."""
+        self._at = offset - self._base
+
+    def skip_line(self) -> bytes:
+        """Read to the end of the line at hand without holding it; the bytes that were given out of it already."""
+        given = self._buffer[self.mark - self._base : self._at]
+        self._before_skip = self.before_mark()
+        end = 0
+        while end == 0:
+            dropped = max(len(self._buffer) - FINGERPRINT_BYTES, 0)
+            self._buffer, self._base = self._buffer[dropped:], self._base + dropped
+            searched = self._at = len(self._buffer)
+            if not self._fill():
+                break
+            end = self._buffer.find(b"\n", searched) + 1
+        self._at = end or len(self._buffer)
+        return given
 
     def head(self, size: int) -> bytes:
         """The first ``size`` bytes of the stream, at most `FINGERPRINT_BYTES`; fewer if it ends before."""
@@ -131,6 +161,8 @@ class LineReader:
     def before_mark(self) -> bytes:
         """The last bytes before the mark, at most `FINGERPRINT_BYTES`."""
         end = self.mark - self._base
+        if end < 0:  # a line is being skipped
+            return self._before_skip
         return self._buffer[max(end - FINGERPRINT_BYTES, 0) : end]
 
     def skip_to(self, offset: int) -> None:

@@ -6,16 +6,19 @@ import math
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from river import base, metrics
 
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Row, Sink, Source, StreamError
-from streamsvm.runtime.score import Score
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.refusals import Refusals
+from streamsvm.runtime.rows import GuardedModel, LabelRules, listed, reason_of
+from streamsvm.runtime.score import Score, ScoreError
 
-__all__ = ["LearningLoop", "Progress", "explained", "listed"]
+__all__ = ["LearningLoop", "Progress"]
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
 
@@ -38,6 +41,10 @@ class Progress:
         Since this run began.
     ended, interrupted
         Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
+    refused
+        Rows that were refused, by kind of reason. They are among ``rows``, and had no influence.
+    unlabelled, empty
+        Rows without a label, which were predicted only; and rows without any feature.
     """
 
     rows: int
@@ -51,12 +58,18 @@ class Progress:
     seconds: float
     ended: bool = False
     interrupted: bool = False
+    refused: Mapping[str, int] = field(default_factory=dict)
+    unlabelled: int = 0
+    empty: int = 0
 
 
 class LearningLoop:
     """Learns a stream row by row, scoring each prediction before the row is learned (prequential evaluation).
 
     A row that the model does not predict yet (None, or no probabilities) is learned and not scored, as in river's evaluate.
+
+    A row that the source cannot read, or that the model would refuse, is refused as a whole: it is checked before any part of a
+    pipeline learns it (`GuardedModel`), and ``on_error`` decides what becomes of it.
 
     A checkpoint is one file with the model, the metrics and the positions of source and sink. A run that finds one in its folder
     goes on from it, and ends with the same bytes as one that was never interrupted.
@@ -83,6 +96,15 @@ class LearningLoop:
         Rows of the windowed metric.
     on_progress
         Called a few times a second, and at the end.
+    on_error
+        For a row that is refused. ``"stop"``: a StreamError ends the run. ``"skip"``: the row is counted and left out. A path or
+        URL: it is also written there as a dead letter (its bytes, its place, the reason and the time). Its position is in the
+        checkpoint too: a file has each refused row once, however often the run was killed; a topic at least once.
+    error_limit, error_share
+        The most rows that may be refused (None: no limit), and the most of about the last 1,000 rows (0 to 1, once 100 were
+        refused). Beyond, the run ends with a StreamError.
+    classes
+        The labels that rows may have. None: the type of the first label holds, and a label of another type is refused.
 
     Attributes
     ----------
@@ -125,6 +147,10 @@ class LearningLoop:
         checkpoint_every: int = 10_000,
         window: int = 1000,
         on_progress: Callable[[Progress], None] | None = None,
+        on_error: str | Path = "stop",
+        error_limit: int | None = None,
+        error_share: float = 0.5,
+        classes: Iterable[Hashable] | None = None,
     ) -> None:
         if checkpoint_every < 1 or window < 1:
             raise ValueError(f"checkpoint_every and window must be at least 1, not {checkpoint_every} and {window}")
@@ -132,16 +158,30 @@ class LearningLoop:
         if metric is None:
             metric = metrics.Accuracy()  # type: ignore[no-untyped-call]
         self._score = Score(metric, window, positive, bool(getattr(model, "_multiclass", False)))
-        self.rows = self.learned = 0
+        self.rows = self.learned = self.unlabelled = self.empty = 0
+        self._labels = LabelRules(classes)
+        most = getattr(GuardedModel(model).last, "max_classes", math.inf)
+        if self._labels.classes is not None and len(self._labels.classes) > most:
+            raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
+        self._refusals = Refusals(on_error, error_limit, error_share)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
         # Taken before the first row, for some models show state in their repr; without addresses in memory.
         self._parameters = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
         self._saved_rows = -1
         self._stopped = False
         self._unusable = ""  # the reason why no further run is possible
-        self._iterator: Iterator[Row] | None = None
-        if checkpoints is not None:
-            self._resume(checkpoints)
+        self._iterator: Iterator[Row | BadRow] | None = None
+        try:
+            if checkpoints is not None:
+                self._resume(checkpoints)
+        except BaseException:
+            self._refusals.close()
+            raise
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Rows that were refused, by kind of reason."""
+        return dict(self._refusals.counts)
 
     @property
     def metric(self) -> Any:
@@ -161,6 +201,7 @@ class LearningLoop:
         try:
             parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
             rows, learned, (metric, windowed) = header["rows"], header["learned"], found.metric
+            unlabelled, empty, labels, refused = (header[key] for key in ("unlabelled", "empty", "labels", "refused"))
         except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{folder}: its checkpoint was not written by a learning loop: give another folder") from None
         if parameters != self._parameters:
@@ -178,8 +219,10 @@ class LearningLoop:
         self.source.seek(header["position"])
         if self.sink is not None:  # last, for it drops the predictions after the checkpoint
             self.sink.seek(sink)
+        self._refusals.resume(refused)
+        self._labels.resume(labels)
         self.model, self._score.metric, self._score.windowed = found.model, metric, windowed
-        self.rows, self.learned = rows, learned
+        self.rows, self.learned, self.unlabelled, self.empty = rows, learned, unlabelled, empty
         self._saved_rows = self.rows
 
     def stop(self) -> None:
@@ -202,8 +245,8 @@ class LearningLoop:
         Raises
         ------
         StreamError
-            The stream failed, a row cannot be learned (the message names its place), or the stream ended without any label. The
-            checkpoints are as they were.
+            The stream failed, a row was refused and is to stop the run, or is one too many (the message names its place), or the
+            stream ended without any label. The checkpoints are as they were.
         CheckpointError
             A checkpoint cannot be written.
         ValueError
@@ -222,12 +265,16 @@ class LearningLoop:
         except BaseException:  # also Ctrl-C: the model may have learned half a row
             self._unusable = "has failed"
             raise
+        finally:
+            self._refusals.close()
         if self._stopped:
             self._unusable = "was stopped"
         return progress
 
     def _run(self, last: int | None) -> Progress:
-        model, score, sink = self.model, self._score, self.sink
+        model, score, sink, labels = self.model, self._score, self.sink, self._labels
+        guarded = GuardedModel(model)
+        prepare, check, predictor = guarded.prepare, guarded.check, guarded.last
         began = shown = time.perf_counter()
         rows_shown = self.rows
         x: dict[Hashable, Any] = {}
@@ -237,31 +284,48 @@ class LearningLoop:
             row = next(self._iterator, None)
             if row is None:
                 if self.rows and not self.learned and not self._stopped:
-                    raise StreamError(
-                        f"{self.source.name} ended, and none of its {self.rows:,} rows had a label: nothing was learned. "
-                        f"Is its name right? The last row had {listed(x, 10) or 'no features'}"
-                    )
+                    raise self._nothing_learned(x)
                 break
-            x, y = row
-            predicted: Any
-            probability: float | None = None
-            try:
-                if score.wants_labels and sink is None:
-                    label = predicted = model.predict_one(x)
+            if isinstance(row, BadRow):
+                self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
+                self.rows += 1
+            else:
+                x, y = row
+                predicted: Any
+                probability: float | None = None
+                try:
+                    seen = x if prepare is None else prepare(x)
+                    if score.wants_labels and sink is None:
+                        label = predicted = predictor.predict_one(seen)
+                    else:
+                        probabilities = predictor.predict_proba_one(seen)
+                        probability = max(probabilities.values(), default=None)
+                        label = predictor.predict_one(seen)
+                        predicted = label if score.wants_labels else probabilities
+                    if y is None:
+                        self.unlabelled += 1
+                    else:
+                        new = labels.check(y)
+                        if check is not None:
+                            check(seen, y)
+                        score.admit(y)
+                        model.learn_one(x, y)
+                        score.update(y, predicted)
+                        self.learned += 1
+                        if new:
+                            labels.add(y)
+                    if not x:
+                        self.empty += 1
+                except MemoryError:
+                    raise
+                except ScoreError as error:  # of all rows with that label
+                    raise StreamError(f"{self.source.place}: {error}") from error
+                except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                    self._refuse(x, y, error, guarded)
                 else:
-                    probabilities = model.predict_proba_one(x)
-                    probability = max(probabilities.values(), default=None)
-                    label = model.predict_one(x)
-                    predicted = label if score.wants_labels else probabilities
-                if y is not None:
-                    score.update(y, predicted)
-                    model.learn_one(x, y)
-                    self.learned += 1
-            except Exception as error:  # of the learner, or of any step before it
-                raise StreamError(f"{self.source.place}: {explained(error, x)}") from error
-            if sink is not None:
-                sink.write(Prediction(self.rows, label, y, probability))
-            self.rows += 1
+                    if sink is not None:
+                        sink.write(Prediction(self.rows, label, y, probability))
+                self.rows += 1
             if self._checkpoints is not None and self.rows % self._every == 0 and self.learned:
                 self._save(self._checkpoints)
             if self._on_progress is not None:
@@ -279,6 +343,20 @@ class LearningLoop:
             self._on_progress(progress)
         return progress
 
+    def _nothing_learned(self, x: Mapping[Hashable, Any]) -> StreamError:
+        end = f"{self.source.name} ended, and none of its {self.rows:,} rows"
+        if self.refused:
+            counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
+            return StreamError(f"{end} was learned: {self.unlabelled:,} had no label, and refused were {counted}")
+        return StreamError(
+            f"{end} had a label: nothing was learned. Is its name right? The last row had {listed(x, 10) or 'no features'}"
+        )
+
+    def _refuse(self, x: Any, y: Any, error: Exception, guarded: GuardedModel) -> None:
+        kind, reason = reason_of(error, x, guarded)
+        raw = getattr(self.source, "raw", None)
+        self._refusals.add(self.rows, self.source.place, (x, y) if raw is None else raw, kind, reason)
+
     def _save(self, checkpoints: CheckpointFolder) -> None:
         value = self._score.value
         checkpoints.save(
@@ -286,6 +364,10 @@ class LearningLoop:
             (self._score.metric, self._score.windowed),
             rows=self.rows,
             learned=self.learned,
+            unlabelled=self.unlabelled,
+            empty=self.empty,
+            labels=self._labels.state,
+            refused=self._refusals.state,
             position=_checked(self.source.name, "position", self.source.position),
             sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),
             source=self.source.name,
@@ -300,33 +382,11 @@ class LearningLoop:
         score = self._score
         scores = score.name, score.value, score.windowed_value, score.window
         interrupted = ended and self._stopped
-        return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted)
+        counts = self.refused, self.unlabelled, self.empty
+        return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted, *counts)
 
 
 def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
     if not isinstance(position, Mapping):
         raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
     return dict(position)
-
-
-def explained(error: Exception, x: Mapping[Hashable, Any]) -> str:
-    """The message of an error about a row, with the feature at fault if the message names none."""
-    text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
-    if isinstance(x, Mapping) and "feature" not in text and "label" not in text:
-        for name, value in x.items():
-            if not _is_finite(value):
-                return f"{text} (feature {name!r} is {value!r})"
-    return text
-
-
-def _is_finite(value: Any) -> bool:
-    try:
-        return not isinstance(value, str) and math.isfinite(value)
-    except (TypeError, OverflowError):
-        return False
-
-
-def listed(names: Iterable[Any], most: int) -> str:
-    """The first ``most`` names, for a message."""
-    names = list(map(repr, names))
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -10,10 +10,14 @@ from river import metrics, utils
 
 from streamsvm._warnings import warn
 
-__all__ = ["Score"]
+__all__ = ["Score", "ScoreError"]
 
 _NAME_IT = "name the positive label with --positive LABEL, or LearningLoop(positive=...)"
 _TRY = "try Accuracy, F1, ROCAUC or LogLoss"
+
+
+class ScoreError(ValueError):
+    """A metric cannot count the labels of a stream."""
 
 
 class Score:
@@ -37,8 +41,9 @@ class Score:
     Raises
     ------
     ValueError
-        The metric is not for classifiers or not one number, or has no positive label. From `update`: which label is positive is
-        not known, or there are two others (a warning if there may be more than two).
+        The metric is not for classifiers or not one number, or has no positive label.
+    ScoreError
+        From `admit`: which label is positive is not known, or there are two others (a warning if there may be more than two).
     """
 
     def __init__(self, metric: Any, window: int, positive: Hashable = None, multiclass: bool = False) -> None:
@@ -74,8 +79,6 @@ class Score:
 
         None and {}, from a model that does not predict yet, are not counted: as in river's evaluate.
         """
-        if self._binary and y not in self._seen:
-            self._admit(y)
         if predicted is None or predicted == {}:
             return
         if self._binary:
@@ -89,10 +92,13 @@ class Score:
         self.metric.update(y, predicted)
         self.windowed.update(y, predicted)
 
-    def _admit(self, y: Any) -> None:
+    def admit(self, y: Any) -> None:
+        """Raise a ScoreError where a label cannot be counted. It is called before `update`, and before the row is learned."""
+        if not self._binary or y in self._seen:
+            return
         if self._positive is None:
             if y not in (0, 1, -1):
-                raise ValueError(
+                raise ScoreError(
                     f"{self.name} counts one label as positive, and which one is not known: is it {y!r}, or the other? "
                     f"So {_NAME_IT}"
                 )
@@ -100,7 +106,7 @@ class Score:
             seen = " and ".join(map(repr, (*self._seen, y)))
             doubt = f"no label so far is {self._positive!r}, which was named as the positive one: there are {seen}"
             if not self._multiclass:  # there will be no third one
-                raise ValueError(doubt)
+                raise ScoreError(doubt)
             warn(f"{doubt}. {self.name} says nothing until it comes")
         self._seen.add(y)
 

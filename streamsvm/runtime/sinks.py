@@ -1,4 +1,4 @@
-"""Sinks of predictions: JSON lines and CSV, to a file or to standard output."""
+"""Sinks of predictions and dead letters: JSON lines and CSV, to a file or to standard output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from streamsvm.runtime.endpoints import START_AFRESH, Position, Prediction, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Position, Prediction, StreamError
 from streamsvm.runtime.lines import FINGERPRINT_BYTES, digest
 from streamsvm.storage.model_file import sync_folder
 
@@ -21,7 +21,7 @@ __all__ = ["FileSink"]
 
 
 class FileSink:
-    """Writes each prediction as a line: CSV if the name ends in ``.csv``, else JSON.
+    """Writes each prediction, or dead letter, as a line: CSV if the name ends in ``.csv``, else JSON.
 
     A run that is resumed cuts the file back to the checkpoint, so that it ends with one line a row, however often it was killed.
     A pipe or device, such as standard output, is sent each line at once, and cannot be cut back: lines may come again. A value
@@ -44,7 +44,7 @@ class FileSink:
         self._standard = str(path) == "-"
         self.name = "standard output" if self._standard else str(path)
         if str(path).endswith(".gz"):
-            raise StreamError(f"{self.name}: predictions cannot be written compressed, a killed run could not go on with them")
+            raise StreamError(f"{self.name}: it cannot be written compressed, a killed run could not go on with it")
         self._path = Path(path)
         self._csv = str(path).endswith(".csv")
         self._offset = -1  # bytes written; -1 before the first
@@ -69,16 +69,18 @@ class FileSink:
             return error
         return StreamError(f"{self.name}: {error.strerror}")
 
-    def write(self, prediction: Prediction) -> None:
+    def write(self, record: Prediction | DeadLetter) -> None:
         """Write one line; StreamError if that fails."""
-        cells = [_plain(value) for value in prediction]
+        cells = [_plain(value) for value in record]
         if self._csv:
             line = _csv_line(cells)
         else:
-            line = json.dumps(dict(zip(Prediction._fields, cells, strict=True)), default=str) + "\n"
+            line = json.dumps(dict(zip(record._fields, cells, strict=True)), default=str) + "\n"
         try:
             if self._offset < 0:
                 self._begin()
+            if self._offset == 0 and self._csv:
+                self._put(_csv_line(record._fields))
             self._put(line)
             if not self._regular:
                 self._file.flush()
@@ -89,16 +91,14 @@ class FileSink:
         self._offset = 0
         if self._regular:
             self._file.truncate(0)
-        if self._csv:
-            self._put(_csv_line(Prediction._fields))
 
     def _put(self, line: str) -> None:
-        data = line.encode()
+        data = line.encode(errors="backslashreplace")  # of half a surrogate pair
         self._file.write(data)
         self._offset += len(data)
 
     def flush(self) -> Position:
-        """Make all lines durable; the position is the file's name, its size in bytes, and a digest of the last of them."""
+        """Make all lines durable. The position is the file's name, its size in bytes, and a digest of the last of them."""
         try:
             if self._offset < 0:
                 self._begin()

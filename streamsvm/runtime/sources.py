@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from streamsvm.runtime.endpoints import START_AFRESH, Position, Row, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
 from streamsvm.runtime.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.tables.reading import Dates, Names, Reading
 
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _MAX_NUMBER_LENGTH = 19  # a shorter number fits an int of 64 bits
+_MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
 _LARGEST_WHOLE = 2**53  # larger floats do not tell whole numbers apart
 
 
@@ -84,6 +85,8 @@ class TextSource:
     file between two runs, but the rows that were learned may not change. A plain file is resumed at once; gzip and standard
     input are read forward (so the same stream must be piped in again).
 
+    A line that is malformed, too long or no text of the encoding is given as a `BadRow`.
+
     Parameters
     ----------
     path
@@ -99,8 +102,7 @@ class TextSource:
     Raises
     ------
     StreamError
-        The file cannot be opened, or there is no such encoding; while iterating: a line is malformed (the message names its
-        number), too long or not in the encoding.
+        The file cannot be opened, or, while iterating, read; or there is no such encoding.
     ValueError
         A column is asked for in two ways that exclude each other.
     """
@@ -128,14 +130,21 @@ class TextSource:
         self._line = 0  # number of the line that was read last
         self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
         self._begun = False
+        self._fault = ""  # of the line that was read last
+        self._cut: bytes | None = None  # the beginning of a row that was too long to hold
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row | BadRow]:
         raise NotImplementedError
 
     @property
     def place(self) -> str:
         """The stream and the line that was read last."""
         return f"{self.name}, line {self._line:,}"
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of the row that was given last."""
+        return self._reader.row if self._cut is None else self._cut
 
     @property
     def position(self) -> Position:
@@ -230,14 +239,26 @@ class TextSource:
         while line := self._reader.readline():
             self._line += 1
             if len(line) > LONGEST_LINE:
-                raise self._error(f"the line is longer than {LONGEST_LINE:,} bytes")
+                self._fault = f"the line is longer than {LONGEST_LINE:,} bytes"
+                self._cut = self._reader.skip_line()
+                yield "\n"
+                continue
             try:
-                yield line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
+                text = line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
             except UnicodeDecodeError as error:
-                raise self._error(
+                self._fault = (
                     f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Mend it, or name the encoding, "
                     "such as latin-1 or cp1252"
-                ) from None
+                )
+                text = line.decode(encoding, errors="replace")
+            yield text
+
+    def _bad_row(self, reason: str) -> BadRow:
+        reason, self._fault = self._fault or reason, ""
+        self._row_given()
+        bad = BadRow(self.place, self.raw, reason)
+        self._cut = None
+        return bad
 
     def _error(self, message: str) -> StreamError:
         return StreamError(f"{self.place}: {message}")
@@ -279,10 +300,13 @@ class CSVSource(TextSource):
             self._options["delimiter"] = delimiter
 
     _table: Any = None
+    _first_line = _first_offset = 0  # of the row at hand
 
     def _begin(self) -> None:
-        self._table = csv.reader(self._lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
+        self._table = self._reader_of_rows()
         names = self._cells()
+        if self._fault:
+            raise self._error(self._fault)
         if names is not None:
             names = [name.strip() for name in names]
         if names is None:
@@ -299,30 +323,54 @@ class CSVSource(TextSource):
             raise StreamError(f"{self.name} has no column {what}. It has: {', '.join(names)}{hint}")
         self._names: list[str] = names
 
+        self._reader.header = self._reader.offset
+
     @property
     def columns(self) -> list[str]:
         """The columns of the table, in their order; empty before the first row was read."""
         return [] if self._table is None else list(self._names)
 
+    def _reader_of_rows(self) -> Any:
+        return csv.reader(self._row_lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
+
+    def _row_lines(self) -> Iterator[str]:
+        for line in self._lines():
+            if self._cut is not None:
+                raise csv.Error(self._fault)
+            if self._line > self._first_line + _MOST_LINES:
+                raise csv.Error(f"a quote is not closed within {_MOST_LINES:,} lines")
+            yield line
+
     def _cells(self) -> list[str] | None:
+        self._first_line, self._first_offset = self._line + 1, self._reader.offset
         try:
             return next(self._table, None)
         except csv.Error as error:
             if self._reader.stopped:  # in the middle of a row of several lines
                 return None
-            raise self._error(str(error)) from None
+            self._fault = self._fault or str(error)
+            return []
 
-    def __iter__(self) -> Iterator[Row]:
+    def _bad_cells(self, reason: str) -> BadRow:
+        # Of a row of several lines, the first is at fault: perhaps it opened a quote that others only seem to close.
+        if self._line > self._first_line and self._cut is None:
+            self._reader.rewind(self._first_offset)
+            self._reader.readline()
+            self._line = self._first_line
+        self._table = self._reader_of_rows()
+        return self._bad_row(reason)
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
         if self._table is None:
             self._begin()
         names, width, reading = self._names, len(self._names), self._reading
         at = names.index(self._label) if self._label in names else -1
         features = [name for i, name in enumerate(names) if i != at]
         while (cells := self._cells()) is not None:
-            if len(cells) != width:
-                if not cells:
-                    continue  # an empty line
-                raise self._error(f"{len(cells)} cells for {width} columns: {_shown(','.join(cells))}")
+            if len(cells) != width or self._fault:
+                if cells or self._fault:  # no empty line
+                    yield self._bad_cells(f"{len(cells)} cells for {width} columns: {_shown(','.join(cells))}")
+                continue
             y = parse_label(cells.pop(at)) if at >= 0 else None
             if reading is not None:
                 row = Row(reading.row(zip(features, cells, strict=True)), y)
@@ -347,16 +395,21 @@ def _cell(text: str) -> float | str:
 class JSONLinesSource(TextSource):
     """Rows that are one JSON object a line. A null is a missing feature. See `TextSource`."""
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row | BadRow]:
         for line in self._lines():
+            if self._fault:
+                yield self._bad_row("")
+                continue
             if line.isspace():
                 continue
             try:
                 x = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise self._error(f"not JSON ({error}): {_shown(line)}") from None
+                yield self._bad_row(f"not JSON ({error}): {_shown(line)}")
+                continue
             if not isinstance(x, dict):
-                raise self._error(f"not a JSON object: {_shown(line)}")
+                yield self._bad_row(f"not a JSON object: {_shown(line)}")
+                continue
             y = x.pop(self._label, None) if self._label is not None else None
             if self._reading is not None:
                 x = self._reading.row(x.items())
@@ -373,22 +426,26 @@ class LIBSVMSource(TextSource):
     def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
         super().__init__(path)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row | BadRow]:
         for line in self._lines():
             label, *cells = line.partition("#")[0].split() or [""]
-            if not label and not cells:
+            if not label and not cells and not self._fault:
                 continue
             x: dict[Hashable, Any] = {}
+            reason = self._fault
             try:
                 for cell in cells:
                     index, _, value = cell.partition(":")
                     x[int(index)] = float(value)
             except ValueError:
-                raise self._error(f"{_shown(cell)} is not index:value") from None
+                reason = f"{_shown(cell)} is not index:value"
             if len(x) < len(cells):
-                raise self._error("an index comes twice")
+                reason = reason or "an index comes twice"
             if ":" in label:
-                raise self._error(f"the line must begin with a label, not {_shown(label)}")
+                reason = reason or f"the line must begin with a label, not {_shown(label)}"
+            if reason:
+                yield self._bad_row(reason)
+                continue
             self._row_given()
             yield Row(x, parse_libsvm_label(label))
 
@@ -416,9 +473,14 @@ class IterableSource:
         self._iterator = iter(rows)
         self._rows = 0
 
-    def __iter__(self) -> Iterator[Row]:
-        for x, y in self._iterator:
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        for row in self._iterator:
             self._rows += 1
+            try:
+                x, y = row
+            except (TypeError, ValueError):
+                yield BadRow(self.place, None, f"a row must be a pair (x, y), not {_shown(row)}")
+                continue
             yield Row(x, y)
 
     @property

@@ -116,7 +116,7 @@ def test_a_bad_row_is_named_and_the_checkpoint_stays(tmp_path, bad):
 
 
 def test_a_label_too_many_is_named(tmp_path):
-    rows = [*bananas(20), ({"1": 0.5, "2": 1.0}, "maybe")]
+    rows = [*((x, "yes" if y else "no") for x, y in bananas(20)), ({"1": 0.5, "2": 1.0}, "maybe")]
     with pytest.raises(StreamError, match="row 21: label 'maybe' is one too many"):
         LearningLoop(IterableSource(rows), make_model(max_classes=2)).run()
 

@@ -6,16 +6,18 @@ import io
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.runtime import IterableSource, StreamError, open_sink, open_source
+from streamsvm.runtime import BadRow, IterableSource, Row, StreamError, open_sink, open_source
 from streamsvm.runtime.sources import parse_label
 
 TEXTS = {
@@ -119,31 +121,90 @@ def test_rows_longer_than_what_is_kept_of_the_beginning(tmp_path):
         ("csv", "", ["is empty"]),
         ("csv", "a,a,y\n", ["line 1", "one name"]),
         ("csv", "a,b\n1,2\n", ["no column 'y'", "a, b"]),
-        ("csv", "a,y\n1,1\n1,2,3\n", ["line 3", "3 cells for 2 columns"]),
-        ("csv", 'a,y\n"1,1\n', ["unexpected end"]),
-        ("csv", "a,y\n1,1\n" + '"' + "x\n" * 100_000, ["field larger"]),
-        ("jsonl", '{"a": 1}\n{"a": \n', ["line 2", "not JSON"]),
-        ("jsonl", "[1, 2]\n", ["line 1", "not a JSON object"]),
-        ("libsvm", "1 1:2 3\n", ["line 1", "index:value"]),
-        ("libsvm", "1 1:2 1:3\n", ["line 1", "twice"]),
-        ("libsvm", "1:2 2:3\n", ["line 1", "label"]),
+        ("csv", b"a,\xff\n", ["line 1", "not UTF-8"]),
+        ("csv", 'a,"y\n', ["line 1", "unexpected end"]),
     ],
 )
-def test_malformed_text_is_refused_by_line(tmp_path, kind, text, words):
-    source = open_source(write(tmp_path, kind, False, text), label="y")
+def test_a_malformed_header_is_refused(tmp_path, kind, text, words):
+    path = tmp_path / f"rows.{kind}"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    source = open_source(str(path), label="y")
     with pytest.raises(StreamError) as caught:
         list(source)
     source.close()
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_bytes_that_are_not_text(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_bytes(b"a,y\n1,1\n\xff,1\n")
+GOOD = {"csv": b"2,1\n", "jsonl": b'{"a": 2, "y": 1}\n', "libsvm": b"1 1:2\n"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "reason"),
+    [
+        ("csv", b"1,2,3\n", "3 cells for 2 columns: '1,2,3'"),
+        ("csv", b'"1,1\n', "'1,1'|unexpected end|not closed|expected after"),
+        ("csv", b'"' + b"x" * 200_000 + b'",1\n', "field larger"),
+        ("csv", b"\xff,1\n", "not UTF-8: invalid start byte at byte 0 of the line"),
+        ("csv", b"1" * (17 * 2**20) + b",1\n", "longer than 16,777,216 bytes"),
+        ("jsonl", b'{"a": \n', "not JSON"),
+        ("jsonl", b'{"a": 1' + b"0" * 5000 + b"}\n", "not JSON"),
+        ("jsonl", b"[1, 2]\n", "not a JSON object"),
+        ("jsonl", b'{"a": "\xff"}\n', "not UTF-8"),
+        ("jsonl", b" " * (17 * 2**20) + b"\n", "longer than 16,777,216 bytes"),
+        ("libsvm", b"1 1:2 3\n", "'3' is not index:value"),
+        ("libsvm", b"1 1:2 1:3\n", "twice"),
+        ("libsvm", b"1:2 2:3\n", "begin with a label"),
+        ("libsvm", b"1 1:\xff\n", "not UTF-8"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+@pytest.mark.parametrize("n_after", [0, 3, 3000])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_malformed_row_is_given_as_a_bad_row_and_the_next_ones_are_read(tmp_path, kind, bad, reason, n_after, compressed):
+    good = GOOD[kind]
+    header = b"a,y\n" * (kind == "csv")
+    path = tmp_path / (f"rows.{kind}" + ".gz" * compressed)
+    text = header + good + b"\n" + bad + good * n_after + bad + good
+    path.write_bytes(gzip.compress(text, 1) if compressed else text)
     source = open_source(str(path), label="y")
-    with pytest.raises(StreamError, match="line 3: not UTF-8"):
-        list(source)
+    rows, raws, positions = [], [], []
+    for row in source:
+        rows.append(row)
+        raws.append(source.raw)
+        positions.append(source.position)
     source.close()
+    refused = [i for i, row in enumerate(rows) if isinstance(row, BadRow)]
+    assert refused == [1, 2 + n_after]
+    assert all(row == rows[0] for i, row in enumerate(rows) if i not in refused)
+    assert raws[0] == raws[-1] == good
+    first = 3 + len(header) // 4
+    for i, line in zip(refused, (first, first + 1 + n_after), strict=True):
+        assert rows[i].place.endswith(f"line {line:,}")
+        assert re.search(reason, rows[i].reason), rows[i].reason
+        raw = rows[i].raw.lstrip(b"\n")
+        assert bad.startswith(raw)
+        assert len(raw) == len(bad) or len(raw) > 2**24
+    for i in refused:  # the position after a bad row
+        again = open_source(str(path), label="y")
+        again.seek(positions[i])
+        assert [type(row) for row in again] == [type(row) for row in rows[i + 1 :]]
+        again.close()
+
+
+def test_a_quote_that_is_never_closed_costs_one_row_of_a_long_file(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('a,y\n1,1\n"2,1\n' + "3,0\n" * 5000 + '4,"1\nx"\n')
+    with open_source(str(path), label="y") as source:
+        rows = list(source)
+    assert [i for i, row in enumerate(rows) if isinstance(row, BadRow)] == [1]
+    assert "not closed within 1,000 lines" in rows[1].reason
+    assert rows[-1] == ({"a": 4.0}, "1\nx")
+
+
+def test_an_item_that_is_no_pair_is_a_bad_row():
+    rows = list(IterableSource([({"a": 1.0}, True), None, ({"a": 1.0}, True, 2)], "sensor"))
+    assert [type(row) for row in rows] == [Row, BadRow, BadRow]
+    assert rows[1] == ("sensor, row 2", None, "a row must be a pair (x, y), not None")
 
 
 def damaged(kind):
@@ -168,11 +229,17 @@ def test_damaged_gzip_is_said(tmp_path, kind):
 
 def test_a_line_without_end_is_refused_within_bounded_memory(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(b" " * (17 * 2**20))
+    with path.open("wb") as file:
+        for _ in range(100):
+            file.write(b" " * 2**20)
     source = open_source(str(path), label="y")
-    with pytest.raises(StreamError, match="longer than"):
-        list(source)
+    tracemalloc.start()
+    rows = list(source)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     source.close()
+    assert [type(row) for row in rows] == [BadRow]
+    assert peak < 60 * 2**20
 
 
 @pytest.mark.parametrize("compressed", [False, True])

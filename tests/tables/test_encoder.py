@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from river import checks, preprocessing
+from streamsvm.runtime.pickling import dumps, loads
 
 from streamsvm import BSGDClassifier
-from streamsvm.runtime.pickling import dumps, loads
 from streamsvm.tables import Reading, TableEncoder
 
 

@@ -29,7 +29,7 @@ def collect(
         ``source`` is of no type that can be read.
     """
     from streamsvm.runtime import IterableSource, Source, StreamError, open_source  # noqa: PLC0415 - imports river's metrics
-    from streamsvm.runtime.loop import explained  # noqa: PLC0415
+    from streamsvm.runtime.endpoints import BadRow  # noqa: PLC0415
 
     if isinstance(source, np.ndarray) or hasattr(source, "columns") or not isinstance(source, str | Path | Source | Iterable):
         raise ValueError(
@@ -45,13 +45,15 @@ def collect(
     rows = iter(source)
     try:
         while learned != limit and (row := next(rows, None)) is not None:
+            if isinstance(row, BadRow):
+                raise StreamError(f"{row.place}: {row.reason}")
             x, y = row
             read += 1
             if y is not None:
                 try:
                     learn(x, y)
                 except ValueError as error:
-                    raise StreamError(f"{source.place}: {explained(error, x)}") from error
+                    raise StreamError(f"{source.place}: {error}") from error
                 learned += 1
         if read and not learned:
             advice = "" if opened is None else ": give label=, its name" if label is None else f". Is label={label!r} its name?"

@@ -1,0 +1,230 @@
+"""Checks of a row before any part of a model sees it, so that a row which is refused leaves nothing behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from river import base, compose
+
+__all__ = ["GuardedModel", "LabelRules", "RowError", "listed", "reason_of"]
+
+_LARGEST = float(np.finfo(np.float32).max)
+_PLAIN = (bool, int, float, str)
+_MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
+
+
+class RowError(ValueError):
+    """A row is refused. ``kind`` is a short name for reasons alike."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class GuardedModel:
+    """A model whose rows are checked before any part of it learns from them.
+
+    In a pipeline of river, transformers learn a row before the last step can refuse it. Here a row's numbers are checked first
+    (finite, and within the range of float32; text is for the transformers, and refused where none of them takes it), then it is
+    transformed by what was learned before, which the last step predicts and checks. A learner of this library refuses a row as a
+    whole by itself, so alone it is not guarded.
+
+    This cannot undo what is learned before a transformer's ``learn_one`` fails where its ``transform_one`` did not, nor what
+    transformers learn while they predict (river's ``compose.learn_during_predict``).
+
+    Parameters
+    ----------
+    model
+        A river model or pipeline.
+
+    Attributes
+    ----------
+    prepare : callable or None
+        Checks a row, and transforms it for ``last``; None if neither is needed.
+    last : estimator
+        The step that predicts; the model itself if it is no pipeline.
+    check : callable or None
+        Raises a ValueError where ``last`` would refuse to learn a row and its label; None if it cannot tell.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = self.last = model
+        self.check: Callable[[Any, Any], None] | None = getattr(model, "check_one", None)
+        self.prepare: Callable[[Any], Any] | None = None
+        if isinstance(model, compose.Pipeline) and not isinstance(model[-1], base.Transformer):
+            self.last = model[-1]
+            self.check = getattr(self.last, "check_one", None)
+            self.prepare = _checked_before(model.transform_one)
+        elif self.check is None:
+            self.prepare = _checked_before(lambda x: x)
+        else:  # a learner of this library, which checks all by itself
+            self.check = None
+
+    def culprit(self, error: Exception, x: Any) -> Any:
+        """The name of the feature without which the row would be predicted, in a tuple of one; empty if there is not one such."""
+        if not isinstance(x, Mapping):
+            return ()
+        suspects = [name for name, value in x.items() if not _is_number(value)][:64]
+        if self._failure({name: value for name, value in x.items() if name not in suspects}) is not None:
+            return ()
+        guilty = [name for name in suspects if self._failure({n: value for n, value in x.items() if n != name}) is None]
+        if not guilty:  # several are: the first that fails alone, in the same way
+            alike = (type(error), str(error))
+            guilty = [name for name in suspects if self._failure({name: x[name]}) == alike][:1]
+        return tuple(guilty) if len(guilty) == 1 else ()
+
+    def _failure(self, x: Any) -> tuple[type, str] | None:
+        try:
+            self.model.predict_one(x)
+        except Exception as error:  # noqa: BLE001 - of any step
+            return type(error), str(error)
+        return None
+
+
+def _checked_before(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def prepare(x: Any) -> Any:
+        try:
+            fine = math.hypot(*x.values()) <= _LARGEST  # then each number is, and none is NaN
+        except (TypeError, ValueError, OverflowError, AttributeError):  # text, and whatever else transformers may take
+            fine = False
+        if not fine and isinstance(x, Mapping):
+            check_numbers(x)
+        return transform(x)
+
+    return prepare
+
+
+def check_numbers(x: Mapping[Hashable, Any]) -> None:
+    """Raise a RowError that names the first number which is not finite, or too large for float32. What is no number may stay."""
+    for name, value in x.items():
+        if value.__class__ is float and -_LARGEST <= value <= _LARGEST:
+            continue
+        if _is_number(value) and not (math.isfinite(value) and abs(value) <= _LARGEST):
+            shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+            raise RowError(
+                "not finite",
+                f"feature {name!r} is {shown}: features must be finite float32 numbers. Impute it "
+                "(river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)",
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number | np.bool_) and not isinstance(value, np.complexfloating)
+
+
+def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str]:
+    """The kind and the message of an error about a row, with the feature at fault if the message names none."""
+    text = str(error) if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, RowError):
+        return error.kind, text
+    if text.startswith("label "):
+        return "label", text
+    if not isinstance(x, Mapping):
+        return "malformed", text
+    if text.startswith("feature ") and "has no column left" not in text and " has a name of " not in text:
+        return ("not a number" if "must be numbers" in text else "not finite"), text
+    if text.startswith("feature "):
+        return "feature name", text
+    if text.startswith("the row is too large"):
+        return "not finite", text
+    found = guarded.culprit(error, x)
+    if found:
+        return "not a number", f"{text} (feature {found[0]!r} is {x[found[0]]!r})"
+    return "model", text
+
+
+class LabelRules:
+    """The labels that a stream may have: those declared, or else any of the type of the first one.
+
+    Parameters
+    ----------
+    classes
+        The labels; None: the type of the first label holds. A whole float is as good as the int that it equals.
+
+    Raises
+    ------
+    ValueError
+        The labels are fewer than two, or two are equal, or one is neither bool, int, float nor str.
+
+    Examples
+    --------
+    >>> rules = LabelRules()
+    >>> rules.add(1)
+    >>> rules.check("1")
+    Traceback (most recent call last):
+        ...
+    streamsvm.runtime.rows.RowError: label '1' is a str, and the labels before it are ints (such as 1). ...
+    """
+
+    def __init__(self, classes: Iterable[Any] | None = None) -> None:
+        self.classes = None if classes is None else [_plain(y) for y in classes]
+        self._known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
+        if self.classes is None:
+            return
+        if len(self._known) != len(self.classes) or len(self._known) < 2 or not all(isinstance(y, _PLAIN) for y in self._known):
+            raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
+
+    def check(self, y: Any) -> bool:
+        """Whether a label is a new one; RowError if it is none of the stream."""
+        try:
+            if y in self._known:
+                return False
+        except TypeError:
+            raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
+        y = _plain(y)
+        if self.classes is not None:
+            raise RowError("label", f"label {_short(y)} is not among those declared: {listed(self.classes, 10)}")
+        if y.__class__ is float and not math.isfinite(y):
+            raise RowError("label", f"label {y!r} is no label: leave rows without one out of learning")
+        if y.__class__ is str and not y.strip():
+            raise RowError("label", f"label {_short(y)} is empty. {_DECLARE}")
+        if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
+            raise RowError("label", f"label {_short(y)} is no text: it has half of a surrogate pair")
+        if not self._known:
+            return True
+        first = next(iter(self._known))
+        if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
+            return len(self._known) < _MOST_LABELS
+        if y.__class__ is float and first.__class__ is int and y.is_integer():
+            return len(self._known) < _MOST_LABELS
+        raise RowError(
+            "label",
+            f"label {_short(y)} is a {type(y).__name__}, and the labels before it are {type(first).__name__}s "
+            f"(such as {first!r}). {_DECLARE}",
+        )
+
+    def add(self, y: Any) -> None:
+        """Know a label that `check` has called new, once its row was learned."""
+        self._known[_plain(y)] = None
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint saves: the labels declared, and those known."""
+        known = [y for y in self._known if isinstance(y, _PLAIN)]
+        return {"classes": self.classes, "known": known}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved `state`. Labels that are declared now replace those declared then."""
+        if self.classes is None:
+            self.__init__(state["classes"])  # type: ignore[misc]
+            self._known |= dict.fromkeys(state["known"])
+
+
+_DECLARE = "If it is one, declare all labels: --labels-are A,B,C, or LearningLoop(classes=[...])"
+
+
+def _plain(y: Any) -> Any:
+    return y.item() if isinstance(y, np.generic) else y
+
+
+def _short(y: Any) -> str:
+    return repr(y) if len(repr(y)) <= 60 else f"{repr(y)[:57]}..."
+
+
+def listed(names: Iterable[Any], most: int) -> str:
+    """The first ``most`` names, for a message."""
+    names = list(map(repr, names))
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
