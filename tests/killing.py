@@ -15,8 +15,9 @@ FORKS.set_forkserver_preload(["warm_learner"])
 AHEAD = 20  # a learner waits for its kill so many rows after the one at which it is due
 
 
-def learn(url, options, folder, predictions, announcements, most):
+def learn(url, options, folder, predictions, *others):
     """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows."""
+    *on_error, announcements, most = others
     from warm_learner import CheckpointFolder, FileSink, LearningLoop, make_model, open_source
 
     source = open_source(url, **options)
@@ -32,7 +33,9 @@ def learn(url, options, folder, predictions, announcements, most):
     kind.__iter__ = announced_rows
     sink = None if predictions is None else FileSink(predictions)
     with CheckpointFolder(folder) as checkpoints:
-        LearningLoop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73).run()
+        LearningLoop(
+            source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73, on_error=(*on_error, "stop")[0]
+        ).run()
     source.close()
     if sink is not None:
         sink.close()
@@ -49,7 +52,7 @@ def start(arguments, most=None):
 
 
 def run_to_the_end(*arguments):
-    """Learn a stream and tell how many rows that gave. Arguments: URL, options of open_source, folder, file of predictions."""
+    """Learn a stream and tell how many rows that gave. Arguments: URL, options of open_source, folder, file of predictions, on_error."""
     process, reader = start(arguments)
     rows = 0
     while announced := os.read(reader.fileno(), 1 << 16):

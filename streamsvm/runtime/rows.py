@@ -33,7 +33,8 @@ class GuardedModel:
     whole by itself, so alone it is not guarded.
 
     This cannot undo what is learned before a transformer's ``learn_one`` fails where its ``transform_one`` did not, nor what
-    transformers learn while they predict (river's ``compose.learn_during_predict``).
+    transformers take from a row that they only transform: all of it under river's ``compose.learn_during_predict``, else the
+    names, which river's StandardScaler remembers with mean and variance 0.
 
     Parameters
     ----------
@@ -63,25 +64,23 @@ class GuardedModel:
         else:  # a learner of this library, which checks all by itself
             self.check = None
 
-    def culprit(self, error: Exception, x: Any) -> Any:
-        """The name of the feature without which the row would be predicted, in a tuple of one; empty if there is not one such."""
+    def culprit(self, x: Any) -> tuple[Hashable, ...]:
+        """The name of the feature that, were it a number, would let the row be predicted; a tuple of one, or of none."""
         if not isinstance(x, Mapping):
             return ()
         suspects = [name for name, value in x.items() if not _is_number(value)][:64]
-        if self._failure({name: value for name, value in x.items() if name not in suspects}) is not None:
-            return ()
-        guilty = [name for name in suspects if self._failure({n: value for n, value in x.items() if n != name}) is None]
-        if not guilty:  # several are: the first that fails alone, in the same way
-            alike = (type(error), str(error))
-            guilty = [name for name in suspects if self._failure({name: x[name]}) == alike][:1]
-        return tuple(guilty) if len(guilty) == 1 else ()
+        harmless = {**x, **dict.fromkeys(suspects, 0.0)}
+        guilty = [name for name in suspects if self._predicts({**x, name: 0.0})]
+        if not guilty and self._predicts(harmless):  # several are
+            guilty = [name for name in suspects if not self._predicts({**harmless, name: x[name]})]
+        return tuple(guilty[:1])
 
-    def _failure(self, x: Any) -> tuple[type, str] | None:
+    def _predicts(self, x: Any) -> bool:
         try:
             self.model.predict_one(x)
-        except Exception as error:  # noqa: BLE001 - of any step
-            return type(error), str(error)
-        return None
+        except Exception:  # noqa: BLE001 - of any step
+            return False
+        return True
 
 
 def _checked_before(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -130,7 +129,7 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
         return "feature name", text
     if text.startswith("the row is too large"):
         return "not finite", text
-    found = guarded.culprit(error, x)
+    found = guarded.culprit(x)
     if found:
         return "not a number", f"{text} (feature {found[0]!r} is {x[found[0]]!r})"
     return "model", text

@@ -301,6 +301,7 @@ class CSVSource(TextSource):
 
     _table: Any = None
     _first_line = _first_offset = 0  # of the row at hand
+    _last: dict[Hashable, Any] = {}  # the row before it
 
     def _begin(self) -> None:
         self._table = self._reader_of_rows()
@@ -351,6 +352,25 @@ class CSVSource(TextSource):
             self._fault = self._fault or str(error)
             return []
 
+    def _swallowed(self, width: int) -> bool:
+        # Whether a row of several lines has a line that would be a row like the last one: then a quote was not closed.
+        numbers = [name for name, value in self._last.items() if isinstance(value, float)]
+        end, line = self._reader.offset, self._line
+        self._reader.rewind(self._first_offset)
+        self._reader.readline()
+        try:
+            for _ in range(self._first_line, line - 1):
+                cells = next(csv.reader([self._reader.readline().decode(errors="replace")]), [])
+                if numbers and len(cells) == width:
+                    x = dict(zip(self._names, cells, strict=True))
+                    if all(isinstance(_cell(x[name]), float) for name in numbers):
+                        return True
+        except csv.Error:
+            pass
+        finally:
+            self._reader.rewind(end)
+        return False
+
     def _bad_cells(self, reason: str) -> BadRow:
         # Of a row of several lines, the first is at fault: perhaps it opened a quote that others only seem to close.
         if self._line > self._first_line and self._cut is None:
@@ -367,6 +387,8 @@ class CSVSource(TextSource):
         at = names.index(self._label) if self._label in names else -1
         features = [name for i, name in enumerate(names) if i != at]
         while (cells := self._cells()) is not None:
+            if self._line > self._first_line and len(cells) == width and self._swallowed(width):
+                self._fault = self._fault or "a quote is not closed: the lines after it are rows"
             if len(cells) != width or self._fault:
                 if cells or self._fault:  # no empty line
                     yield self._bad_cells(f"{len(cells)} cells for {width} columns: {_shown(','.join(cells))}")
@@ -382,6 +404,7 @@ class CSVSource(TextSource):
             except ValueError:
                 x = {name: _cell(cell) for name, cell in zip(features, cells, strict=True) if cell.strip()}
             self._row_given()
+            self._last = x
             yield Row(x, y)
 
 

@@ -442,3 +442,14 @@ def test_iterables(tmp_path):
         IterableSource(rows).seek({"rows": 6})
     with pytest.raises(StreamError, match="another kind"):
         IterableSource(rows).seek({"offset": 6})
+
+
+def test_a_stray_quote_does_not_swallow_rows_up_to_the_next_one(tmp_path):
+    path = tmp_path / "rows.csv"
+    good = "3,0\n" * 9
+    path.write_text('a,y\n1,1\n"\n' + good + '""",5\n' + good + '7,"x\ny, 2\n"\n')
+    with open_source(str(path), label="y") as source:
+        rows = list(source)
+    assert [i for i, row in enumerate(rows) if isinstance(row, BadRow)] == [1, 11]
+    assert "a quote is not closed: the lines after it are rows" in rows[1].reason
+    assert rows[-1] == ({"a": 7.0}, "x\ny, 2")
