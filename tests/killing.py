@@ -18,6 +18,7 @@ AHEAD = 20  # a learner waits for its kill so many rows after the one at which i
 def learn(url, options, folder, predictions, *others):
     """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows."""
     *on_error, announcements, most = others
+    policy = {"on_error": on_error[0]} if on_error else {}
     from warm_learner import CheckpointFolder, FileSink, LearningLoop, make_model, open_source
 
     source = open_source(url, **options)
@@ -33,9 +34,7 @@ def learn(url, options, folder, predictions, *others):
     kind.__iter__ = announced_rows
     sink = None if predictions is None else FileSink(predictions)
     with CheckpointFolder(folder) as checkpoints:
-        LearningLoop(
-            source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73, on_error=(*on_error, "stop")[0]
-        ).run()
+        LearningLoop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73, **policy).run()
     source.close()
     if sink is not None:
         sink.close()
@@ -52,7 +51,10 @@ def start(arguments, most=None):
 
 
 def run_to_the_end(*arguments):
-    """Learn a stream and tell how many rows that gave. Arguments: URL, options of open_source, folder, file of predictions, on_error."""
+    """Learn a stream and tell how many rows that gave.
+
+    Arguments: URL, options of open_source, folder, file of predictions, and perhaps on_error.
+    """
     process, reader = start(arguments)
     rows = 0
     while announced := os.read(reader.fileno(), 1 << 16):

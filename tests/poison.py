@@ -28,32 +28,73 @@ JSON = [
     *(
         (text.encode() if isinstance(text, str) else text, "malformed")
         for text in (
-            "{", "}", "[1, 2]", "1", '"text"', "null", "true", "not json", "{'a': 1}", '{"a": 1,}', '{"a": }', '{"a" 1, "y": 1}',
-            '{"a": 0x10, "y": 1}', '{"a": +1, "y": 1}', '{"a": 1e, "y": 1}', '{"a": 1, "y": 1', '{"a": 1} {"a": 2}',
-            b'{"a": "\xff"}', b"\x80\x81\x82", b'{"a": 1, "b": \xc3}', "[" * 5000, '{"a": "\x01"}', b"\x00\x00\x00",
+            "{",
+            "}",
+            "[1, 2]",
+            "1",
+            '"text"',
+            "null",
+            "true",
+            "not json",
+            "{'a': 1}",
+            '{"a": 1,}',
+            '{"a": }',
+            '{"a" 1, "y": 1}',
+            '{"a": 0x10, "y": 1}',
+            '{"a": +1, "y": 1}',
+            '{"a": 1e, "y": 1}',
+            '{"a": 1, "y": 1',
+            '{"a": 1} {"a": 2}',
+            b'{"a": "\xff"}',
+            b"\x80\x81\x82",
+            b'{"a": 1, "b": \xc3}',
+            "[" * 5000,
+            '{"a": "\x01"}',
+            b"\x00\x00\x00",
         )
     ),
     *(
         (text, "not finite")
         for text in (
-            _row(a=1e39), _row(a=-1e39), _row(b=1e300), _row(c=3.5e38), _row(a=10**40), _row(a=-(10**50), b=1e39),
+            _row(a=1e39),
+            _row(a=-1e39),
+            _row(b=1e300),
+            _row(c=3.5e38),
+            _row(a=10**40),
+            _row(a=-(10**50), b=1e39),
         )
     ),
     *(
         (text, "not a number")
         for text in (
-            _row(a="text"), _row(b="1.5"), _row(c=""), _row(a="nan"), _row(a="1e5", b="2"), _row(b="Ж"), _row(c="NULL"),
+            _row(a="text"),
+            _row(b="1.5"),
+            _row(c=""),
+            _row(a="nan"),
+            _row(a="1e5", b="2"),
+            _row(b="Ж"),
+            _row(c="NULL"),
         )
     ),
     *(
         (text, "label")
         for text in (
-            _row(y="1"), _row(y="0"), _row(y=0.5), _row(y=""), _row(y=" "), _row(y=LONG), _row(y="maybe"), _row(y=-0.1), _row(y=1.25),
-            _row(y=2), _row(y=10**9), _row(y="true"),
+            _row(y="1"),
+            _row(y="0"),
+            _row(y=0.5),
+            _row(y=""),
+            _row(y=" "),
+            _row(y=LONG),
+            _row(y="maybe"),
+            _row(y=-0.1),
+            _row(y=1.25),
+            _row(y=2),
+            _row(y=10**9),
+            _row(y="true"),
         )
     ),
     *((text, "feature name") for text in (_row(**{LONG: 1.0}), _row(**{f"n{i}": 1.0 for i in range(MAX_FEATURES)}))),
-]  # fmt: skip
+]
 JSON = [(text.encode() if isinstance(text, str) else text, kind) for text, kind in JSON]
 
 _CSV = "0.5,-0.25,1.0,1"
@@ -62,27 +103,74 @@ CSV = [
     *(
         (text.encode() if isinstance(text, str) else text, "malformed")
         for text in (
-            "1", "1,2", "1,2,3", "1,2,3,1,5", ",", ",,,,", f"{_CSV},", f"{_CSV},,,", '"1,2,3,1', '1,"2,3,1', '1,2,3,"1', '"1"x,2,3,1',
-            '1,"2"3,4,1', '"', '""",1,2,1', "a b c d", "1;2;3;1", "1\t2\t3\t1", b"\xff,1,1,1", b"1,\x80,1,1", b"1,1,1,\xe9t\xe9",
-            '"' + "x" * 140_000 + '",1,1,1', "x" * 140_000 + ",1,1,1",
+            "1",
+            "1,2",
+            "1,2,3",
+            "1,2,3,1,5",
+            ",",
+            ",,,,",
+            f"{_CSV},",
+            f"{_CSV},,,",
+            '"1,2,3,1',
+            '1,"2,3,1',
+            '1,2,3,"1',
+            '"1"x,2,3,1',
+            '1,"2"3,4,1',
+            '"',
+            '""",1,2,1',
+            "a b c d",
+            "1;2;3;1",
+            "1\t2\t3\t1",
+            b"\xff,1,1,1",
+            b"1,\x80,1,1",
+            b"1,1,1,\xe9t\xe9",
+            '"' + "x" * 140_000 + '",1,1,1',
+            "x" * 140_000 + ",1,1,1",
         )
     ),
     *(
         (text, "not finite")
         for text in (
-            "inf,1,1,1", "1,-inf,1,1", "nan,1,1,0", "1,NaN,1,0", "1,1,infinity,0", "1e39,1,1,1", "1,-1e300,1,1", "1e999,1,1,0",
+            "inf,1,1,1",
+            "1,-inf,1,1",
+            "nan,1,1,0",
+            "1,NaN,1,0",
+            "1,1,infinity,0",
+            "1e39,1,1,1",
+            "1,-1e300,1,1",
+            "1e999,1,1,0",
             "1,1,-1e999,0",
         )
     ),
     *(
         (text, "not a number")
-        for text in ("text,1,1,1", "1,?,1,1", "1,1,N/A,0", "-,1,1,0", "1 000,1,1,1", "1.2.3,1,1,1", "0x10,1,1,0", "12%,1,1,1", "Ж,1,1,0")
+        for text in (
+            "text,1,1,1",
+            "1,?,1,1",
+            "1,1,N/A,0",
+            "-,1,1,0",
+            "1 000,1,1,1",
+            "1.2.3,1,1,1",
+            "0x10,1,1,0",
+            "12%,1,1,1",
+            "Ж,1,1,0",
+        )
     ),
     *(
         (text, "label")
-        for text in ("1,1,1,maybe", "1,1,1,0.5", "1,1,1,2", "1,1,1,-1", "1,1,1,1e3", "1,1,1,nan", f"1,1,1,{LONG}", "1,1,1,01", '1,1,1,"a,b"')
+        for text in (
+            "1,1,1,maybe",
+            "1,1,1,0.5",
+            "1,1,1,2",
+            "1,1,1,-1",
+            "1,1,1,1e3",
+            "1,1,1,nan",
+            f"1,1,1,{LONG}",
+            "1,1,1,01",
+            '1,1,1,"a,b"',
+        )
     ),
-]  # fmt: skip
+]
 CSV = [(text.encode() if isinstance(text, str) else text, kind) for text, kind in CSV]
 
 

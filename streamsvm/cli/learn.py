@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> bool:
     if arguments.label is None and text_format != "libsvm":
         raise UsageError("--label NAME: which column or key holds the label?")
     scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
-    make_model(arguments.model, arguments.budget, arguments.set, False)  # a mistake there is said before any file is opened
+    make_model(arguments.model, arguments.budget, arguments.set)  # a mistake there is said before any file is opened
     positive = parse_positive(arguments.positive, text_format)
     classes = parse_classes(arguments.labels_are, text_format)
     metric = make_metric(arguments.metric, arguments.window, positive)
@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> bool:
         table = table_of(arguments, text_format, saved)
         if saved is None:
             _take_a_look(arguments, text_format, table)
-        model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard", table.encoder)
+        bound = arguments.bound or None
+        model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard", bound, table.encoder)
         display = stack.enter_context(Display(arguments.quiet))
         display.say("starting (the first run on a machine compiles for some seconds)")
         source, sink = stack.enter_context(open_streams(arguments, table))

@@ -90,6 +90,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     model.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as gamma=0.5; repeatable")
     scale_help = "standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)"
     model.add_argument("--scale", choices=["standard", "none"], help=scale_help)
+    bound_help = (
+        "a scaled value is bounded to so many standard deviations, so that one absurd value does no harm; 0: no bound (default: "
+        "%(default)g)"
+    )
+    model.add_argument("--bound", type=_bound, default=12.0, metavar="D", help=bound_help)
     score = learn.add_argument_group("the score")
     metric_help = "a metric of river.metrics, such as F1 or 'FBeta(beta=2)' (default: %(default)s)"
     score.add_argument("--metric", default="Accuracy", metavar="NAME", help=metric_help)
@@ -182,6 +187,16 @@ def _count(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return number
+
+
+def _bound(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if number != 0.0 and not 2.0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of at least 2, or 0, not {text}")
     return number
 
 

@@ -7,11 +7,12 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from river import compose, metrics, preprocessing
+from river import compose, metrics
 
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC
+from streamsvm.preprocessing import BoundedScaler
 from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
 from streamsvm.runtime.sources import parse_label, parse_libsvm_label
@@ -25,9 +26,14 @@ _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, R
 
 
 def make_model(
-    learner: str, budget: int | None, settings: list[str], scale: bool, encoder: Mapping[str, Any] | None = None
+    learner: str,
+    budget: int | None,
+    settings: list[str],
+    scale: bool = False,
+    deviations: float | None = None,
+    encoder: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Make the learner of that name with its settings (``KEY=VALUE``), behind a standard scaler if ``scale``.
+    """Make the learner of that name with its settings (``KEY=VALUE``), behind a `BoundedScaler` if ``scale``.
 
     Where there are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers.
 
@@ -44,7 +50,8 @@ def make_model(
         parameters["budget"] = _DEFAULT_BUDGET if budget is None else budget
     elif budget is not None:
         raise UsageError(f"--budget: {learner} has no support vectors")
-    table = TableEncoder(**encoder, scaler="standard" if scale else None) if encoder else None
+    scaler = BoundedScaler(deviations) if scale else None
+    table = TableEncoder(**encoder, scaler=scaler) if encoder else None
     if table is not None:  # so that no value of a category finds the model full
         each = kind().max_features * (2 if table.when_missing == "indicator" else 1)
         categories = len(table.categorical) * (table.max_values + table.buckets)
@@ -60,7 +67,7 @@ def make_model(
         raise UsageError(str(error)) from None
     if table is not None:
         return table | model
-    return preprocessing.StandardScaler() | model if scale else model
+    return model if scaler is None else scaler | model
 
 
 def learner_of(model: Any) -> Any:

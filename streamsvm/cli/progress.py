@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.text import Text
+from river import compose
 
 from streamsvm.cli.parsing import learner_of
 from streamsvm.runtime import Progress
@@ -71,6 +72,8 @@ def _line(progress: Progress) -> str:
     if progress.refused:
         line += f"  {sum(progress.refused.values()):,} refused"
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
+    if bounded := _bounded(progress.model):
+        line += f"  {bounded:,} values bounded"
     if progress.ended:
         line += f"  {'interrupted' if progress.interrupted else 'done'} after {progress.seconds:.1f} s"
     return line
@@ -90,12 +93,19 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "refused": dict(progress.refused),
         "unlabelled": progress.unlabelled,
         "empty": progress.empty,
+        "bounded": _bounded(progress.model),
         "seconds": round(progress.seconds, 3),
     }
     facts |= {name: getattr(learner, name) for name in ("n_support", "n_merges", "nbytes") if hasattr(learner, name)}
     if progress.ended:
         facts["interrupted"] = progress.interrupted
     return facts
+
+
+def _bounded(model: Any) -> int:
+    """Values that the transformers of a pipeline have bounded."""
+    steps = model.steps.values() if isinstance(model, compose.Pipeline) else ()
+    return sum(getattr(step, "n_bounded", 0) for step in steps)
 
 
 def _finite(value: float) -> float | None:

@@ -301,9 +301,10 @@ class CSVSource(TextSource):
 
     _table: Any = None
     _first_line = _first_offset = 0  # of the row at hand
-    _last: dict[Hashable, Any] = {}  # the row before it
+    _last: dict[Any, Any]  # the row before it
 
     def _begin(self) -> None:
+        self._last = {}
         self._table = self._reader_of_rows()
         names = self._cells()
         if self._fault:

@@ -1,0 +1,239 @@
+"""A transformer of river that standardises features, and bounds what one absurd value may do."""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from numba import njit
+from river import base
+
+__all__ = ["BoundedScaler"]
+
+_N_FIRST = 32  # values of a feature that are held, for a median of them
+_LEAST = 8  # values of which a median says something
+_SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class BoundedScaler(base.Transformer):
+    """Standardises features as river's StandardScaler does, with each value bounded to so many standard deviations of its mean.
+
+    Mean and variance are of the bounded values, so one absurd value moves them by little: by at most ``deviations`` standard
+    deviations over n. Values that stay far follow soon, for each widens the bound. The first 32 values of a feature are held, and
+    bounded by their median and the median of their absolute deviations from it, so that an absurd value may also come first.
+    Without bounded values it is river's StandardScaler, to rounding.
+
+    O(features) a row. Memory is 300 bytes for each feature name, whatever the number of rows. A first value that differs after at
+    least eight equal ones is taken as it is: nothing tells its scale.
+
+    Parameters
+    ----------
+    deviations
+        Standard deviations to which a value is bounded, at least 2; None: no bound.
+
+    Attributes
+    ----------
+    n_bounded : int
+        Values that were learned bounded, after the first 32 of their feature.
+
+    Raises
+    ------
+    ValueError
+        ``deviations`` is out of its range; from `learn_one` and `transform_one`: a feature is not a finite float32 number.
+
+    Examples
+    --------
+    >>> scaler = BoundedScaler(deviations=8)
+    >>> for i in range(100):
+    ...     scaler.learn_one({"a": i % 10})
+    >>> scaler.learn_one({"a": 1e10})
+    >>> scaler.n_bounded
+    1
+    >>> {name: round(value, 2) for name, value in scaler.transform_one({"a": 9}).items()}
+    {'a': 1.17}
+    >>> scaler.transform_one({"a": 1e10})
+    {'a': 8.0}
+    """
+
+    def __init__(self, deviations: float | None = 12.0) -> None:
+        if deviations is not None and not 2.0 <= deviations < math.inf:
+            raise ValueError(f"deviations must be at least 2, or None, not {deviations!r}")
+        self.deviations = deviations
+        self.n_bounded = 0
+        self._bound = math.inf if deviations is None else float(deviations)
+        self._columns: dict[Hashable, int] = {}
+        self._make_arrays(8)
+
+    def _make_arrays(self, room: int) -> None:
+        """Make room for so many features, with what was learned of those that there are."""
+        old = self.__dict__.get("_moments", np.empty((0, 3))), self.__dict__.get("_first", np.empty((0, _N_FIRST)))
+        #: Of each feature: values, mean, and sum of squared differences from it.
+        self._moments = np.zeros((room, 3))
+        #: Its first values, sorted.
+        self._first = np.zeros((room, _N_FIRST))
+        self._moments[: len(old[0])], self._first[: len(old[1])] = old
+        self._values, self._all, self._scaled = np.zeros(room), np.arange(room), np.zeros(room)
+        self._set_pick()
+
+    def _set_pick(self) -> None:
+        # Of a row with all names that are known, one C call reads the values and one writes them.
+        n = len(self._columns)
+        self._pick: Callable[[Any], Any] | None = operator.itemgetter(*self._columns) if n > 1 else None
+        self._pack = struct.Struct(f"{n}d").pack_into
+
+    def _fill(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, int]:
+        """Write the values of a row into ``_values``; their columns, and how many there are."""
+        columns = self._columns
+        if x.__class__ is dict and len(x) == len(columns) and self._pick is not None:
+            try:
+                self._pack(self._values.data, 0, *self._pick(x))
+            except KeyError:
+                pass
+            except (struct.error, TypeError, OverflowError):
+                _complain(x)
+            else:
+                return self._all, len(x)
+        if not isinstance(x, Mapping):
+            raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
+        values = np.empty(len(x))
+        try:
+            struct.pack_into(f"{len(x)}d", values.data, 0, *x.values())
+        except (struct.error, TypeError, OverflowError):
+            _complain(x)
+        if learn and not x.keys() <= columns.keys():
+            if not np.all(np.abs(values) <= _LARGEST):
+                _complain(x)
+            for name in x:
+                columns.setdefault(name, len(columns))
+            self._make_arrays(max(len(self._moments), 2 * len(columns) if len(columns) > len(self._moments) else 0))
+        if len(x) > len(self._values):
+            self._values, self._scaled = np.zeros(len(x)), np.zeros(len(x))
+        self._values[: len(x)] = values
+        return np.fromiter((columns.get(name, -1) for name in x), np.int64, len(x)), len(x)
+
+    def learn_one(self, x: Mapping[Hashable, Any]) -> None:
+        columns, n = self._fill(x, True)
+        bounded = _learn(columns, self._values, n, self._bound, self._moments, self._first)
+        if bounded < 0:
+            _complain(x)
+        self.n_bounded += bounded
+
+    def transform_one(self, x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
+        columns, n = self._fill(x, False)
+        if not _transform(columns, self._values, n, self._bound, self._moments, self._scaled):
+            _complain(x)
+        return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
+
+    def __getstate__(self) -> dict[str, Any]:
+        n = len(self._columns)
+        return {
+            "deviations": self.deviations,
+            "n_bounded": self.n_bounded,
+            "names": list(self._columns),
+            "moments": self._moments[:n].copy(),
+            "first": self._first[:n].copy(),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["deviations"])  # type: ignore[misc]
+        names, n = state["names"], len(state["names"])
+        moments, first = (np.array(state[key], np.float64) for key in ("moments", "first"))
+        self._columns = {name: column for column, name in enumerate(names)}
+        if len(self._columns) != n or moments.shape != (n, 3) or first.shape != (n, _N_FIRST):
+            raise ValueError(f"the saved scaler is corrupt: {n} names for moments {moments.shape} and first values {first.shape}")
+        if not (np.isfinite(moments).all() and np.isfinite(first).all() and (moments[:, ::2] >= 0.0).all()):
+            raise ValueError("the saved scaler is corrupt: its moments are not finite, or a variance is negative")
+        self.n_bounded = int(state["n_bounded"])
+        self._make_arrays(max(n, len(self._moments)))
+        self._moments[:n], self._first[:n] = moments, first
+
+
+def _complain(x: Mapping[Hashable, Any]) -> None:
+    for name, value in x.items():
+        try:
+            number = float(struct.unpack("d", struct.pack("d", value))[0])
+        except OverflowError:
+            number = math.inf
+        except (struct.error, TypeError):
+            raise ValueError(f"feature {name!r} is {value!r}, a {type(value).__name__}: features must be numbers") from None
+        if not abs(number) <= _LARGEST:
+            raise ValueError(f"feature {name!r} is {value!r}: features must be finite float32 numbers")
+    raise AssertionError("every feature is a finite number")
+
+
+@njit(cache=True, error_model="numpy")
+def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
+    """Learn n values; how many were bounded, or -1, with nothing learned, if one is not finite."""
+    for i in range(n):
+        if not abs(values[i]) <= _LARGEST:
+            return -1
+    bounded = 0
+    for i in range(n):
+        of = moments[columns[i]]
+        value, count = values[i], int(of[0])
+        if count < _N_FIRST:
+            _insert(first[columns[i]], count, value)
+            _learn_first(first[columns[i]], count + 1, bound, of)
+            continue
+        reach = bound * math.sqrt(of[2] / of[0])
+        if abs(value - of[1]) > reach > 0.0:
+            value = of[1] + math.copysign(reach, value - of[1])
+            bounded += 1
+        of[0] += 1.0
+        difference = value - of[1]
+        of[1] += difference / of[0]
+        of[2] += difference * (value - of[1])
+    return bounded
+
+
+@njit(cache=True, error_model="numpy")
+def _insert(values: np.ndarray, n: int, value: float) -> None:
+    """Insert a value into n sorted ones."""
+    while n > 0 and values[n - 1] > value:
+        values[n] = values[n - 1]
+        n -= 1
+    values[n] = value
+
+
+@njit(cache=True, error_model="numpy")
+def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> None:
+    """Set the moments to those of n sorted values, bounded by the median of their deviations from their median."""
+    low, high = values[0], values[n - 1]
+    if n >= _LEAST and bound < math.inf:
+        middle = 0.5 * (values[(n - 1) // 2] + values[n // 2])
+        deviations = np.empty(n)
+        n_different = 0
+        for i in range(n):
+            deviation = abs(values[i] - middle)
+            _insert(deviations, i, deviation)
+            n_different += deviation > 0.0
+        deviation = 0.5 * (deviations[(n - 1) // 2] + deviations[n // 2])
+        if deviation == 0.0 and n_different > 0:  # most are equal: the median of those that are not
+            deviation = deviations[n - 1 - n_different // 2]
+        low, high = max(low, middle - bound * _SCALE_OF_MAD * deviation), min(high, middle + bound * _SCALE_OF_MAD * deviation)
+    total = 0.0
+    for i in range(n):
+        total += min(max(values[i], low), high)
+    mean, squares = total / n, 0.0
+    for i in range(n):
+        squares += (min(max(values[i], low), high) - mean) ** 2
+    of[0], of[1], of[2] = n, mean, squares
+
+
+@njit(cache=True, error_model="numpy")
+def _transform(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray) -> bool:
+    """Standardise n values; False if one is not finite."""
+    for i in range(n):
+        if not abs(values[i]) <= _LARGEST:
+            return False
+        scaled[i] = 0.0
+        if columns[i] >= 0:
+            of = moments[columns[i]]
+            if of[2] > 0.0:
+                scaled[i] = min(max((values[i] - of[1]) / math.sqrt(of[2] / of[0]), -bound), bound)
+    return True
