@@ -100,6 +100,8 @@ class BoundedScaler(base.Transformer):
                 return self._all, len(x)
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
+        if not learn:  # what was never learned has no influence
+            x = {name: value if name in columns else 0.0 for name, value in x.items()}
         values = np.empty(len(x))
         try:
             struct.pack_into(f"{len(x)}d", values.data, 0, *x.values())

@@ -86,8 +86,11 @@ def test_what_is_no_finite_number_is_refused_as_a_whole(deviations):
         for x in ({**normal_rows(1)[0], "f3": bad}, {"new": 1.0, "f3": bad}, {"new": bad}):
             with pytest.raises(ValueError, match=r"feature '(f3|new)' is"):
                 scaler.learn_one(x)
-            with pytest.raises(ValueError, match=r"feature '(f3|new)' is"):
-                scaler.transform_one(x)
+            if "f3" in x:
+                with pytest.raises(ValueError, match="feature 'f3' is"):
+                    scaler.transform_one(x)
+            else:  # as a feature that was never learned has no influence
+                assert scaler.transform_one(x) == {"new": 0.0}
     with pytest.raises(ValueError, match="must be a mapping"):
         scaler.learn_one(None)
     assert pickle.dumps(scaler) == before

@@ -10,7 +10,7 @@ import orjson
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from streamsvm.runtime.endpoints import START_AFRESH, Position, Prediction, Row, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Position, Prediction, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, reach
 
@@ -84,7 +84,7 @@ class _Writer:
 
 
 class KafkaSink:
-    """Predictions as JSON messages in a topic.
+    """Predictions, or dead letters, as JSON messages in a topic.
 
     A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}`` and its key is the row number in digits. NaN, and
     the prediction of a model that does not predict yet, is null.
@@ -124,16 +124,16 @@ class KafkaSink:
         self._writer = _Writer(bootstrap, topic, client or {})
         self.name = self._writer.name
 
-    def write(self, prediction: Prediction) -> None:
-        """Send a prediction, which is durable after `flush`; StreamError if JSON cannot hold it."""
+    def write(self, record: Prediction | DeadLetter) -> None:
+        """Send a prediction or a dead letter, which is durable after `flush`; StreamError if JSON cannot hold it."""
         try:
-            value = orjson.dumps(prediction._asdict(), option=orjson.OPT_SERIALIZE_NUMPY)
+            value = orjson.dumps(record._asdict(), option=orjson.OPT_SERIALIZE_NUMPY)
         except orjson.JSONEncodeError as error:
             raise StreamError(
-                f"{self.name}: the prediction of row {prediction.row} cannot be written as JSON ({error}). "
+                f"{self.name}: the prediction of row {record.row} cannot be written as JSON ({error}). "
                 "Labels must be numbers, strings or booleans."
             ) from error
-        self._writer.send(value, key=b"%d" % prediction.row)
+        self._writer.send(value, key=b"%d" % record.row)
 
     def flush(self) -> Position:
         """Wait until all messages are acknowledged; StreamError if one is not. The position is the topic's name."""
@@ -144,7 +144,7 @@ class KafkaSink:
         """Check that the position is of this topic, StreamError if not: messages cannot be dropped."""
         if position.get("topic") != self._topic:
             written = f"topic {position['topic']!r}" if "topic" in position else position.get("name", dict(position))
-            raise StreamError(f"{self.name}: the predictions of this checkpoint are in {written}. Give that, {START_AFRESH}")
+            raise StreamError(f"{self.name}: what this checkpoint has written is in {written}. Give that, {START_AFRESH}")
 
     def close(self) -> None:
         """Close the connection. Messages that were not flushed may be lost."""

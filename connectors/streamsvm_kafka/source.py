@@ -8,12 +8,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from streamsvm.runtime.endpoints import START_AFRESH, Position, Row, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_topic
 
@@ -38,7 +38,8 @@ class KafkaSource:
 
     The source joins no consumer group and commits nothing: the learning loop saves its `position` in one checkpoint with the
     model, and `seek` returns to it, so that every row counts exactly once in the model however often the process is killed. Rows
-    of aborted transactions are not read (``read_committed``); messages without a value (tombstones) are no rows.
+    of aborted transactions are not read (``read_committed``); messages without a value (tombstones) are no rows. A message that
+    the codec cannot decode is given as a `BadRow`.
 
     With ``stop_at_end`` the stream is one bounded pass, from the position to the ends that the partitions had when the source
     was opened. Its order is fixed: one row of each partition in turn, by partition number, until all are exhausted. A pass that
@@ -61,9 +62,6 @@ class KafkaSource:
         Decodes a message, such as `JSONCodec` or `Float32Codec`.
     stop_at_end
         Read one bounded pass instead of an endless stream.
-    bad_messages
-        For messages that the codec cannot decode: ``"raise"`` ends the stream with an error that names the message, ``"skip"``
-        logs a warning and goes on.
     client
         Further options of kafka-python's clients: ``api_version``, ``security_protocol``, ``ssl_...`` and ``sasl_...``.
 
@@ -72,8 +70,8 @@ class KafkaSource:
     BrokerUnreachableError
         No broker answers at ``bootstrap`` within 10 seconds.
     StreamError
-        The topic does not exist or may not be read. While iterating also: a message that cannot be read, messages that
-        retention removed before they were read, a topic that was deleted or replaced.
+        The topic does not exist or may not be read. While iterating also: messages that retention removed before they were read,
+        a topic that was deleted or replaced.
 
     Examples
     --------
@@ -94,15 +92,11 @@ class KafkaSource:
         codec: Codec,
         *,
         stop_at_end: bool = False,
-        bad_messages: Literal["raise", "skip"] = "raise",
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        if bad_messages not in ("raise", "skip"):
-            raise ValueError(f"bad_messages must be 'raise' or 'skip', got {bad_messages!r}")
         self.name = f"kafka://{bootstrap}/{topic}"
         self._bootstrap, self._topic, self._codec = bootstrap, topic, codec
         self._stop_at_end = stop_at_end
-        self._skip_bad = bad_messages == "skip"
         self._client = dict(client or {})
         self._stopping = threading.Event()
         description = describe_topic(bootstrap, topic, self._client)
@@ -133,6 +127,8 @@ class KafkaSource:
         self._ends = self._newest if stop_at_end else None
         self._turn = description.partitions[0]
         self._last = (self._turn, -1)  # partition and offset of the row that was given last
+        #: The value of the message that was given last.
+        self.raw = b""
 
     @property
     def place(self) -> str:
@@ -183,7 +179,7 @@ class KafkaSource:
         if self._stop_at_end and pass_ends:
             self._ends, self._turn = pass_ends, int(position["turn"])
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row | BadRow]:
         if self._ends is None:
             yield from self._endless()
             return
@@ -206,7 +202,7 @@ class KafkaSource:
         """Close the connection. Nothing of this source is left on the broker."""
         self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
 
-    def _endless(self) -> Iterator[Row]:
+    def _endless(self) -> Iterator[Row | BadRow]:
         self._assign(self._offsets)
         refresh = time.monotonic() + REFRESH_SECONDS
         while not self._stopping.is_set():
@@ -220,10 +216,9 @@ class KafkaSource:
                     row = self._decode(record)
                     self._offsets[key.partition] = record.offset + 1
                     if row is not None:
-                        self._last = key.partition, record.offset
                         yield row
 
-    def _bounded(self, ends: dict[int, int]) -> Iterator[Row]:
+    def _bounded(self, ends: dict[int, int]) -> Iterator[Row | BadRow]:
         buffers: dict[int, deque[Any]] = {partition: deque() for partition in ends}
         order = sorted(ends)
         first = order.index(self._turn) if self._turn in ends else 0
@@ -245,7 +240,6 @@ class KafkaSource:
             # The offset never runs ahead of the rows (over tombstones, markers of transactions), which arrive at any moment:
             # equal rows must leave equal positions.
             self._offsets[partition], self._turn = offset + 1, waiting[0]
-            self._last = partition, offset
             yield row
         self._offsets |= ends
         self._ends = None
@@ -284,19 +278,14 @@ class KafkaSource:
             raise StreamError(f"{self.name}: cannot be read: {error}") from error
         return messages
 
-    def _decode(self, record: Any) -> Row | None:
+    def _decode(self, record: Any) -> Row | BadRow | None:
         if record.value is None:
             return None
+        self._last, self.raw = (record.partition, record.offset), record.value
         try:
             return self._codec.decode(record.value)
         except ValueError as error:
-            place = f"{self.name}: message at partition {record.partition}, offset {record.offset}: {error}"
-            if not self._skip_bad:
-                raise StreamError(
-                    f"{place}. Correct the writer or the codec; to skip such messages, choose bad_messages=skip."
-                ) from error
-            logger.warning("%s; skipped", place)
-            return None
+            return BadRow(self.place, record.value, str(error))
 
     def _assign(self, partitions: Iterable[int]) -> None:
         keys = [TopicPartition(self._topic, partition) for partition in partitions]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, cast
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.runtime.endpoints import StreamError
@@ -26,8 +26,7 @@ def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSourc
     url
         Several brokers are separated by commas. Parameters after ``?``, joined by ``&``:
         ``codec``: ``json`` (the default; one object a message) or ``float32`` (packed, see `Float32Codec`);
-        ``features``: number of features of a packed row; ``bad_messages``: ``raise`` (the default) or ``skip``;
-        ``api_version``: of a broker that does not tell it, such as ``2.3``.
+        ``features``: number of features of a packed row; ``api_version``: of a broker that does not tell it, such as ``2.3``.
     label
         Name of the label's JSON field. A packed row has its label in the last place and needs no name.
     stop_at_end
@@ -45,17 +44,13 @@ def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSourc
         ...
     streamsvm.runtime.endpoints.StreamError: kafka://localhost:9092/rows?codec=float32: codec=float32 needs the number...
     """
-    bootstrap, topic, client, parameters = _parse(url, ("codec", "features", "bad_messages"), _SOURCE_FORM)
-    bad_messages = parameters.get("bad_messages", "raise")
-    if bad_messages not in ("raise", "skip"):
-        raise _mistake(url, f"bad_messages={bad_messages} is neither raise nor skip", _SOURCE_FORM)
-    policy = cast(Literal["raise", "skip"], bad_messages)
+    bootstrap, topic, client, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
     codec = _codec(url, parameters, label)
-    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, bad_messages=policy, client=client)
+    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, client=client)
 
 
 def open_sink(url: str) -> KafkaSink:
-    """Open ``kafka://host:port/topic`` to write predictions.
+    """Open ``kafka://host:port/topic`` to write predictions or dead letters.
 
     Parameters
     ----------

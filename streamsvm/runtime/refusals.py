@@ -15,6 +15,7 @@ from streamsvm.runtime.open import open_sink
 __all__ = ["Refusals"]
 
 LONGEST_RAW = 2**17  # bytes of a row in a dead letter, which must fit into a message of Kafka
+_LONGEST_REASON = 1000
 _WINDOW = 1000  # rows of which a share may be refused
 _GRACE = 100  # refused rows before a share is one
 _LEAVE_OUT = "To leave such rows out: --on-error skip, --on-error PATH for a file of them, or LearningLoop(on_error=...)"
@@ -92,6 +93,7 @@ class Refusals:
         StreamError
             The row is to stop the process, or is one too many, or its dead letter cannot be written.
         """
+        reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
         if self._stops:
             raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_LEAVE_OUT}")
         if self._spec:

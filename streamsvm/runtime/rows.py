@@ -131,7 +131,7 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
         return "not finite", text
     found = guarded.culprit(x)
     if found:
-        return "not a number", f"{text} (feature {found[0]!r} is {x[found[0]]!r})"
+        return "not a number", f"{text} (feature {found[0]!r} is {_short(x[found[0]])})"
     return "model", text
 
 

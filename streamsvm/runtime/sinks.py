@@ -136,9 +136,9 @@ class FileSink:
         except (KeyError, TypeError, ValueError):
             raise StreamError(f"{self.name}: the checkpoint is of another kind of sink ({dict(position)})") from None
         if name != self._short_name:
-            raise StreamError(f"{self.name}: the predictions of this checkpoint are in {name}. Give that, {START_AFRESH}")
+            raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {START_AFRESH}")
         if self._created:
-            raise StreamError(f"{self.name} with the predictions of this checkpoint is not there. Put it back, {START_AFRESH}")
+            raise StreamError(f"{self.name}, which this checkpoint has written, is not there. Put it back, {START_AFRESH}")
         if self._regular:
             size = os.fstat(self._file.fileno()).st_size
             if size < offset:
@@ -146,7 +146,7 @@ class FileSink:
                     f"{self.name} has {size:,} bytes, not {offset:,} as then: it was cut off. Put it back, {START_AFRESH}"
                 )
             if self._tail(offset) != tail:
-                raise StreamError(f"{self.name} does not hold the predictions of this checkpoint. Put them back, {START_AFRESH}")
+                raise StreamError(f"{self.name} does not hold what this checkpoint has written. Put it back, {START_AFRESH}")
             self._file.truncate(offset)
             self._file.seek(offset)
         self._offset = offset

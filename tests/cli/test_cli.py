@@ -211,7 +211,7 @@ def test_wrong_command_lines(csv_file, capsys, words, message):
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
         (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
-        (["inspect", "{csv}"], "not a checkpoint"),
+        (["inspect", "{csv}"], "is corrupt: it is cut off, or not a file of streamsvm"),
     ],
 )
 def test_what_fails_says_why_in_one_line(csv_file, tmp_path, capsys, words, message):
@@ -404,7 +404,7 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path, call):
     shown = call("inspect", state).stdout
     assert "['[b]', '[red]a[/red]']" in shown
     assert any(line.startswith("source ") and line.endswith(str(path)) for line in shown.splitlines())
-    assert "StandardScaler" in shown
+    assert "BoundedScaler" in shown
 
 
 def test_warnings_are_readable(tmp_path, csv_file):

@@ -1,16 +1,22 @@
 """What only a real Apache Kafka shows: transactions, retention, topics that come and go, brokers that go away."""
 
+import base64
 import itertools
+import json
 import threading
 import time
 import uuid
 
 import numpy as np
 import pytest
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+import poison
+from saved import dumps
+from streamsvm.cli.main import main
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
-from streamsvm.runtime.endpoints import Prediction, Row, StreamError
+from streamsvm.runtime import load
+from streamsvm.runtime.endpoints import BadRow, Prediction, Row, StreamError
 from streamsvm_kafka import (
     BrokerUnreachableError,
     Float32Codec,
@@ -146,7 +152,7 @@ def test_tombstones_are_not_rows(new_topic, open_source, producer):
     assert opened.position["partitions"] == {"0": 20}
 
 
-def test_malformed_message_is_named(new_topic, open_source, producer, caplog):
+def test_malformed_message_is_a_bad_row(new_topic, open_source, producer):
     topic = new_topic(partitions=2)
     for value in (b'{"i": 0}', b'{"i": 1', b"[]", b'{"i": 3}'):
         producer.send(topic, value, partition=1)
@@ -154,24 +160,23 @@ def test_malformed_message_is_named(new_topic, open_source, producer, caplog):
     opened = open_source(topic)
     iterator = iter(opened)
     assert next(iterator) == Row({"i": 0})
-    with pytest.raises(StreamError, match=rf"/{topic}: message at partition 1, offset 1: not JSON.*bad_messages=skip"):
-        next(iterator)
-    assert opened.position["partitions"] == {"0": 0, "1": 1}
-    lenient = open_source(topic, bad_messages="skip")
-    lenient.seek(opened.position)
-    assert list(lenient) == [Row({"i": 3})]
-    assert [record.getMessage().split(": ", 2)[1] for record in caplog.records if record.name == "streamsvm_kafka.source"] == [
-        "message at partition 1, offset 1",
-        "message at partition 1, offset 2",
-    ]
+    bad = next(iterator)
+    assert bad.place.endswith(f"/{topic}: message at partition 1, offset 1")
+    assert bad.reason.startswith("not JSON")
+    assert bad.raw == opened.raw == b'{"i": 1'
+    assert opened.position["partitions"] == {"0": 0, "1": 2}
+    again = open_source(topic)
+    again.seek(opened.position)
+    assert [type(row) for row in again] == [BadRow, Row]
 
 
 def test_message_of_another_length_is_named(new_topic, open_source, producer):
     topic = new_topic()
     producer.send(topic, bytes(13))
     producer.flush()
-    with pytest.raises(StreamError, match="partition 0, offset 0: 13 bytes; 2 features and a label as float32 take 12"):
-        next(iter(open_source(topic, Float32Codec(2))))
+    bad = next(iter(open_source(topic, Float32Codec(2))))
+    assert bad.place.endswith("partition 0, offset 0")
+    assert bad.reason == "13 bytes; 2 features and a label as float32 take 12"
 
 
 def test_message_larger_than_a_fetch_is_passed_over(new_topic, open_source, bootstrap):
@@ -179,7 +184,44 @@ def test_message_larger_than_a_fetch_is_passed_over(new_topic, open_source, boot
     with KafkaProducer(bootstrap_servers=bootstrap, max_request_size=8 << 20) as large:
         for value in (b'{"i": 0}', b'{"i": "%s"}' % (b"x" * (4 << 20)), b'{"i": 2}'):
             large.send(topic, value)
-    assert [row.x["i"] for row in open_source(topic, bad_messages="skip")] == [0, 2]
+    assert [row.x["i"] for row in open_source(topic) if isinstance(row, Row)] == [0, 2]
+
+
+@pytest.mark.parametrize("to_topic", [False, True])
+def test_fifty_kinds_of_poison(new_topic, bootstrap, producer, tmp_path, to_topic):
+    order, rows = poison.mixed(poison.JSON), poison.good_rows()
+    topics = {"whole": new_topic(), "good": new_topic()}
+    for item in order:
+        value = json.dumps(rows[item]).encode() if isinstance(item, int) else item[0]
+        producer.send(topics["whole"], value, partition=0)
+        if isinstance(item, int):
+            producer.send(topics["good"], value, partition=0)
+    producer.flush()
+    dead = f"kafka://{bootstrap}/{new_topic()}" if to_topic else str(tmp_path / "dead.jsonl")
+    for name, topic in topics.items():
+        words = ["learn", f"kafka://{bootstrap}/{topic}", *["--label", "y", "--budget", "20", "--stop-at-end", "--quiet"]]
+        words += ["--set", "max_classes=2", "--set", f"max_features={poison.MAX_FEATURES}", "--checkpoint", str(tmp_path / name)]
+        assert main([*words, *(["--on-error", dead] if name == "whole" else [])]) == 0
+    assert dumps(load(tmp_path / "whole")) == dumps(load(tmp_path / "good"))
+    if to_topic:
+        letters = [json.loads(message.value) for message in messages_of(bootstrap, dead.rpartition("/")[2], 50)]
+    else:
+        letters = [json.loads(line) for line in (tmp_path / "dead.jsonl").read_text().splitlines()]
+    bad = [(number, *item) for number, item in enumerate(order) if not isinstance(item, int)]
+    assert [letter["row"] for letter in letters] == [number for number, *_ in bad]
+    for (number, raw, kind), letter in zip(bad, letters, strict=True):
+        assert letter["kind"] == kind, letter
+        assert letter["place"].endswith(f"message at partition 0, offset {number}")
+        text = letter["raw"]
+        assert (base64.b64decode(text) if letter["encoding"] == "base64" else text.encode()) == raw
+
+
+def messages_of(bootstrap, topic, n):
+    """The first n messages of a topic of one partition."""
+    with KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        return list(itertools.islice(consumer, n))
 
 
 def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin):

@@ -113,9 +113,9 @@ def test_predictions_are_messages(embedded):
     sink.write(Prediction(2, None, 1, None))  # of a model that does not predict yet
     assert sink.flush() == {"topic": "out"}
     sink.seek({"topic": "out"})
-    with pytest.raises(StreamError, match="the predictions of this checkpoint are in topic 'other'"):
+    with pytest.raises(StreamError, match="what this checkpoint has written is in topic 'other'"):
         sink.seek({"topic": "other"})
-    with pytest.raises(StreamError, match=r"the predictions of this checkpoint are in out\.csv"):
+    with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
         sink.seek({"name": "out.csv", "offset": 3, "tail": "0"})
     with pytest.raises(StreamError, match="the prediction of row 3 cannot be written as JSON"):
         sink.write(Prediction(3, object(), None, None))
@@ -155,8 +155,3 @@ def test_no_broker(address):
         with pytest.raises(BrokerUnreachableError, match="no Kafka broker at ") as error:
             open_()
         assert all(part in str(error.value) for part in address.split(","))
-
-
-def test_unknown_policy(embedded):
-    with pytest.raises(ValueError, match="bad_messages must be"):
-        KafkaSource(embedded.bootstrap, "rows", CODEC, bad_messages="drop", client=embedded.client)

@@ -18,9 +18,9 @@ from streamsvm_kafka import Float32Codec, JSONCodec, open_sink, open_source, pub
         ("kafka://host/topic?codec=float32&features=two", "needs the number of features"),
         ("kafka://host/topic?codec=float32&features=0", "n_features must be from 1"),
         ("kafka://host/topic?features=2", "features belongs to codec=float32"),
-        ("kafka://host/topic?bad_messages=drop", "neither raise nor skip"),
+        ("kafka://host/topic?bad_messages=skip", "unknown parameter 'bad_messages'"),
         ("kafka://host/topic?api_version=new", "not a version"),
-        ("kafka://host/topic?group=a", "unknown parameter 'group'; there are codec, features, bad_messages, api_version"),
+        ("kafka://host/topic?group=a", "unknown parameter 'group'; there are codec, features, api_version"),
     ],
 )
 def test_mistakes_in_a_source(url, reason):

@@ -158,7 +158,7 @@ def test_the_sink_of_the_checkpoint_is_needed(tmp_path):
         written = (tmp_path / "out.csv").read_bytes()
         with pytest.raises(CheckpointError, match=r"with a sink of predictions, out\.csv: give it too"):
             run()
-        with pytest.raises(StreamError, match=r"the predictions of this checkpoint are in out\.csv"):
+        with pytest.raises(StreamError, match=r"what this checkpoint has written is in out\.csv"):
             run("other.csv")
         (tmp_path / "out.csv").unlink()
         with pytest.raises(StreamError, match="is not there"):

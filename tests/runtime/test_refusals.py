@@ -7,10 +7,10 @@ import random
 
 import pytest
 from river import compose, feature_extraction, linear_model, preprocessing
-from streamsvm.runtime.pickling import dumps
 
 import poison
 from killing import kill_at_random_rows, run_to_the_end
+from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.cli.main import main
 from streamsvm.runtime import BadRow, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load

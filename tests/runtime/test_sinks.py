@@ -72,11 +72,11 @@ def test_a_sink_is_the_one_of_its_position(tmp_path):
             other.seek(position)
         other.close()
 
-    refused("other.jsonl", r"other\.jsonl: the predictions of this checkpoint are in out\.jsonl")
+    refused("other.jsonl", r"other\.jsonl: what this checkpoint has written is in out\.jsonl")
     assert not (tmp_path / "other.jsonl").exists()
     whole = path.read_bytes()
     path.write_bytes(whole[:-9] + b"1" + whole[-8:])
-    refused("out.jsonl", "does not hold the predictions")
+    refused("out.jsonl", "does not hold what")
     path.unlink()
     refused("out.jsonl", "is not there")
     assert not path.exists()

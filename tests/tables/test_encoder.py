@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from river import checks, preprocessing
-from streamsvm.runtime.pickling import dumps, loads
 
+from saved import dumps, loads
 from streamsvm import BSGDClassifier
 from streamsvm.tables import Reading, TableEncoder
 
