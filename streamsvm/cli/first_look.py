@@ -64,7 +64,9 @@ def look(path: str, text_format: str | None, label: str | None, table: Table) ->
     options = {name: table.source[name] for name in ("delimiter", "encoding", "missing") if name in table.source}
     source: Any = open_source(path, label=label, format=text_format, **options)
     with contextlib.closing(source):
-        rows = [row.x | ({} if label is None else {label: row.y}) for row in itertools.islice(source, ROWS)]
+        rows = [
+            row.x | ({} if label is None else {label: row.y}) for row in itertools.islice(source, ROWS) if isinstance(row, Row)
+        ]
     found = list(dict.fromkeys([*getattr(source, "columns", ()), *(str(name) for row in rows for name in row)]))
     columns = []
     for name in found:

@@ -35,15 +35,15 @@ def run(arguments: argparse.Namespace) -> bool:
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
         table = table_of(arguments, text_format, saved)
-        if saved is None:
-            _take_a_look(arguments, text_format, table)
+        # Once something was learned, the table is as it was; of LIBSVM text all is known.
+        looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table)
         bound = arguments.bound or None
         model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard", bound, table.encoder)
         display = stack.enter_context(Display(arguments.quiet))
         display.say("starting (the first run on a machine compiles for some seconds)")
         source, sink = stack.enter_context(open_streams(arguments, table))
         loop = LearningLoop(
-            source if saved is not None or text_format == "libsvm" else FirstRow(source, table),
+            source if looked else FirstRow(source, table),
             model,
             metric,
             positive=positive,
@@ -66,10 +66,11 @@ def run(arguments: argparse.Namespace) -> bool:
     return end.interrupted
 
 
-def _take_a_look(arguments: argparse.Namespace, text_format: str | None, table: Table) -> None:
-    """Show what each column is taken for; CommandError if one cannot be learned as it is."""
+def _look(arguments: argparse.Namespace, text_format: str | None, table: Table) -> bool:
+    """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
     n_rows, columns = look(arguments.source, text_format, arguments.label, table)
     if columns and not arguments.quiet:
         print(drawn(arguments.source, n_rows, columns), file=sys.stderr)
     if (error := unanswered(arguments.source, columns, table)) is not None:
         raise error
+    return n_rows > 0

@@ -110,7 +110,7 @@ class Reading:
                 if kind == _NUMBER:
                     with contextlib.suppress(ValueError):
                         value = float(value)
-            if type(value) is float and numbers and (value in numbers or (value != value and self._nan_is_missing)):
+            if numbers and type(value) in (float, int) and (value in numbers or (value != value and self._nan_is_missing)):
                 continue
             if kind == _CATEGORY:
                 if value != value:  # NaN
@@ -119,8 +119,6 @@ class Reading:
             elif kind == _DATE:
                 with contextlib.suppress(ValueError, TypeError, OverflowError):
                     value = seconds(value, self.dates[str(name)])
-            elif type(value) is int and value in numbers:
-                continue
             x[name] = value
         return x
 

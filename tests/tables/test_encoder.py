@@ -20,6 +20,7 @@ def test_what_a_value_means():
     cells = {"zip": "01234", "flag": True, "at": "1970-01-02T00:00:00Z", "a": "1.5", "b": "NA", "c": " ", "d": None, "e": "x"}
     assert reading.row(cells.items()) == {"zip": "01234", "flag": "true", "at": 86400.0, "a": 1.5, "e": "x"}
     cells = {"zip": 75001.0, "flag": "NA", "at": None, "a": -999.0, "b": float("nan"), "c": "-999.0", "d": -999, "e": 0}
+    assert reading.row({"zip": -999, "flag": -999.0}.items()) == {}
     assert reading.row(cells.items()) == {"zip": "75001", "e": 0}
 
 

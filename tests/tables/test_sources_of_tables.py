@@ -1,6 +1,7 @@
 """Options of sources, and Parquet and Arrow files."""
 
 import json
+import sys
 from datetime import datetime
 
 import pyarrow as pa
@@ -157,3 +158,9 @@ def test_large_batches_of_arrow_are_held_in_pieces(tmp_path):
     source.seek({**source.position, "rows": 1500})
     assert next(iter(source)).x == {"n": 1500}
     source.close()
+
+
+def test_without_pyarrow_the_remedy_is_said(table_file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(StreamError, match=r"pip install 'streamsvm\[files\]'"):
+        ArrowSource(table_file)
