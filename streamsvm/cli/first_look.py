@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table, flags_of
 from streamsvm.runtime import Row, open_source
-from streamsvm.tables.dates import seconds
+from streamsvm.tables.dates import parsed
 
 __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 
@@ -81,6 +81,8 @@ def look(path: str, text_format: str | None, label: str | None, table: Table) ->
             columns.append(Column(name, "date", _most_common(values, 1), *_not_read(name, values, answered["dates"][name])))
         else:
             columns.append(column_of(name, values, bool(answered)))
+            if text_format == "csv" and _are_days(values):  # elsewhere a number that is a date is taken for seconds
+                columns[-1] = columns[-1]._replace(note="looks like a date: read by --dates")
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
             column = columns[-1]
             columns[-1] = column._replace(note="; ".join(filter(None, (column.note, f"missing in {len(rows) - len(values)}"))))
@@ -200,13 +202,23 @@ def _suspicion(numbers: Sequence[float], distinct: int) -> str:
     return "looks like an id: left out by --drop" if whole and rising else ""
 
 
+def _are_days(values: Sequence[Any]) -> bool:
+    """Whether all are dates such as 20240131."""
+    return len(values) > 0 and all(
+        isinstance(value, float) and 19e6 < value < 21e6 and value.is_integer() and _is_date(str(int(value)), "%Y%m%d")
+        for value in values
+    )
+
+
 def _not_read(name: str, values: Sequence[Any], form: str | None) -> tuple[str, tuple[str, Any] | None]:
     wrong = [value for value in values if isinstance(value, str) and not _is_date(value, form)]
+    wrong = [value for value in wrong if not _is_number(value)]  # seconds
     if not wrong:
         return "", None
-    other = _date_format(wrong)
-    note = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}"
-    return note, ("missing", list(dict.fromkeys(wrong))) if other is _NO_DATE else ("dates", (name, other))
+    note, other, marks = f"{wrong[0]!r} is not written as {form or 'ISO 8601'}", _date_format(wrong), list(dict.fromkeys(wrong))
+    if other is _NO_DATE and len(marks) <= _MOST_MARKS:
+        return note, ("missing", marks)
+    return note, ("dates", (name, "FORMAT" if other is _NO_DATE else other))
 
 
 _NO_DATE = ""
@@ -225,8 +237,8 @@ def _date_format(values: Sequence[Any]) -> str | None:
 
 def _is_date(value: str, form: str | None) -> bool:
     try:
-        seconds(value, form)
-    except (ValueError, OverflowError):
+        parsed(value, form)
+    except ValueError:
         return False
     return True
 

@@ -6,7 +6,7 @@ import math
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-__all__ = ["CYCLES", "cyclic", "seconds"]
+__all__ = ["CYCLES", "cyclic", "parsed", "seconds"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
@@ -37,7 +37,7 @@ def seconds(value: Any, form: str | None = None) -> float:
     """
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value) if form is None else datetime.strptime(value, form)
+            value = parsed(value, form)
         except ValueError:
             return float(value)
     elif isinstance(value, date) and not isinstance(value, datetime):
@@ -45,6 +45,17 @@ def seconds(value: Any, form: str | None = None) -> float:
     if isinstance(value, datetime):
         return (value.replace(tzinfo=UTC) - _EPOCH if value.tzinfo is None else value - _EPOCH) / _SECOND
     return float(value)
+
+
+def parsed(text: str, form: str | None = None) -> datetime:
+    """Return the date of a text, as `seconds` reads it; ValueError if it is none.
+
+    Examples
+    --------
+    >>> parsed("31.12.2024", "%d.%m.%Y")
+    datetime.datetime(2024, 12, 31, 0, 0)
+    """
+    return datetime.fromisoformat(text) if form is None else datetime.strptime(text, form)
 
 
 def cyclic(time: float, cycle: str) -> tuple[float, float]:

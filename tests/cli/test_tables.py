@@ -204,6 +204,33 @@ def test_numbers_as_text_and_wide_tables(tmp_path, call):
     assert call("learn", path, "--label", "y", *flags).status == 0
 
 
+@pytest.mark.parametrize(
+    ("cells", "flag", "served"),
+    [
+        (["31.12.2024", "30.11.2024"], "at", "--dates at=%d.%m.%Y"),
+        (["2024-12-31", "never"], "at", "--missing never"),
+        (["1st", "2nd", "3rd", "4th"], "at", "--dates at=FORMAT"),
+        (["2024-12-31"], "at=%d.%m.%Y", "--dates at"),
+    ],
+)
+def test_dates_that_are_written_in_another_way(tmp_path, call, cells, flag, served):
+    path = tmp_path / "rows.csv"
+    path.write_text("at,y\n" + "".join(f"{cell},{i % 2}\n" for i, cell in enumerate(cells)))
+    done = call("learn", path, "--label", "y", "--dates", flag)
+    assert done.errors.endswith(f"These flags would serve: {served}\n")
+
+
+def test_dates_that_are_written_as_numbers(tmp_path, call):
+    path = tmp_path / "rows.csv"
+    path.write_text("day,n,y\n" + "".join(f"202401{1 + i % 31:02d},{20240000 + i},{i % 2}\n" for i in range(62)))
+    done = call("learn", path, "--label", "y")
+    assert done.status == 0
+    assert [line.split()[0] for line in done.errors.splitlines() if "looks like a date: read by --dates" in line] == ["day"]
+    state = tmp_path / "state"
+    assert call("learn", path, "--label", "y", "--dates", "day", "--checkpoint", state).status == 0
+    assert load(state)["TableEncoder"].transform_one({"day": "2024-01-16", "n": 20240031})["day"] == pytest.approx(0.0, abs=0.1)
+
+
 def test_help_shows_groups_and_examples_that_parse(call):
     text = call("learn", "--help").output
     assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
