@@ -151,10 +151,13 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False) -> Col
     return Column(name, "text", _most_common(values), note, ("drop" if note else "categorical", name))
 
 
-def unanswered(path: str, columns: Iterable[Column], table: Table) -> CommandError | None:
-    """Return the error about columns that cannot be learned as they are, with the flags that would serve; None if all can."""
+def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail: bool = False) -> CommandError | None:
+    """Return the error about columns that cannot be learned as they are, with the flags that would serve; None if all can.
+
+    Where rows may fail, a text among numbers costs its row and needs no answer.
+    """
     columns = list(columns)
-    open_ = [column for column in columns if column.answer is not None]
+    open_ = [column for column in columns if column.answer is not None and not (rows_may_fail and column.answer[0] == "missing")]
     if not open_:
         return None
     options: dict[str, Any] = {}

@@ -36,14 +36,15 @@ def run(arguments: argparse.Namespace) -> bool:
             saved = None if checkpoints is None else checkpoints.newest()
         table = table_of(arguments, text_format, saved)
         # Once something was learned, the table is as it was; of LIBSVM text all is known.
-        looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table)
+        rows_may_fail = arguments.on_error != "stop"
+        looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table, rows_may_fail)
         bound = arguments.bound or None
         model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard", bound, table.encoder)
         display = stack.enter_context(Display(arguments.quiet))
         display.say("starting (the first run on a machine compiles for some seconds)")
         source, sink = stack.enter_context(open_streams(arguments, table))
         loop = LearningLoop(
-            source if looked else FirstRow(source, table),
+            source if looked or rows_may_fail else FirstRow(source, table),
             model,
             metric,
             positive=positive,
@@ -66,11 +67,11 @@ def run(arguments: argparse.Namespace) -> bool:
     return end.interrupted
 
 
-def _look(arguments: argparse.Namespace, text_format: str | None, table: Table) -> bool:
+def _look(arguments: argparse.Namespace, text_format: str | None, table: Table, rows_may_fail: bool) -> bool:
     """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
     n_rows, columns = look(arguments.source, text_format, arguments.label, table)
     if columns and not arguments.quiet:
         print(drawn(arguments.source, n_rows, columns), file=sys.stderr)
-    if (error := unanswered(arguments.source, columns, table)) is not None:
+    if (error := unanswered(arguments.source, columns, table, rows_may_fail)) is not None:
         raise error
     return n_rows > 0

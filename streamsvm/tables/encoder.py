@@ -130,13 +130,6 @@ class TableEncoder(base.Transformer):
             A value is not of its column's kind, or there are more columns than ``max_columns``. Nothing was learned then.
         """
         numbers, names = self._split(x)
-        n_columns = len(self._numbers) + len(self._features)
-        new = len(numbers.keys() - self._numbers.keys()) + len(names.keys() - self._features.keys())
-        if n_columns + new > self.max_columns:
-            first = next(name for name in (*numbers, *names) if name not in self._numbers and name not in self._features)
-            raise ValueError(
-                f"feature {_shown(first)} is one column too many: {n_columns:,} are known, and max_columns={self.max_columns:,}"
-            )
         for name, value in numbers.items():
             count, mean = self._numbers.get(name, (0, 0.0))
             self._numbers[name] = count + 1, mean + (value - mean) / (count + 1)
@@ -153,7 +146,7 @@ class TableEncoder(base.Transformer):
         Raises
         ------
         ValueError
-            A value is not of its column's kind; the message names the column and what would serve.
+            A value is not of its column's kind (the message names the column and what would serve), or as `learn_one`.
         """
         numbers, names = self._split(x)
         # Scalers of river note each name that they meet, so they meet only those that were learned.
@@ -199,6 +192,14 @@ class TableEncoder(base.Transformer):
                     f"feature {_shown(name)} is {value}, which is no finite float32 number. {self._advice(name, value)}"
                 )
             numbers[name] = value
+        n_columns = len(self._numbers) + len(self._features)
+        if n_columns + len(numbers) + len(names) > self.max_columns:
+            new = [name for name in (*numbers, *names) if name not in self._numbers and name not in self._features]
+            if n_columns + len(new) > self.max_columns:
+                raise ValueError(
+                    f"feature {_shown(new[0])} is one column too many: {n_columns:,} are known, "
+                    f"and max_columns={self.max_columns:,}"
+                )
         return numbers, names
 
     def _number(self, name: Hashable, value: Any) -> float:
@@ -237,7 +238,7 @@ class TableEncoder(base.Transformer):
         for name, values in features.items():
             if any(feature != f"{name}={text}" or len(feature) > LONGEST_FEATURE for text, feature in values.items()):
                 raise ValueError(f"the values of column {name!r} are not those of their features")
-        if (state["_scaler"] is None) != (made.scaler is None):
+        if type(state["_scaler"]) is not type(made._scaler):
             raise ValueError("the encoder and its scaler do not fit")
         self.__dict__.update(made.__dict__, **{name: state[name] for name in ("_scaler", "_numbers", "_features")})
 

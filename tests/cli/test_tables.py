@@ -100,6 +100,15 @@ def test_delimiter_and_encoding_are_saved(tmp_path, call):
     assert load(state)[-1].feature_names == ["größe"]
 
 
+def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(tmp_path, call):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n" + "".join(f"{'oops' if i == 7 else i},{i % 2}\n" for i in range(60)))
+    assert "flags would serve: --missing oops" in call("learn", path, "--label", "y").errors
+    done = call("learn", path, "--label", "y", "--on-error", "skip", "--quiet")
+    assert done.status == 0, done.errors
+    assert json.loads(done.output.splitlines()[-1])["learned"] == 59
+
+
 @pytest.mark.parametrize("text", ['{"a": 1, "city": "Oslo", "y": 1}\n', "a,city,y\n1,Oslo,1\n"])
 def test_the_first_row_of_a_pipe_is_looked_at(text):
     words = ["learn", "-", "--format", "jsonl" if text[0] == "{" else "csv", "--label", "y"]

@@ -12,6 +12,7 @@ from river import checks, preprocessing
 
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
+from streamsvm.runtime import IterableSource, LearningLoop
 from streamsvm.tables import Reading, TableEncoder
 
 
@@ -133,7 +134,26 @@ def test_a_row_that_is_refused_leaves_nothing_behind(row, words):
     with pytest.raises(ValueError, match="feature") as caught:
         encoder.learn_one({"city": "Rome"} | row)
     assert all(word in str(caught.value) for word in words), caught.value
+    with pytest.raises(ValueError, match="feature"):  # before anything behind the encoder can learn of the row
+        encoder.transform_one({"city": "Rome"} | row)
     assert dumps(encoder) == before
+
+
+BAD = [{"a": "forty"}, {"a": float("inf")}, {"a": 1.0, "at": "never"}, {"a": [1]}, {f"c{i}": 1.0 for i in range(9)}, {"a": 1e39}]
+
+
+def test_bad_rows_among_good_ones_leave_the_model_that_saw_the_good_ones_only():
+    good = [({"a": float(i), "city": f"c{i % 5}", "at": f"2024-01-{1 + i % 28:02d}"}, i % 2) for i in range(60)]
+    mixed = [row for i, row in enumerate(good) for row in ([(BAD[i // 10], 1)] if i % 10 == 5 else []) + [row]]
+
+    def learned(rows):
+        model = TableEncoder(categorical="city", dates="at", max_columns=5) | BSGDClassifier(budget=20, seed=0)
+        loop = LearningLoop(IterableSource(rows), model, on_error="skip")
+        loop.run()
+        return dumps(model), loop.learned
+
+    assert len(mixed) == len(good) + len(BAD)
+    assert learned(mixed) == learned(good)
 
 
 def test_predictions_leave_nothing_behind():
