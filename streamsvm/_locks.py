@@ -1,22 +1,18 @@
-"""A lock on a folder, for one process at a time."""
+"""A lock on a file or folder, for one process at a time."""
 
 from __future__ import annotations
 
 from typing import IO, Any
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["locks"]
 
 
 def locks(file: IO[Any]) -> bool:
     """Lock an open file until it is closed or the process ends; False if another process has locked it."""
+    import portalocker  # noqa: PLC0415 - a twentieth of a second, which most uses of the package do without
+
     try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        portalocker.lock(file, portalocker.LockFlags.EXCLUSIVE | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.exceptions.LockException:
         return False
     return True

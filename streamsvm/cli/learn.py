@@ -26,9 +26,12 @@ def run(arguments: argparse.Namespace) -> bool:
     if arguments.label is None and text_format != "libsvm":
         raise UsageError("--label NAME: which column or key holds the label?")
     scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
-    make_model(arguments.model, arguments.budget, arguments.set)  # a mistake there is said before any file is opened
+    learner = make_model(arguments.model, arguments.budget, arguments.set)  # a mistake there is said before any file is opened
     positive = parse_positive(arguments.positive, text_format)
     classes = parse_classes(arguments.labels_are, text_format)
+    most = getattr(learner, "max_classes", len(classes or ()))
+    if classes is not None and len(classes) > most:
+        raise UsageError(f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --set")
     metric = make_metric(arguments.metric, arguments.window, positive)
     with contextlib.ExitStack() as stack:
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
@@ -40,9 +43,9 @@ def run(arguments: argparse.Namespace) -> bool:
         looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table, rows_may_fail)
         bound = arguments.bound or None
         model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard", bound, table.encoder)
+        source, sink = stack.enter_context(open_streams(arguments, table))
         display = stack.enter_context(Display(arguments.quiet))
         display.say("starting (the first run on a machine compiles for some seconds)")
-        source, sink = stack.enter_context(open_streams(arguments, table))
         loop = LearningLoop(
             source if looked or rows_may_fail else FirstRow(source, table),
             model,

@@ -39,6 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.source is None:
             commands[arguments.command].error("the following arguments are required: SOURCE")
         _check_sink(parser, arguments)
+    try:
+        return _run(parser, arguments)
+    except KeyboardInterrupt:  # before a command has its own way to end, or the second one
+        _fail("interrupted")
+        return INTERRUPTED
+
+
+def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     # Imported here and not above: --help must be quick.
     from streamsvm.runtime import CheckpointError, StreamError
 
@@ -56,8 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = 1
         except OSError as error:
             status = _fail(f"{error.filename or 'standard output'}: {error.strerror}")
-        except KeyboardInterrupt:
-            status = INTERRUPTED
     try:
         print(end="", flush=True)
     except OSError:  # the rest of the output cannot be written, and Python must not try again at exit
@@ -169,10 +175,10 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
         help="for a row that cannot be read, predicted or learned: stop (the default), skip it, or write it with the reason to a "
         "path or kafka://host:port/topic and go on",
     )
-    errors.add_argument("--error-limit", type=int, metavar="N", help="the most rows that may be refused (default: no limit)")
+    errors.add_argument("--error-limit", type=_whole, metavar="N", help="the most rows that may be refused (default: no limit)")
     errors.add_argument(
         "--error-share",
-        type=float,
+        type=_share,
         default=0.5,
         metavar="S",
         help="the most of about the last 1,000 rows that may be refused, once 100 were (default: %(default)s)",
@@ -187,6 +193,22 @@ def _count(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return number
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text}")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= 1.0:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 1, not {text}")
     return number
 
 

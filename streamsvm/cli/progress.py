@@ -62,7 +62,8 @@ class Display:
 
 def _line(progress: Progress) -> str:
     line = (
-        f"{progress.rows:,} rows  {progress.rows_per_second:,.0f} rows/s  {progress.metric_name} {progress.metric:.4f}  "
+        f"{progress.rows:,} row{'s' * (progress.rows != 1)}  "
+        f"{progress.rows_per_second:,.0f} rows/s  {progress.metric_name} {progress.metric:.4f}  "
         f"last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     )
     learner = learner_of(progress.model)

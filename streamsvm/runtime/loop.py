@@ -276,7 +276,7 @@ class LearningLoop:
         guarded = GuardedModel(model)
         prepare, check, predictor = guarded.prepare, guarded.check, guarded.last
         began = shown = time.perf_counter()
-        rows_shown = self.rows
+        rows_shown = first_row = self.rows
         x: dict[Hashable, Any] = {}
         if self._iterator is None:
             self._iterator = iter(self.source)
@@ -330,7 +330,9 @@ class LearningLoop:
                 self._save(self._checkpoints)
             if self._on_progress is not None:
                 now = time.perf_counter()
-                if now - shown >= _PROGRESS_SECONDS:
+                if rows_shown == first_row:  # the first row is slow, it may have been compiled for
+                    shown, rows_shown = now, self.rows
+                elif now - shown >= _PROGRESS_SECONDS:
                     self._on_progress(self._progress((self.rows - rows_shown) / (now - shown), now - began))
                     shown, rows_shown = now, self.rows
         seconds = time.perf_counter() - began

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from streamsvm._locks import locks
 from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Position, Prediction, StreamError
 from streamsvm.runtime.lines import FINGERPRINT_BYTES, digest
 from streamsvm.storage.model_file import sync_folder
@@ -35,7 +36,8 @@ class FileSink:
     Raises
     ------
     StreamError
-        The file cannot be written, or its name asks for compression, which could not be cut back.
+        The file cannot be written, another process (or sink) is writing to it, or its name asks for compression, which could not
+        be cut back.
     BrokenPipeError
         The reader of standard output has gone.
     """
@@ -62,6 +64,9 @@ class FileSink:
             raise self._failure(error) from error
         except AttributeError:  # sys.stdout is None then
             raise StreamError(f"{self.name} is closed") from None
+        if self._regular and not locks(self._file):
+            self._file.close()
+            raise StreamError(f"{self.name}: another process is writing to it. Stop it, or name another file")
 
     def _failure(self, error: OSError) -> Exception:
         self._failed = True

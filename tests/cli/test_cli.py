@@ -442,3 +442,62 @@ def test_json_has_no_nan(capsys):
     facts = json.loads(capsys.readouterr().out)
     assert facts["metric"] is None
     assert facts["windowed"] is None
+
+
+def test_ctrl_c_during_start_prints_one_line(csv_file):
+    # Interrupted in the middle of an import, as a key would.
+    code = (
+        "import sys, signal\n"
+        "from streamsvm.cli.main import main\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'streamsvm.runtime': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", code, "learn", str(csv_file), "--label", "y"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "streamsvm: interrupted\n")
+
+
+def test_nothing_starts_without_a_file(tmp_path, call):
+    done = call("learn", tmp_path / "none.csv", "--label", "y")
+    assert done.stderr.splitlines() == [f"streamsvm: {tmp_path / 'none.csv'}: No such file or directory"]
+
+
+def test_the_first_line_of_progress_is_not_of_one_row(tmp_path, monkeypatch, capfd, csv_file):
+    monkeypatch.setattr("streamsvm.runtime.loop._PROGRESS_SECONDS", 0.0)
+    assert main(["learn", str(csv_file), "--label", "y", "--max-rows", "3", "--quiet"]) == 0
+    assert [json.loads(line)["rows"] for line in capfd.readouterr().out.splitlines()] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--on-error", "{csv}"], "--on-error {csv} would overwrite SOURCE"),
+        (["--on-error", "x.jsonl", "--to", "x.jsonl"], "--to x.jsonl would overwrite --on-error"),
+        (["--on-error", "-", "--quiet"], "--on-error - and --quiet both want standard output"),
+        (["--labels-are", "a"], "--labels-are a: classes must be at least two"),
+        (["--bound", "1"], "must be a number of at least 2, or 0, not 1"),
+        (["--error-limit", "-1"], "--error-limit"),
+        (["--error-share", "2"], "--error-share"),
+        (["--labels-are", "a,b,c", "--set", "max_classes=2"], "3 classes are declared"),
+    ],
+)
+def test_mistakes_of_the_policy(csv_file, call, words, message):
+    done = call("learn", csv_file, "--label", "y", *(word.format(csv=csv_file) for word in words))
+    assert done.returncode == 2, done.stderr
+    assert message.format(csv=csv_file) in done.stderr
+
+
+def test_labels_that_are_declared(tmp_path, call):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n" + "".join(f"{i % 7},{'AB7'[i % 3]}\n" for i in range(60)) + "1,C\n")
+    done = call("learn", path, "--label", "y", "--labels-are", "A,B,7", "--on-error", "skip", "--quiet")
+    assert done.returncode == 0, done.stderr
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert (end["learned"], end["refused"]) == (60, {"label": 1})
+    done = call("learn", path, "--label", "y", "--on-error", "skip")
+    assert "21 refused  20 label" not in done.stderr
+    assert "40 rows" not in done.stderr
+    assert "20 refused  20 label" in done.stderr.splitlines()[-1]

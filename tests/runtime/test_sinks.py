@@ -128,3 +128,15 @@ def test_sinks_that_cannot_be(tmp_path):
         open_sink(str(tmp_path / "out.jsonl.gz"))
     with pytest.raises(StreamError, match="No such file"):
         open_sink(str(tmp_path / "none" / "out.jsonl"))
+
+
+def test_two_writers_of_one_file(tmp_path):
+    path = tmp_path / "out.jsonl"
+    sink = FileSink(path)
+    sink.write(Prediction(0, 1, 1, 0.5))
+    with pytest.raises(StreamError, match=r"out\.jsonl: another process is writing to it\. Stop it, or name another file"):
+        FileSink(path)
+    sink.flush()
+    sink.close()
+    assert len(path.read_text().splitlines()) == 1
+    FileSink(path).close()
