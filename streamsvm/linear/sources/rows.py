@@ -16,6 +16,7 @@ from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
 from streamsvm.linear.sources.labels import LabelCodes
 from streamsvm.linear.sources.names import names_to_save
 from streamsvm.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.runtime.endpoints import BadRow
 
 __all__ = ["write_rows"]
 
@@ -89,7 +90,10 @@ def write_rows(
             for rows_before in (columns, values, labels):
                 rows_before.clear()
 
-        for number, (x, y) in enumerate(rows):
+        for number, given in enumerate(rows):
+            if isinstance(given, BadRow):
+                raise ValueError(f"row {number:,}: {given.place}: {given.reason}")
+            x, y = given
             if y is None:
                 continue
             try:
