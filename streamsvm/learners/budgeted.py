@@ -274,7 +274,7 @@ class BudgetedEstimator(OnlineEstimator):
         except BaseException:
             self._store.restore(before, trusted=True)
             raise
-        self._common["t"] = n_learned
+        self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
         """Make both iterates a model with other coefficients of the same support vectors.

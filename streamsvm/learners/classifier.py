@@ -122,7 +122,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         """Predict the probability of each label of one row; the most probable one is that of `predict_one`.
 
         Decision values are turned into log odds by one factor, which is fitted row by row (temperature scaling: Guo et al. 2017,
-        On calibration of modern neural networks).
+        On calibration of modern neural networks). Equal probabilities count as much as two rows: after n rows none is above
+        (n + 2) / (n + 3).
 
         Parameters
         ----------

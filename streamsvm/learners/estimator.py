@@ -12,6 +12,7 @@ import numpy as np
 from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.compiled import iterates
+from streamsvm.learners.compiled.probability import FIRST_SLOPE
 from streamsvm.learners.compiled.rule import Rule
 from streamsvm.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.memory.features import FeatureSpace
@@ -66,6 +67,7 @@ class OnlineEstimator(RiverEstimator):
         self._common = state[:begin].view(iterates.COMMON)
         self._own = state[begin : begin + dtype.itemsize].view(dtype) if dtype.names else np.zeros(1, dtype)
         self._common["scale"] = self._common["average_v"] = 1.0
+        self._common["slope"] = FIRST_SLOPE
         self._common["horizon"], self._common["loss"] = self.averaging, self._loss
         self._common["epsilon"] = getattr(self, "epsilon", 0.0)
 

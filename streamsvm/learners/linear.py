@@ -138,7 +138,7 @@ class LinearEstimator(OnlineEstimator):
         self._store.used = len(names)
         self._store.views.weights[:, : len(names)] = sign * weights
         self._store.views.biases[:] = sign * intercept
-        self._common["t"] = n_learned
+        self._common["t"], self._common["slope"] = n_learned, 0.0
 
 
 @learner

@@ -304,8 +304,9 @@ def test_probabilities_follow_the_decisions():
             p, f = model.predict_proba_one(x)[True], model.decision_function_one(x)
             assert (p > 0.5) == (f > 0.0)
             layer = int(model.averaged)
-            slope = model._common[0]["slope"][layer]
-            assert p == pytest.approx(1.0 / (1.0 + np.exp(-np.clip(np.exp(slope) * f, -30.0, 30.0))), abs=1e-12)
+            slope, size = (model._common[0][name][layer] for name in ("slope", "size"))
+            q = 1.0 / (1.0 + np.exp(-np.clip(np.exp(slope) / max(size, 1.0) * f, -30.0, 30.0)))
+            assert p == pytest.approx(q + 2.0 / (model.n_learned + 3.0) * (0.5 - q), abs=1e-12)
             gains.append(np.log(p if y else 1.0 - p))
             errors.append(model.predict_one(x) != y)
         model.learn_one(x, y)

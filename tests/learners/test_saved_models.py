@@ -22,6 +22,7 @@ from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegress
         ("t", -1),
         ("t", 2**63 - 1),
         ("slope", 1e300),
+        ("size", -1.0),
         ("gamma_rows", -1),
         ("gamma_rows", 10**6),
         ("error", -1.0),

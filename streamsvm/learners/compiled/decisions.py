@@ -67,10 +67,10 @@ def decide(block: np.ndarray, what: int) -> float:
     live = v.header[0]["live"]
     if live == 2:
         f = v.scores[iterate]
-        return probability(c["slope"][iterate], f) if what == PROBABILITY else f
+        return probability(c, iterate, f) if what == PROBABILITY else f
     best = best_output(v.scores, iterate, live, NO_OUTPUT)
     if what == PROBABILITY:
-        probabilities(c["slope"][iterate], v.scores, iterate, live)
+        probabilities(c, v.scores, iterate, live, best)
     for k in range(live // 2):
         v.scores[k] = v.scores[2 * k + iterate]
     return float(best)

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 from numba import njit
 
-from streamsvm.learners.compiled.probability import fit_slope, probability
+from streamsvm.learners.compiled.probability import fit_slope, measure
 from streamsvm.memory.block import STATE_BEGIN, record
 
 __all__ = [
@@ -59,7 +59,8 @@ COMMON = np.dtype(
         ("average_u", "f8"),
         ("horizon", "f8"),  # rows that the average remembers; 0: there is no average
         ("error", "f8", 2),  # recent prequential error of the last and of the average iterate
-        ("slope", "f8", 2),  # of the two: log of the factor from decision value to log odds
+        ("size", "f8", 2),  # of the decision values of the two, their mean; 0 before the first that is not 0
+        ("slope", "f8", 2),  # of the two: log of the factor from decision value, over its size, to log odds
         ("curvature", "f8", 2),  # of the log-likelihood of the two, averaged
     ]
 )
@@ -73,6 +74,7 @@ LEARNED = {
     "average_v": (1e-10, 1.0),
     "average_u": (0.0, 1.0),
     "error": (0.0, 1e100),
+    "size": (0.0, 1e100),
     "slope": (-50.0, 50.0),
     "curvature": (-1e-9, 1e3),
 }
@@ -104,8 +106,8 @@ def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: flo
         error = abs(target - f)
     else:
         error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
-        z = min(max(math.exp(c["slope"][iterate]) * f, -10.0), 10.0)
-        p = probability(c["slope"][iterate], f)
+        z = min(max(measure(c, iterate, abs(f), rate) * f, -10.0), 10.0)
+        p = 1.0 / (1.0 + math.exp(-z))
         fit_slope(c, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
     c["error"][iterate] += rate * (error - c["error"][iterate])
 

@@ -97,7 +97,7 @@ def _decide(block: np.ndarray, n: int, what: int) -> float:
     iterate = iterate_for(c, what)
     a, b = _products(block, n)
     f = (c["average_v"] * b + c["average_u"] * a if iterate else c["scale"] * a) + v.biases[iterate]
-    return probability(c["slope"][iterate], f) if what == PROBABILITY else f
+    return probability(c, iterate, f) if what == PROBABILITY else f
 
 
 @njit(cache=True, error_model="numpy")

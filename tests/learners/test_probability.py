@@ -1,0 +1,93 @@
+"""Probabilities of classifiers: the first ones, and their agreement with predictions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import datasets, metrics, preprocessing
+
+from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm.learners import OnlineLinearSVC
+from streamsvm.learners.compiled.iterates import COMMON
+from streamsvm.learners.compiled.probability import FIRST_SLOPE, measure, probabilities, probability
+
+
+def state(t=0, slope=FIRST_SLOPE, size=0.0):
+    c = np.zeros(1, COMMON)
+    c["t"], c["slope"], c["size"] = t, slope, size
+    return c[0]
+
+
+@pytest.mark.parametrize("make", [lambda: BSGDClassifier(100), lambda: BSCAClassifier(100, seed=0), OnlineLinearSVC])
+def test_the_first_probabilities_are_no_certainties(make):
+    scaler, model, loss = preprocessing.StandardScaler(), make(), metrics.LogLoss()
+    for n, (x, y) in enumerate(datasets.Phishing().take(100)):
+        p = model.predict_proba_one(scaler.transform_one(x))
+        if p:  # before the first row nothing is known
+            assert max(p.values()) <= (n + 2) / (n + 3)
+            loss.update(y, p)
+        scaler.learn_one(x)
+        model.learn_one(scaler.transform_one(x), y)
+    assert loss.get() < 0.5  # river's logistic regression has 0.57
+
+
+def test_the_first_probabilities_of_several_classes_are_no_certainties():
+    scaler, model, losses = preprocessing.StandardScaler(), BSGDClassifier(100), []
+    for x, y in datasets.ImageSegments().take(150):
+        p = model.predict_proba_one(scaler.transform_one(x))
+        if y in p and len(p) > 2:
+            losses.append(-math.log(p[y]))
+        scaler.learn_one(x)
+        model.learn_one(scaler.transform_one(x), y)
+    assert np.mean(losses) < math.log(7)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=10),
+    st.integers(0, 10),
+    st.floats(0.0, 1e-12),
+    st.integers(0, 10**6),
+    st.floats(-20.0, 5.0),
+)
+def test_the_best_output_alone_has_the_largest_probability(values, near, by, t, slope):
+    # Another output's decision value is less than the best one's by next to nothing.
+    best = int(np.argmax(values))
+    other = near % len(values)
+    if other != best:
+        values[other] = values[best] - by
+        best = int(np.argmax(values))
+    scores = np.repeat(np.array(values, np.float64), 2)
+    probabilities(state(t, slope, 1.0), scores, 0, len(scores), best)
+    p = scores[::2]
+    assert p.sum() == pytest.approx(1.0)
+    assert (np.delete(p, best) < p[best]).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.floats(-1e6, 1e6), st.integers(0, 10**6), st.floats(-20.0, 5.0))
+def test_a_probability_is_on_the_side_of_its_decision_value(f, t, slope):
+    p = probability(state(t, slope, 1.0), 0, f)
+    assert p > 0.5 if f > 0.0 else p <= 0.5
+
+
+def test_decision_values_count_by_their_size():
+    small, large = state(size=1.0), state(size=1e4)
+    assert probability(small, 0, 0.7) == pytest.approx(probability(large, 0, 0.7e4))
+    c = state()
+    assert measure(c, 0, 5.0, 0.5) == pytest.approx(math.exp(FIRST_SLOPE) / 5.0)
+    measure(c, 0, 9.0, 0.5)
+    for size in (math.inf, math.nan):  # no decision value is, unless coefficients are at their limits
+        measure(c, 0, size, 0.5)
+    assert c["size"].tolist() == [7.0, 0.0]
+
+
+def test_a_model_that_is_given_ranks_rows_before_it_learns():
+    model = BSGDClassifier(2, gamma=1.0)
+    model.start_from(np.array([[0.0], [3.0]]), [-1.0, 1.0], labels=[False, True])
+    p = [model.predict_proba_one({0: x})[True] for x in np.linspace(0.0, 3.0, 7)]
+    assert np.all(np.diff(p) > 0.0)
