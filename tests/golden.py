@@ -103,6 +103,7 @@ COMMON = [
     "average_u",
     "horizon",
     "error",
+    "center",
     "size",
     "slope",
     "curvature",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
@@ -17,12 +18,15 @@ from streamsvm.learners.estimator import learner
 
 __all__ = ["OneClassBSGD"]
 
+_FARTHEST = 1e100  # deviation that a score tells from a smaller one, before floating point does
+
 
 @learner
 class OneClassBSGD(Descent, base.AnomalyDetector):
     """A one-class support vector machine that learns row by row within a budget of support vectors.
 
     It learns where most rows are: a threshold on the kernel expansion below which a share of about ``nu`` of the rows falls.
+    Scores lie between 0 and 1, as those of river's ``HalfSpaceTrees``, for river's metrics and filters.
 
     Parameters
     ----------
@@ -44,6 +48,14 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
     distribution: nu/2 |f|^2 - nu rho + mean of max(0, rho - f(x)), which is theirs times nu, by the steps of `BSGDClassifier`
     with l2 = nu. O(B d) a row.
 
+    Notes
+    -----
+    The score compares a row's decision value with those of recent rows: it is Student's distribution function of two degrees of
+    freedom, at the deviation from their mean in mean absolute deviations. A usual row has about 0.5. The larger the decision
+    value, the smaller the score; but decision values of different times are compared with different rows, as they drift. To
+    call a share of rows anomalous, use ``river.anomaly.QuantileFilter``; the threshold that was learned is where
+    `decision_function_one` is 0.
+
     Examples
     --------
     >>> import random
@@ -53,7 +65,9 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
     >>> model = OneClassBSGD(budget=50, nu=0.1)
     >>> for _ in range(2000):
     ...     model.learn_one({"a": rng.gauss(0.0, 1.0), "b": rng.gauss(0.0, 1.0)})
-    >>> model.score_one({"a": 0.0, "b": 0.0}) < 0.0 < model.score_one({"a": 4.0, "b": -4.0})
+    >>> model.score_one({"a": 0.0, "b": 0.0}) < 0.5 < 0.9 < model.score_one({"a": 4.0, "b": -4.0})
+    True
+    >>> model.decision_function_one({"a": 4.0, "b": -4.0}) < 0.0 < model.decision_function_one({"a": 0.0, "b": 0.0})
     True
     """
 
@@ -90,8 +104,48 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
         self._learn_row(x, 0.0, 1.0)
 
     def score_one(self, x: Mapping[Hashable, Any]) -> float:
-        """How anomalous a row is: the threshold minus the kernel expansion, above 0 outside; 0 before any learning."""
-        return -self._decide_row(x, CHOSEN)
+        """How anomalous a row is.
+
+        Parameters
+        ----------
+        x
+            Feature name to number. Features that were never learned are ignored.
+
+        Returns
+        -------
+        A number from 0 to 1, the larger the more anomalous; 0.5 for a row like the others. It is 0 before two
+        different rows were learned: filters of river let only rows of small scores be learned.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number.
+        """
+        decision, (center, size) = self._decide_row(x, CHOSEN), self._usual()
+        if size == 0.0:
+            return 0.0
+        z = min(max((decision - center) / size, -_FARTHEST), _FARTHEST)
+        return 0.5 - 0.5 * z / math.sqrt(2.0 + z * z)
+
+    def decision_function_one(self, x: Mapping[Hashable, Any]) -> float:
+        """The decision value of a row: the kernel expansion minus the threshold, below 0 outside; 0 before any learning.
+
+        Parameters
+        ----------
+        x
+            As in `score_one`.
+
+        Raises
+        ------
+        ValueError
+            A feature is not a finite number.
+        """
+        return self._decide_row(x, CHOSEN)
+
+    def _usual(self) -> tuple[float, float]:
+        # The mean of recent decision values, and their mean deviation from it: 0 where all were the same.
+        common, iterate = self._common[0], int(self.averaged)
+        return float(common["center"][iterate]), float(common["size"][iterate])
 
     def learn_many(self, X: Any) -> None:
         """Learn the rows of a frame or a 2-D numpy array, one after the other: exactly what `learn_one` does with each."""
@@ -105,4 +159,13 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
     def score_many(self, X: Any) -> Any:
         """`score_one` for each row: float64 [n], a series where X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)
-        return as_series(-decisions[:, 0], like)
+        center, size = self._usual()
+        if size == 0.0:
+            return as_series(np.zeros(len(decisions)), like)
+        z = np.clip((decisions[:, 0] - center) / size, -_FARTHEST, _FARTHEST)
+        return as_series(0.5 - 0.5 * z / np.sqrt(2.0 + z * z), like)
+
+    def decision_function_many(self, X: Any) -> Any:
+        """`decision_function_one` for each row: float64 [n], a series where X is a frame."""
+        decisions, like = self._decide_rows(X, CHOSEN)
+        return as_series(decisions[:, 0], like)

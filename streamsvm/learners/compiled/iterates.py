@@ -59,7 +59,8 @@ COMMON = np.dtype(
         ("average_u", "f8"),
         ("horizon", "f8"),  # rows that the average remembers; 0: there is no average
         ("error", "f8", 2),  # recent prequential error of the last and of the average iterate
-        ("size", "f8", 2),  # of the decision values of the two, their mean; 0 before the first that is not 0
+        ("center", "f8", 2),  # of an anomaly detector: the mean of the decision values of the two
+        ("size", "f8", 2),  # the mean size of the decision values of the two, of an anomaly detector less their mean
         ("slope", "f8", 2),  # of the two: log of the factor from decision value, over its size, to log odds
         ("curvature", "f8", 2),  # of the log-likelihood of the two, averaged
     ]
@@ -74,6 +75,7 @@ LEARNED = {
     "average_v": (1e-10, 1.0),
     "average_u": (0.0, 1.0),
     "error": (0.0, 1e100),
+    "center": (-1e100, 1e100),
     "size": (0.0, 1e100),
     "slope": (-50.0, 50.0),
     "curvature": (-1e-9, 1e3),
@@ -83,6 +85,7 @@ RULE_STATE = STATE_BEGIN + COMMON.itemsize
 
 _POWER = 15.0  # the average starts with a polynomial decay of this power (Shamir and Zhang 2013)
 _WINDOW = 1000.0  # rows over which the errors of the two iterates are compared
+_LARGEST_DEVIATION = 1e99  # of a decision value from the mean
 _TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
 
 
@@ -101,15 +104,27 @@ def error_rate(c: np.ndarray) -> float:
 
 @njit(cache=True, error_model="numpy", inline="always")
 def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
-    """Update the recent error, and for labels the calibration, of an iterate whose decision value of a row is f."""
+    """Update the recent error of an iterate whose decision value of a row is f, and the calibration of labels or scores."""
     if c["loss"] == EPSILON_INSENSITIVE:
         error = abs(target - f)
     else:
         error = 1.0 if (f > 0.0) != (target > 0.0) else 0.0
-        z = min(max(measure(c, iterate, abs(f), rate) * f, -10.0), 10.0)
-        p = 1.0 / (1.0 + math.exp(-z))
-        fit_slope(c, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
+        if c["loss"] == ONE_CLASS:
+            _track_deviation(c, iterate, f, rate)
+        else:
+            z = min(max(measure(c, iterate, abs(f), rate) * f, -10.0), 10.0)
+            p = 1.0 / (1.0 + math.exp(-z))
+            fit_slope(c, iterate, rate, ((1.0 if target > 0.0 else 0.0) - p) * z, p * (1.0 - p) * z * z)
     c["error"][iterate] += rate * (error - c["error"][iterate])
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _track_deviation(c: np.ndarray, iterate: int, f: float, rate: float) -> None:
+    if abs(f) < _LARGEST_DEVIATION:
+        rate, before = max(rate, 0.01), f - c["center"][iterate]
+        c["center"][iterate] += rate * before
+        if c["t"] > 1:  # the first row has no rows to be compared with
+            c["size"][iterate] += rate * (abs(before) - c["size"][iterate])
 
 
 @njit(cache=True, error_model="numpy", inline="always")
