@@ -355,13 +355,15 @@ class CSVSource(TextSource):
 
     def _swallowed(self, width: int) -> bool:
         # Whether a row of several lines has a line that would be a row like the last one: then a quote was not closed.
-        numbers = [name for name, value in self._last.items() if isinstance(value, float)]
+        dates = [] if self._reading is None else self._reading.dates  # floats that were text
+        numbers = [name for name, value in self._last.items() if isinstance(value, float) and name not in dates]
         end, line = self._reader.offset, self._line
         self._reader.rewind(self._first_offset)
         self._reader.readline()
         try:
             for _ in range(self._first_line, line - 1):
-                cells = next(csv.reader([self._reader.readline().decode(errors="replace")]), [])
+                text = self._reader.readline().decode(self._encoding, errors="replace")
+                cells = next(csv.reader([text], delimiter=self._delimiter, skipinitialspace=True), [])
                 if numbers and len(cells) == width:
                     x = dict(zip(self._names, cells, strict=True))
                     if all(isinstance(_cell(x[name]), float) for name in numbers):
@@ -396,9 +398,9 @@ class CSVSource(TextSource):
                 continue
             y = parse_label(cells.pop(at)) if at >= 0 else None
             if reading is not None:
-                row = Row(reading.row(zip(features, cells, strict=True)), y)
+                self._last = reading.row(zip(features, cells, strict=True))
                 self._row_given()
-                yield row
+                yield Row(self._last, y)
                 continue
             try:
                 x: dict[Hashable, Any] = dict(zip(features, map(float, cells), strict=True))
