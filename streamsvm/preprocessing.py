@@ -60,7 +60,7 @@ class BoundedScaler(base.Transformer):
     {'a': 8.0}
     """
 
-    def __init__(self, deviations: float | None = 12.0) -> None:
+    def __init__(self, deviations: float | None = 8.0) -> None:
         if deviations is not None and not 2.0 <= deviations < math.inf:
             raise ValueError(f"deviations must be at least 2, or None, not {deviations!r}")
         self.deviations = deviations

@@ -100,7 +100,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "a scaled value is bounded to so many standard deviations, so that one absurd value does no harm; 0: no bound (default: "
         "%(default)g)"
     )
-    model.add_argument("--bound", type=_bound, default=12.0, metavar="D", help=bound_help)
+    model.add_argument("--bound", type=_bound, default=8.0, metavar="D", help=bound_help)
     score = learn.add_argument_group("the score")
     metric_help = "a metric of river.metrics, such as F1 or 'FBeta(beta=2)' (default: %(default)s)"
     score.add_argument("--metric", default="Accuracy", metavar="NAME", help=metric_help)

@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> bool:
         source, sink = stack.enter_context(open_streams(arguments, table))
         refusals = Refusals(arguments.on_error, arguments.error_limit, arguments.error_share)
         stack.callback(refusals.close)
+        refusals.open()
 
         def stop() -> None:
             nonlocal stopped

@@ -42,7 +42,8 @@ class Checkpoint(NamedTuple):
     model: Any
     metric: Any
     header: dict[str, Any]
-    """Of a file of the learning loop: rows, learned, position, sink, source, parameters, scored, score, versions, digest."""
+    """Of a file of the learning loop: rows, learned, unlabelled, empty, refused, label_rules, position, sink, source, parameters,
+    scored, score, versions, digest."""
 
 
 class _CorruptError(CheckpointError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, final, runtime_checkable
 
 __all__ = [
     "START_AFRESH",
@@ -35,6 +35,7 @@ class Row(NamedTuple):
     y: Any = None
 
 
+@final
 class BadRow(NamedTuple):
     """A row that its source cannot read, while it can read the next."""
 

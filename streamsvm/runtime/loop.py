@@ -171,12 +171,8 @@ class LearningLoop:
         self._stopped = False
         self._unusable = ""  # the reason why no further run is possible
         self._iterator: Iterator[Row | BadRow] | None = None
-        try:
-            if checkpoints is not None:
-                self._resume(checkpoints)
-        except BaseException:
-            self._refusals.close()
-            raise
+        if checkpoints is not None:
+            self._resume(checkpoints)
 
     @property
     def refused(self) -> Mapping[str, int]:
@@ -201,7 +197,7 @@ class LearningLoop:
         try:
             parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
             rows, learned, (metric, windowed) = header["rows"], header["learned"], found.metric
-            unlabelled, empty, labels, refused = (header[key] for key in ("unlabelled", "empty", "labels", "refused"))
+            unlabelled, empty, labels, refused = (header[key] for key in ("unlabelled", "empty", "label_rules", "refused"))
         except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{folder}: its checkpoint was not written by a learning loop: give another folder") from None
         if parameters != self._parameters:
@@ -261,6 +257,7 @@ class LearningLoop:
         if max_rows is not None and max_rows < 0:
             raise ValueError(f"max_rows must be at least 0, not {max_rows}")
         try:
+            self._refusals.open()
             progress = self._run(None if max_rows is None else self.rows + max_rows)
         except BaseException:  # also Ctrl-C: the model may have learned half a row
             self._unusable = "has failed"
@@ -273,6 +270,7 @@ class LearningLoop:
 
     def _run(self, last: int | None) -> Progress:
         model, score, sink, labels = self.model, self._score, self.sink, self._labels
+        known = labels.known
         guarded = GuardedModel(model)
         prepare, check, predictor = guarded.prepare, guarded.check, guarded.last
         began = shown = time.perf_counter()
@@ -286,7 +284,7 @@ class LearningLoop:
                 if self.rows and not self.learned and not self._stopped:
                     raise self._nothing_learned(x)
                 break
-            if isinstance(row, BadRow):
+            if type(row) is BadRow:
                 self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
                 self.rows += 1
             else:
@@ -305,10 +303,15 @@ class LearningLoop:
                     if y is None:
                         self.unlabelled += 1
                     else:
-                        new = labels.check(y)
+                        try:
+                            new = y not in known
+                        except TypeError:
+                            new = True
+                        new = new and labels.check(y)
                         if check is not None:
                             check(seen, y)
-                        score.admit(y)
+                        if score.binary:
+                            score.admit(y)
                         model.learn_one(x, y)
                         score.update(y, predicted)
                         self.learned += 1
@@ -368,7 +371,7 @@ class LearningLoop:
             learned=self.learned,
             unlabelled=self.unlabelled,
             empty=self.empty,
-            labels=self._labels.state,
+            label_rules=self._labels.state,
             refused=self._refusals.state,
             position=_checked(self.source.name, "position", self.source.position),
             sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),

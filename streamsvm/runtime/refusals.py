@@ -40,8 +40,6 @@ class Refusals:
 
     Raises
     ------
-    StreamError
-        The sink cannot be opened.
     ValueError
         A limit is out of its range.
 
@@ -65,8 +63,8 @@ class Refusals:
         self._stops = on_error == "stop"
         self._limit, self._share = limit, share
         self._spec = "" if on_error in ("stop", "skip") else str(on_error)
-        self._sink: Sink | None = open_sink(self._spec) if self._spec else None
-        self._position: Any = None  # of the sink, when it was closed or is not the one of this run
+        self._sink: Sink | None = None
+        self._position: Any = None  # after the dead letters that are durable; None if there were none
         self.counts: dict[str, int] = {}
         # Refused rows, each worth less by a factor e after every `_WINDOW` rows; and the row when that was computed.
         self._recent, self._recent_row = 0.0, 0
@@ -116,11 +114,22 @@ class Refusals:
         return StreamError(f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit")
 
     def _write(self, letter: DeadLetter) -> None:
-        if self._sink is None:  # an earlier run has closed it
+        self.open()
+        if self._sink is not None:
+            self._sink.write(letter)
+
+    def open(self) -> None:
+        """Open the file or connection for dead letters, if there is one, behind those that are durable.
+
+        Raises
+        ------
+        StreamError
+            It cannot be opened, or does not hold them.
+        """
+        if self._spec and self._sink is None:
             self._sink = open_sink(self._spec)
             if self._position is not None:
                 self._sink.seek(self._position)
-        self._sink.write(letter)
 
     def flush(self) -> Any:
         """Make dead letters durable, and return the position after them; StreamError if that fails."""
@@ -129,7 +138,7 @@ class Refusals:
         return self._position
 
     def close(self) -> None:
-        """Make dead letters durable, and close the file or connection; another row opens it again."""
+        """Make dead letters durable, and close the file or connection; `open` goes on with it."""
         if self._sink is not None:
             try:
                 self.flush()
@@ -143,14 +152,14 @@ class Refusals:
         return {"counts": self.counts, "letters": self.flush(), "recent": self._recent, "recent_row": self._recent_row}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved `state`: dead letters after it are dropped, if the medium can.
+        """Go on from a saved `state`: `open` then drops the dead letters after it, if the medium can.
 
         A run without a sink holds the position for the next run with one.
 
         Raises
         ------
         StreamError
-            The dead letters are not those of the state.
+            It is no such state.
         """
         try:
             self.counts = {str(kind): int(count) for kind, count in state["counts"].items()}
@@ -158,8 +167,6 @@ class Refusals:
             self._position = state["letters"]
         except (KeyError, TypeError, ValueError, AttributeError):
             raise StreamError(f"the checkpoint does not say which rows were refused: remove it, {START_AFRESH}") from None
-        if self._sink is not None and self._position is not None:
-            self._sink.seek(self._position)
 
 
 def _shown(raw: Any) -> tuple[int, str, str]:

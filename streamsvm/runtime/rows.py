@@ -143,6 +143,11 @@ class LabelRules:
     classes
         The labels; None: the type of the first label holds. A whole float is as good as the int that it equals.
 
+    Attributes
+    ----------
+    known : dict
+        The labels that were learned, or are declared, as its keys.
+
     Raises
     ------
     ValueError
@@ -160,16 +165,16 @@ class LabelRules:
 
     def __init__(self, classes: Iterable[Any] | None = None) -> None:
         self.classes = None if classes is None else [_plain(y) for y in classes]
-        self._known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
+        self.known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
         if self.classes is None:
             return
-        if len(self._known) != len(self.classes) or len(self._known) < 2 or not all(isinstance(y, _PLAIN) for y in self._known):
+        if len(self.known) != len(self.classes) or len(self.known) < 2 or not all(isinstance(y, _PLAIN) for y in self.known):
             raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
 
     def check(self, y: Any) -> bool:
         """Whether a label is a new one; RowError if it is none of the stream."""
         try:
-            if y in self._known:
+            if y in self.known:
                 return False
         except TypeError:
             raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
@@ -182,13 +187,13 @@ class LabelRules:
             raise RowError("label", f"label {_short(y)} is empty. {_DECLARE}")
         if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
             raise RowError("label", f"label {_short(y)} is no text: it has half of a surrogate pair")
-        if not self._known:
+        if not self.known:
             return True
-        first = next(iter(self._known))
+        first = next(iter(self.known))
         if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
-            return len(self._known) < _MOST_LABELS
+            return len(self.known) < _MOST_LABELS
         if y.__class__ is float and first.__class__ is int and y.is_integer():
-            return len(self._known) < _MOST_LABELS
+            return len(self.known) < _MOST_LABELS
         raise RowError(
             "label",
             f"label {_short(y)} is a {type(y).__name__}, and the labels before it are {type(first).__name__}s "
@@ -197,19 +202,19 @@ class LabelRules:
 
     def add(self, y: Any) -> None:
         """Know a label that `check` has called new, once its row was learned."""
-        self._known[_plain(y)] = None
+        self.known[_plain(y)] = None
 
     @property
     def state(self) -> dict[str, Any]:
         """What a checkpoint saves: the labels declared, and those known."""
-        known = [y for y in self._known if isinstance(y, _PLAIN)]
+        known = [y for y in self.known if isinstance(y, _PLAIN)]
         return {"classes": self.classes, "known": known}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved `state`. Labels that are declared now replace those declared then."""
         if self.classes is None:
             self.__init__(state["classes"])  # type: ignore[misc]
-            self._known |= dict.fromkeys(state["known"])
+            self.known |= dict.fromkeys(state["known"])
 
 
 _DECLARE = "If it is one, declare all labels: --labels-are A,B,C, or LearningLoop(classes=[...])"

@@ -67,7 +67,7 @@ class Score:
             raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY}") from None
         self.metric, self.windowed, self.window = metric, windowed, window
         self.wants_labels: bool = metric.requires_labels
-        self._positive, self._binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
+        self._positive, self.binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
         self._seen: set[Any] = set()
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Score:
         """
         if predicted is None or predicted == {}:
             return
-        if self._binary:
+        if self.binary:
             positive = True if self._positive is None else self._positive
             if self.wants_labels:
                 predicted = predicted == positive
@@ -93,8 +93,8 @@ class Score:
         self.windowed.update(y, predicted)
 
     def admit(self, y: Any) -> None:
-        """Raise a ScoreError where a label cannot be counted. It is called before `update`, and before the row is learned."""
-        if not self._binary or y in self._seen:
+        """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
+        if y in self._seen:
             return
         if self._positive is None:
             if y not in (0, 1, -1):

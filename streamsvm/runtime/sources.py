@@ -130,6 +130,7 @@ class TextSource:
         self._line = 0  # number of the line that was read last
         self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended
         self._begun = False
+        self._most_lines = math.inf  # the last line of a row of several lines
         self._fault = ""  # of the line that was read last
         self._cut: bytes | None = None  # the beginning of a row that was too long to hold
 
@@ -241,6 +242,8 @@ class TextSource:
             if len(line) > LONGEST_LINE:
                 self._fault = f"the line is longer than {LONGEST_LINE:,} bytes"
                 self._cut = self._reader.skip_line()
+                if self._most_lines < math.inf:
+                    raise csv.Error(self._fault)
                 yield "\n"
                 continue
             try:
@@ -251,6 +254,8 @@ class TextSource:
                     "such as latin-1 or cp1252"
                 )
                 text = line.decode(encoding, errors="replace")
+            if self._line > self._most_lines:
+                raise csv.Error(f"a quote is not closed within {_MOST_LINES:,} lines")
             yield text
 
     def _bad_row(self, reason: str) -> BadRow:
@@ -333,18 +338,11 @@ class CSVSource(TextSource):
         return [] if self._table is None else list(self._names)
 
     def _reader_of_rows(self) -> Any:
-        return csv.reader(self._row_lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
-
-    def _row_lines(self) -> Iterator[str]:
-        for line in self._lines():
-            if self._cut is not None:
-                raise csv.Error(self._fault)
-            if self._line > self._first_line + _MOST_LINES:
-                raise csv.Error(f"a quote is not closed within {_MOST_LINES:,} lines")
-            yield line
+        return csv.reader(self._lines(), strict=True, delimiter=self._delimiter, skipinitialspace=True)
 
     def _cells(self) -> list[str] | None:
         self._first_line, self._first_offset = self._line + 1, self._reader.offset
+        self._most_lines = self._line + _MOST_LINES
         try:
             return next(self._table, None)
         except csv.Error as error:

@@ -13,7 +13,7 @@ from killing import kill_at_random_rows, run_to_the_end
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.cli.main import main
-from streamsvm.runtime import BadRow, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
+from streamsvm.runtime import BadRow, CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
 from streamsvm.runtime.refusals import LONGEST_RAW, Refusals
 
 WORDS = ["--label", "y", "--budget", "20", "--set", "max_classes=2"]
@@ -256,6 +256,21 @@ def test_rows_that_were_refused_are_counted_across_runs(tmp_path):
     dead.write_text("")
     with pytest.raises(StreamError, match="cut off"):
         piece(dead, None)
+
+
+def test_a_loop_that_cannot_resume_leaves_the_dead_letters_alone(tmp_path):
+    rows = [*numbers(10), ({"a": "text", "b": 1.0}, 1)]
+    dead = tmp_path / "dead.jsonl"
+    with CheckpointFolder(tmp_path / "state") as folder:
+        learn(rows, BSGDClassifier(budget=5), checkpoints=folder, on_error=dead)
+        before = dead.read_bytes()
+        with pytest.raises(CheckpointError, match="other parameters"):
+            LearningLoop(IterableSource(rows), BSGDClassifier(budget=6), checkpoints=folder, on_error=dead)
+        assert dead.read_bytes() == before != b""
+        learn(rows, BSGDClassifier(budget=5), checkpoints=folder, on_error=dead)
+        assert dead.read_bytes() == before
+    learn(numbers(10), BSGDClassifier(budget=5), on_error=dead)  # another run, without such rows
+    assert dead.read_bytes() == b""
 
 
 def test_pieces_of_one_loop_write_one_file(tmp_path):
