@@ -85,7 +85,13 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             ...
         ValueError: feature 'b' has no column left: max_features=1 names are known...
         """
-        self._labels.check(y)
+        labels = self._labels
+        try:
+            known = y in labels.targets
+        except TypeError:
+            known = False
+        if not known:
+            labels.check(y)
         self._features.check_names(x)
 
     def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> Any:

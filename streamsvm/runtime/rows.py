@@ -58,9 +58,10 @@ class GuardedModel:
         if isinstance(model, compose.Pipeline) and not isinstance(model[-1], base.Transformer):
             self.last = model[-1]
             self.check = getattr(self.last, "check_one", None)
-            self.prepare = _checked_before(model.transform_one)
+            # Not transform_one, which asks each time whether the last step is a transformer: a tenth of a row's time.
+            self.prepare = _checked_before(model._transform_one)
         elif self.check is None:
-            self.prepare = _checked_before(lambda x: x)
+            self.prepare = _checked_before(lambda x: (x,))
         else:  # a learner of this library, which checks all by itself
             self.check = None
 
@@ -83,7 +84,7 @@ class GuardedModel:
         return True
 
 
-def _checked_before(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _checked_before(transform: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
     def prepare(x: Any) -> Any:
         try:
             fine = math.hypot(*x.values()) <= _LARGEST  # then each number is, and none is NaN
@@ -91,7 +92,7 @@ def _checked_before(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
             fine = False
         if not fine and isinstance(x, Mapping):
             check_numbers(x)
-        return transform(x)
+        return transform(x)[0]
 
     return prepare
 
