@@ -234,3 +234,14 @@ def test_defaults_are_those_of_the_machine():
     for names in (4, [[1], [2], [3]]):
         with pytest.raises(ValueError, match="3 different names"):
             to_online(machine, feature_names=names)
+
+
+def test_a_block_file_is_not_made_of_a_row_that_cannot_be_read(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n1,1\n1,2,3\n")
+    with (
+        CSVSource(path, label="y") as source,
+        pytest.raises(ValueError, match=r"row 1: .*rows\.csv, line 3: 3 cells for 2 columns"),
+    ):
+        write_rows(source, tmp_path / "rows.blocks")
+    assert not (tmp_path / "rows.blocks").exists()
