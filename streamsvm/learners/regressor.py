@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from river import base
 
+from streamsvm._warnings import warn
 from streamsvm.checks import checked_target, checked_weight, parameter
 from streamsvm.frames import Batch, as_batch, as_series
 from streamsvm.learners.compiled.iterates import CHOSEN, EPSILON_INSENSITIVE
@@ -16,19 +18,35 @@ from streamsvm.river_base import SupervisedEstimator
 
 __all__ = ["OnlineRegressor"]
 
+_FIRST_TARGETS = 100  # that are looked at
+_FARTHEST_MEAN, _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 3.0, 1.0 / 3.0, 3.0
+
 
 @learner
 class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegressor):
-    """A regressor with river's protocol and the epsilon-insensitive loss."""
+    """A regressor with river's protocol and the epsilon-insensitive loss.
 
-    epsilon: float = parameter(0.1, least=0.0, high=1e15)
+    Epsilon, C and learning rates are for targets of about 0 and about 1 in size. A model whose first targets are others warns.
+    """
+
+    #: The first targets, until they were looked at; None from then on, and for a model that was given or loaded.
+    _first_targets: list[float] | None = field(init=False)
+
+    epsilon: float = parameter(default=0.1, least=0.0, high=1e15)
 
     _loss = EPSILON_INSENSITIVE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._first_targets = []
 
     def learn_one(self, x: Mapping[Hashable, Any], y: float, w: float = 1.0) -> None:
         w = 1.0 if w == 1.0 else checked_weight(w)
         if w != 0.0:
-            self._learn_row(x, checked_target(y), w)
+            target = checked_target(y)
+            self._learn_row(x, target, w)
+            if self._first_targets is not None:
+                self._look_at([target])
 
     def check_one(self, x: Mapping[Hashable, Any], y: float) -> None:
         """Check the names of a row's features, and its target, as `learn_one` does; nothing is learned.
@@ -53,7 +71,32 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         return self._decide_row(x, CHOSEN)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        self._learn_batch(as_batch(X, y, w))
+        batch = as_batch(X, y, w)
+        self._learn_batch(batch)
+        if self._first_targets is not None:
+            self._look_at(batch.y[:_FIRST_TARGETS])
+
+    def _look_at(self, targets: Sequence[Any]) -> None:
+        # Warn where the first targets, which are learned by now, are far from what the parameters are for.
+        first = self._first_targets = (self._first_targets or []) + [float(y) for y in targets]
+        if len(first) < _FIRST_TARGETS:
+            return
+        self._first_targets = None
+        mean, deviation = float(np.mean(first)), float(np.std(first))
+        if deviation > 0.0 and not (abs(mean) <= _FARTHEST_MEAN and _SMALLEST_DEVIATION <= deviation <= _LARGEST_DEVIATION):
+            name = type(self).__name__
+            warn(
+                f"the first {len(first)} targets have mean {mean:.4g} and standard deviation {deviation:.4g}, and {name} is for "
+                f"targets of about 0 and 1: wrap it in river.preprocessing.TargetStandardScaler({name}(...))"
+            )
+
+    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        self._first_targets = None
+        return super()._start_labels(labels, outputs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._first_targets = None
 
     def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         targets = np.empty(len(batch.y))

@@ -65,6 +65,7 @@ def test_there_are_some_and_none_asks_for_exceptions():
     assert {kind.__name__ for kind in estimators()} == set(learners.__all__)
 
 
+@pytest.mark.filterwarnings("ignore:the first 100 targets")  # of TrumpApproval, as they are
 @pytest.mark.parametrize(("model", "check"), CASES, ids=name)
 def test_river(model, check, monkeypatch):
     monkeypatch.setattr(datasets, "CreditCard", Transactions)

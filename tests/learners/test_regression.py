@@ -1,6 +1,7 @@
 """Regressors and the one-class detector against their twins, and what their users hand in."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from sklearn.svm import OneClassSVM
 import naive
 from problems import snapshot
 from streamsvm import BSCARegressor, BSGDRegressor, OneClassBSGD
+from streamsvm.learners import OnlineLinearSVR
 
 ROWS = 150 if config.DISABLE_JIT else 1000
 
@@ -153,3 +155,36 @@ def test_parameters_out_of_range_name_themselves(kind, parameter, values):
     for value in values:
         with pytest.raises(ValueError, match=parameter):
             kind(**{parameter: value})
+
+
+@pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor, OnlineLinearSVR])
+@pytest.mark.parametrize(
+    ("mean", "deviation", "far"), [(0.0, 1.0, False), (40.0, 1.0, True), (1.0, 0.01, True), (0.0, 50.0, True)]
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far, many):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(250, 2)), mean + deviation * rng.normal(size=250)
+    model = kind()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        if many:
+            for start in range(0, 250, 60):
+                model.learn_many(X[start : start + 60], y[start : start + 60])
+        else:
+            for x, target in zip(X, y, strict=True):
+                model.learn_one(dict(enumerate(x)), target)
+    assert len(found) == far
+    if far:
+        assert "TargetStandardScaler" in str(found[0].message)
+        assert kind.__name__ in str(found[0].message)
+        assert found[0].filename == __file__
+
+
+def test_a_model_that_was_given_or_loaded_does_not_warn_of_targets():
+    given, half = BSGDRegressor(5, gamma=1.0), BSGDRegressor(5)
+    given.start_from(np.ones((1, 1)), [40.0])
+    half.learn_one({0: 1.0}, 40.0)
+    for model in (given, pickle.loads(pickle.dumps(half))):
+        for i in range(150):
+            model.learn_one({0: i / 150.0}, 40.0 + i)
