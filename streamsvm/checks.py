@@ -62,8 +62,8 @@ def check_decay(eta0: float, l2: float) -> None:
 
 
 def parameter(
-    default: Any,
     *,
+    default: Any,
     least: float | None = None,
     above: float | None = None,
     high: float = math.inf,
@@ -72,7 +72,10 @@ def parameter(
     boolean: bool = False,
     kw_only: Any = dataclasses.MISSING,
 ) -> Any:
-    """A field of a dataclass whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean."""
+    """A field of a dataclass whose value `check_parameters` checks: a number in a range, one of the choices, or a boolean.
+
+    The default is given by name: only so do checkers of types see it.
+    """
     check: Any = functools.partial(check_one_of, choices=choices)
     if boolean:
         check = _check_boolean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -101,7 +101,7 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
 class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
     """A classifier that has one decision value for two classes, else one for each class."""
 
-    class_weight: dict[Any, float] | str | None
+    class_weight: dict[Any, float] | Literal["balanced"] | None
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return decision values, in units of the margin.

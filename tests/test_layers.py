@@ -20,7 +20,7 @@ LAYERS = (
     "kernels frames",
     "_numba_cache",
     "storage",
-    "checks _progress _warnings _locks",
+    "checks _options _progress _warnings _locks",
 )
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from streamsvm._options import LearnerName
 from streamsvm.checks import check_number, check_one_of
 from streamsvm.kernels import KERNELS, kernel_matrix
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
@@ -32,7 +33,7 @@ def to_budget(
     X: Any = None,
     *,
     feature_names: list[Hashable] | None = None,
-    learner: str = "bsca",
+    learner: LearnerName = "bsca",
     passes: int = 10,
     seed: int | None = 0,
     **parameters: Any,
@@ -125,7 +126,7 @@ def to_budget(
     return result
 
 
-def _new_learner(learner: str, model: Any, budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
+def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None, parameters: dict[str, Any]) -> Any:
     """Return a learner with a machine's kernel and loss, and room for its features and classes."""
     kernel, classification = model._kernel, is_classifier(model)
     same = {

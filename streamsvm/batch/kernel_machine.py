@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import RegressorMixin, is_classifier, is_regressor
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from streamsvm._options import KernelName, MachineGamma
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.solver import add_expansions
 from streamsvm.batch.distillation import to_budget
@@ -48,12 +49,12 @@ class KernelMachine(SklearnEstimator):
     ``_rows``: the support vectors as compiled code takes them, which is not saved.
     """
 
-    C: float = parameter(1.0, above=0.0)
+    C: float = parameter(default=1.0, above=0.0)
     _: KW_ONLY
-    kernel: str = parameter("rbf", choices=KERNELS)
-    gamma: float | str = "scale"
-    degree: int = parameter(3, least=1, high=100, integer=True)
-    coef0: float = parameter(0.0, least=0.0)
+    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
+    gamma: MachineGamma = "scale"
+    degree: int = parameter(default=3, least=1, high=100, integer=True)
+    coef0: float = parameter(default=0.0, least=0.0)
 
     def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
         """Return a budgeted learner that decides alike and goes on learning; the parameters are those of `to_budget`."""
@@ -151,7 +152,7 @@ class KernelMachine(SklearnEstimator):
 class KernelClassifier(SklearnClassifier):
     """The conventions of a classifier, with one machine for two classes, else one for each class against all others."""
 
-    class_weight: dict[Any, float] | str | None = None
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         training: Training = super()._training(X, y, sample_weight)
@@ -175,7 +176,7 @@ class KernelClassifier(SklearnClassifier):
 class KernelRegressor(RegressorMixin):  # type: ignore[misc]
     """The conventions of a regressor with the epsilon-insensitive loss; it has one machine."""
 
-    epsilon: float = parameter(0.1, least=0.0)
+    epsilon: float = parameter(default=0.1, least=0.0)
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         training: Training = super()._training(X, y, sample_weight)
@@ -191,7 +192,7 @@ class KernelRegressor(RegressorMixin):  # type: ignore[misc]
         return f[:, 0]
 
 
-def _gamma_of(gamma: float | str, X: Any, weights: np.ndarray) -> float:
+def _gamma_of(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
     """Return the number that ``gamma`` stands for, as in scikit-learn's SVC; rows count by their weights."""
     if gamma == "auto":
         return 1.0 / X.shape[1]

@@ -9,6 +9,7 @@ import numpy as np
 from numba import carray, njit
 from numba.extending import overload
 
+from streamsvm._options import Search
 from streamsvm.budget.merge_search import SEARCHES, best_position, find_partner
 from streamsvm.budget.merge_shared import find_shared_partner, shared_position
 from streamsvm.budget.merge_table import GRID, merge_tables
@@ -153,7 +154,7 @@ class Merge(Strategy):
     Merge(search='lookup-wd')
     """
 
-    search: str = "lookup-wd"
+    search: Search = "lookup-wd"
     kernels = ("rbf",)
     merges = True
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from streamsvm._options import Victim
 from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.checks import check_one_of
@@ -55,7 +56,7 @@ class Removal(Strategy):
     Removal(which='random')
     """
 
-    which: str = "smallest"
+    which: Victim = "smallest"
 
     def __post_init__(self) -> None:
         check_one_of("which", self.which, _EVENTS)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from streamsvm._options import KernelName, Split
 from streamsvm._progress import shown
 from streamsvm.checks import check_number, check_one_of
 from streamsvm.hss.compression import Compression, Compressor
@@ -75,7 +76,7 @@ class HSSMatrix:
     def compress(
         X: Any,
         *,
-        kernel: str = "rbf",
+        kernel: KernelName = "rbf",
         gamma: float = 1.0,
         degree: int = 3,
         coef0: float = 0.0,
@@ -84,7 +85,7 @@ class HSSMatrix:
         max_rank: int = 1000,
         n_neighbors: int = 64,
         leaf_size: int = 256,
-        split: str = "principal-axis",
+        split: Split = "principal-axis",
         zero_sum: bool = False,
         memory_limit: float | None = None,
         seed: int | None = 0,

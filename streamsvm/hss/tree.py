@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm._options import Split
+
 __all__ = ["SPLITS", "ClusterTree"]
 
 _SAMPLE_ROWS = 4096  # by which a cut is chosen
@@ -45,7 +47,7 @@ class ClusterTree:
     level: np.ndarray
 
     @staticmethod
-    def build(X: np.ndarray, leaf_size: int, split: str = "principal-axis", seed: int | None = 0) -> ClusterTree:
+    def build(X: np.ndarray, leaf_size: int, split: Split = "principal-axis", seed: int | None = 0) -> ClusterTree:
         """Build the tree of X float64 [n, d], n at least 1, with leaves of at most ``leaf_size`` rows. O(n d log n).
 
         The split ``"principal-axis"`` cuts at the median along the direction in which rows vary most, ``"two-means"`` between

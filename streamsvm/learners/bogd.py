@@ -65,8 +65,8 @@ class BOGD(Baseline):
     Accuracy: 62.24%
     """
 
-    eta0: float = parameter(0.1, above=0.0, high=1e15)
-    l2: float = parameter(0.01, least=0.0, high=1e9)
+    eta0: float = parameter(default=0.1, above=0.0, high=1e15)
+    l2: float = parameter(default=0.01, least=0.0, high=1e9)
     seed: int | None = None
 
     _rule = step

@@ -78,6 +78,6 @@ class BPAS(Baseline):
     Accuracy: 86.02%
     """
 
-    C: float = parameter(1.0, above=0.0, high=1e15)
+    C: float = parameter(default=1.0, above=0.0, high=1e15)
 
     _rule = step

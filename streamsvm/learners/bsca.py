@@ -80,14 +80,14 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
     Accuracy: 88.85%
     """
 
-    C: float = parameter(1.0, above=0.0, high=1e15)
+    C: float = parameter(default=1.0, above=0.0, high=1e15)
     maintenance: Strategy | None = None
     averaging: int = 3000
-    relaxation: float = parameter(1.5, above=0.0, high=2.0)
-    reprocess: int = parameter(1, least=0, high=1000, integer=True)
-    tol: float = parameter(0.3, least=0.0, high=1e15)
-    replay: int = parameter(0, least=0, high=2**31 - 1, integer=True)
-    replay_steps: int = parameter(1, least=1, high=1000, integer=True)
+    relaxation: float = parameter(default=1.5, above=0.0, high=2.0)
+    reprocess: int = parameter(default=1, least=0, high=1000, integer=True)
+    tol: float = parameter(default=0.3, least=0.0, high=1e15)
+    replay: int = parameter(default=0, least=0, high=2**31 - 1, integer=True)
+    replay_steps: int = parameter(default=1, least=1, high=1000, integer=True)
     max_classes: int = 10
     seed: int | None = None
 
@@ -142,10 +142,10 @@ class BSCARegressor(OnlineRegressor, DualAscent):
     MAE: 0.399178
     """
 
-    C: float = parameter(1.0, above=0.0, high=1e15)
+    C: float = parameter(default=1.0, above=0.0, high=1e15)
     maintenance: Strategy | None = None
     averaging: int = 3000
-    relaxation: float = parameter(0.5, above=0.0, high=2.0)
+    relaxation: float = parameter(default=0.5, above=0.0, high=2.0)
     seed: int | None = None
 
     @classmethod

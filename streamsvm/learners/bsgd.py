@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm._options import LearningRate
 from streamsvm.budget import Removal, Strategy
 from streamsvm.checks import check_decay, parameter
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -66,7 +67,7 @@ class Descent(BudgetedEstimator):
     _rule = step
 
     l2: float
-    learning_rate = "pegasos"
+    learning_rate: LearningRate = "pegasos"
     eta0 = 1.0
     fit_intercept = False
 
@@ -163,12 +164,12 @@ class BSGDClassifier(BudgetedClassifier, Descent):
     Accuracy: 88.05%
     """
 
-    l2: float = parameter(1e-4, least=1e-15, high=1e9)
+    l2: float = parameter(default=1e-4, least=1e-15, high=1e9)
     maintenance: Strategy | None = None
-    learning_rate: str = parameter("pegasos", choices=SCHEDULES)
-    eta0: float = parameter(1.0, above=0.0, high=1e15)
+    learning_rate: LearningRate = parameter(default="pegasos", choices=SCHEDULES)
+    eta0: float = parameter(default=1.0, above=0.0, high=1e15)
     averaging: int = 2000
-    fit_intercept: bool = parameter(False, boolean=True)
+    fit_intercept: bool = parameter(default=False, boolean=True)
     max_classes: int = 10
     seed: int | None = None
 
@@ -216,12 +217,12 @@ class BSGDRegressor(OnlineRegressor, Descent):
     MAE: 0.296166
     """
 
-    l2: float = parameter(1e-4, least=1e-15, high=1e9)
+    l2: float = parameter(default=1e-4, least=1e-15, high=1e9)
     maintenance: Strategy | None = None
-    learning_rate: str = parameter("capped", choices=SCHEDULES)
-    eta0: float = parameter(0.1, above=0.0, high=1e15)
+    learning_rate: LearningRate = parameter(default="capped", choices=SCHEDULES)
+    eta0: float = parameter(default=0.1, above=0.0, high=1e15)
     averaging: int = 2000
-    fit_intercept: bool = parameter(True, boolean=True)
+    fit_intercept: bool = parameter(default=True, boolean=True)
     seed: int | None = None
 
     @classmethod

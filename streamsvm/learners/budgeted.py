@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from streamsvm._options import Gamma, KernelName, OutputName, Overflow
 from streamsvm.budget import Refusal, Strategy, strategy_for
 from streamsvm.budget.dispatch import set_strategy
 from streamsvm.checks import check_number, parameter, random_state
@@ -38,12 +39,12 @@ class BudgetedEstimator(OnlineEstimator):
     """
 
     budget: int = field(default=100, kw_only=False)
-    kernel: str = parameter("rbf", choices=KERNELS)
-    gamma: float | str = "scale"
-    degree: int = parameter(3, least=1, high=100, integer=True)
+    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
+    gamma: Gamma = "scale"
+    degree: int = parameter(default=3, least=1, high=100, integer=True)
     coef0: float = 0.0
     max_features: int = 256
-    overflow: str = parameter("raise", choices=OVERFLOW)
+    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     _strategy: Strategy = field(init=False)
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
@@ -316,7 +317,7 @@ class BudgetedEstimator(OnlineEstimator):
         """float64 [outputs, n_support], of the iterate that predictions follow. Three and more classes have an output each."""
         return self._coefficients_of("auto")
 
-    def _coefficients_of(self, output: str) -> np.ndarray:
+    def _coefficients_of(self, output: OutputName) -> np.ndarray:
         c, rows, what = self._common[0], self._store.coefficients, self._output(output)
         u, v = rows[::2], rows[1::2]
         if what == AVERAGE or (what == CHOSEN and self.averaged):

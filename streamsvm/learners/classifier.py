@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from river import base
 
+from streamsvm._options import OutputName
 from streamsvm.checks import check_number, checked_weight
 from streamsvm.frames import Batch, as_batch, as_frame, as_series
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -94,7 +95,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             labels.check(y)
         self._features.check_names(x)
 
-    def decision_function_one(self, x: Mapping[Hashable, Any], output: str = "auto") -> Any:
+    def decision_function_one(self, x: Mapping[Hashable, Any], output: OutputName = "auto") -> Any:
         """The decision value of one row.
 
         Parameters
@@ -121,10 +122,11 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         many = self._labels.many
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
-        return self._labels.of(self._decide_row(x, CHOSEN))
+    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> base.typing.ClfTarget | None:
+        label: base.typing.ClfTarget | None = self._labels.of(self._decide_row(x, CHOSEN))
+        return label
 
-    def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
+    def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
         """Predict the probability of each label of one row; the most probable one is that of `predict_one`.
 
         Decision values are turned into log odds by one factor, which is fitted row by row (temperature scaling: Guo et al. 2017,
@@ -173,7 +175,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             outputs[i] = labels.outputs
         return targets, outputs
 
-    def decision_function_many(self, X: Any, output: str = "auto") -> Any:
+    def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
         """Decision values of the rows of X.
 
         Parameters

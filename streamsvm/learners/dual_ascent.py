@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamsvm._options import OutputName
 from streamsvm.budget import Removal
 from streamsvm.checks import check_number
 from streamsvm.frames import Batch, as_batch
@@ -183,7 +184,7 @@ class DualSolution:
         every[self._rows] = self._coefficients
         return every[:, 0] if every.shape[1] == 1 else every
 
-    def primal(self, output: str = "auto") -> float:
+    def primal(self, output: OutputName = "auto") -> float:
         """The primal objective of the budgeted model: |w|^2 / 2 + C sum of weight times loss. From the third class on, half of C,
         as a difference of outputs is as large as the one output of two classes. O(n B d), in float64.
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
+from streamsvm._options import OutputName, Overflow
 from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.compiled import iterates
@@ -53,7 +54,7 @@ class OnlineEstimator(RiverEstimator):
     _rule: ClassVar[Rule]
     _loss = iterates.HINGE
     max_features = 256
-    overflow = "raise"
+    overflow: Overflow = "raise"
     averaging = 0
 
     def __post_init__(self) -> None:
@@ -175,7 +176,7 @@ class OnlineEstimator(RiverEstimator):
 
     # What the model is ------------------------------------------------------------------------------------------------------
 
-    def _output(self, name: str) -> int:
+    def _output(self, name: OutputName) -> int:
         # Without averaging, the average is the last iterate.
         check_one_of("output", name, _ITERATES)
         return iterates.LAST if self.averaging == 0 else _ITERATES[name]

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numba import njit
 
+from streamsvm._options import KernelName
 from streamsvm.checks import parameter
 from streamsvm.kernels import FOURIER
 from streamsvm.learners.baseline import Baseline
@@ -89,10 +90,10 @@ class FOGD(Baseline):
     Accuracy: 88.32%
     """
 
-    kernel: str = field(default="rbf", init=False)
+    kernel: KernelName = field(default="rbf", init=False)
     degree: int = field(default=3, init=False)
     coef0: float = field(default=0.0, init=False)
-    eta0: float = parameter(1.0, above=0.0, high=1e15)
+    eta0: float = parameter(default=1.0, above=0.0, high=1e15)
     seed: int | None = None
 
     _rule = step

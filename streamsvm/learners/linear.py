@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm._options import Overflow
 from streamsvm.checks import parameter
 from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
@@ -26,11 +27,11 @@ __all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
 class LinearEstimator(OnlineEstimator):
     """A model that is a weight for each feature, and the rule of `linear_step`."""
 
-    C: float = parameter(1.0, above=0.0, high=1e15, kw_only=False)
-    fit_intercept: bool = parameter(True, boolean=True)
+    C: float = parameter(default=1.0, above=0.0, high=1e15, kw_only=False)
+    fit_intercept: bool = parameter(default=True, boolean=True)
     averaging: int = 3000
     max_features: int = 2**16
-    overflow: str = parameter("raise", choices=OVERFLOW)
+    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     _row: np.ndarray = field(init=False)
 
@@ -240,7 +241,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
     MAE: 0.297687
     """
 
-    C: float = parameter(0.1, above=0.0, high=1e15, kw_only=False)
+    C: float = parameter(default=0.1, above=0.0, high=1e15, kw_only=False)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

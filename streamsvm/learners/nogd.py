@@ -101,7 +101,7 @@ class NOGD(Baseline):
     Accuracy: 88.92%
     """
 
-    eta0: float = parameter(0.1, above=0.0, high=1e15)
+    eta0: float = parameter(default=0.1, above=0.0, high=1e15)
     rank: int | None = None
 
     _rule = step

@@ -41,7 +41,7 @@ class KernelOGD(Reference, Descent):
     Accuracy: 84.98%
     """
 
-    eta0: float = parameter(0.1, above=0.0, high=1e15)
-    l2: float = parameter(0.01, least=1e-15, high=1e9)
+    eta0: float = parameter(default=0.1, above=0.0, high=1e15)
+    l2: float = parameter(default=0.01, least=1e-15, high=1e9)
 
     learning_rate = "constant"

@@ -38,4 +38,4 @@ class KernelPegasos(Reference, Descent):
     Accuracy: 85.39%
     """
 
-    l2: float = parameter(1e-4, least=1e-15, high=1e9)
+    l2: float = parameter(default=1e-4, least=1e-15, high=1e9)

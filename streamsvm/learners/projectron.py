@@ -152,7 +152,7 @@ class Projectron(Baseline):
     """
 
     averaging: int = 0
-    eta: float = parameter(0.1, above=0.0, high=1e15)
+    eta: float = parameter(default=0.1, above=0.0, high=1e15)
 
     _rule = step
     _needs_gram = True

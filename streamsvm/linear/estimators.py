@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from streamsvm._options import ClassificationLoss, RegressionLoss
 from streamsvm.checks import parameter
 from streamsvm.linear.files.block_file import BlockFile
 from streamsvm.linear.fit import OutOfCoreLinear
@@ -122,8 +123,8 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     (True, True)
     """
 
-    loss: str = parameter("hinge", choices=("hinge", "squared_hinge"))
-    class_weight: dict[Any, float] | str | None = None
+    loss: ClassificationLoss = parameter(default="hinge", choices=get_args(ClassificationLoss))
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
 
     def _labels(self, y: Any) -> np.ndarray:
         labels = self._number_classes(y, np.arange(len(y)))
@@ -207,8 +208,8 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     0.5
     """
 
-    loss: str = parameter("epsilon_insensitive", choices=("epsilon_insensitive", "squared_epsilon_insensitive"))
-    epsilon: float = parameter(0.0, least=0.0)
+    loss: RegressionLoss = parameter(default="epsilon_insensitive", choices=get_args(RegressionLoss))
+    epsilon: float = parameter(default=0.0, least=0.0)
 
     def _labels(self, y: Any) -> np.ndarray:
         y = np.asarray(y, np.float64)

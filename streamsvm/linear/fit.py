@@ -40,13 +40,13 @@ _FOLDER = "streamsvm-fit"  # in the work folder, where nothing else is touched
 class OutOfCoreLinear(SklearnEstimator):
     """A linear machine that is fitted to a block file within a memory limit."""
 
-    C: float = parameter(1.0, above=0.0)
+    C: float = parameter(default=1.0, above=0.0)
     _: KW_ONLY
     loss: str
     fit_intercept: bool = True
-    intercept_scaling: float = parameter(1.0, above=0.0)
-    tol: float = parameter(1e-3, least=0.0)
-    max_iter: int = parameter(1000, least=1, integer=True)
+    intercept_scaling: float = parameter(default=1.0, above=0.0)
+    tol: float = parameter(default=1e-3, least=0.0)
+    max_iter: int = parameter(default=1000, least=1, integer=True)
     memory_limit: float = DEFAULT_LIMIT
     work_folder: str | Path | None = None
     random_state: int | None = 0

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm._options import Overflow
+
 __all__ = ["LONGEST_NAME", "OVERFLOW", "FeatureSpace"]
 
 #: The policies for a new feature name when every column has one.
@@ -43,7 +45,7 @@ class FeatureSpace:
     (array([1.5, 2. ], dtype=float32), ['a', 'b'])
     """
 
-    def __init__(self, max_features: int, overflow: str) -> None:
+    def __init__(self, max_features: int, overflow: Overflow) -> None:
         self.max_features = max_features
         self.overflow = overflow
         self._columns: dict[Hashable, int] = {}

@@ -172,7 +172,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     """
 
     calibration_folds: int = 3
-    max_classes: int = parameter(10, least=2, high=2**20, integer=True)
+    max_classes: int = parameter(default=10, least=2, high=2**20, integer=True)
 
     def __post_init__(self) -> None:
         if not follows_conventions(is_classifier, self.model):

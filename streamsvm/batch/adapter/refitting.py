@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
+from streamsvm._options import Overflow
 from streamsvm._warnings import warn
 from streamsvm.batch.adapter.collect import collect, without_label
 from streamsvm.batch.adapter.fit import Fit
@@ -30,11 +31,11 @@ class Refitting(SupervisedEstimator):
     """
 
     model: Any
-    window: int = parameter(10_000, least=2, high=2**31, integer=True)
+    window: int = parameter(default=10_000, least=2, high=2**31, integer=True)
     refit_every: int | None = 1_000
     standardize: bool = True
-    max_features: int = parameter(256, least=1, high=2**20, integer=True)
-    overflow: str = parameter("raise", choices=OVERFLOW)
+    max_features: int = parameter(default=256, least=1, high=2**20, integer=True)
+    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
 
     def __post_init__(self) -> None:
         check_parameters(self)

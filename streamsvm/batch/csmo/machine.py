@@ -24,11 +24,11 @@ __all__ = ["CSMO"]
 class CSMO(KernelMachine):
     """The fit that `CSMOClassifier` and `CSMORegressor` share: one machine for each pair of classes, or one for regression."""
 
-    tol: float = parameter(1e-3, above=0.0)
-    cache_size: float = parameter(200, above=0.0)
+    tol: float = parameter(default=1e-3, above=0.0)
+    cache_size: float = parameter(default=200, above=0.0)
     conjugate: bool = True
     shrinking: bool = True
-    max_iter: int = parameter(-1, least=-1, integer=True)
+    max_iter: int = parameter(default=-1, least=-1, integer=True)
     verbose: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:

@@ -70,9 +70,9 @@ class HSSADMM(KernelMachine):
     n_neighbors: int = 64
     leaf_size: int = 256
     beta: float | str = "balanced"
-    relaxation: float = parameter(1.6, above=0.0)
-    tol: float = parameter(1e-2, least=0.0)
-    max_iter: int = parameter(2000, least=1, integer=True)
+    relaxation: float = parameter(default=1.6, above=0.0)
+    tol: float = parameter(default=1e-2, least=0.0)
+    max_iter: int = parameter(default=2000, least=1, integer=True)
     polish: bool = False
     memory_limit: float | None = None
     random_state: int | None = 0

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from streamsvm._options import Overflow
 from streamsvm._progress import shown_rows
 from streamsvm.checks import check_number, check_one_of
 from streamsvm.linear.files.mixing import mixing_writer
@@ -26,7 +27,7 @@ def write_rows(
     path: str | Path,
     *,
     max_features: int = 10_000,
-    overflow: str = "raise",
+    overflow: Overflow = "raise",
     memory_limit: float = DEFAULT_LIMIT,
     verbose: bool = False,
 ) -> tuple[int, int]:

@@ -1,0 +1,38 @@
+"""String options of public signatures, as types that a checker of types knows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+__all__ = [
+    "ClassificationLoss",
+    "Gamma",
+    "KernelName",
+    "LearnerName",
+    "LearningRate",
+    "MachineGamma",
+    "OutputName",
+    "Overflow",
+    "RegressionLoss",
+    "Search",
+    "Split",
+    "Victim",
+]
+
+KernelName = Literal["rbf", "linear", "poly"]
+#: The kernel parameter of a learner, and of a batch machine.
+Gamma = float | Literal["scale"]
+MachineGamma = float | Literal["scale", "auto"]
+Overflow = Literal["raise", "hash", "ignore"]
+LearningRate = Literal["pegasos", "constant", "floor", "capped"]
+OutputName = Literal["auto", "last", "average"]
+#: How `Merge` finds the best partner and the merged vector.
+Search = Literal["gss", "gss-precise", "lookup-h", "lookup-wd"]
+#: Which support vector `Removal` removes.
+Victim = Literal["smallest", "random"]
+#: The learner that a machine is distilled into.
+LearnerName = Literal["bsca", "bsgd"]
+#: How a tree cuts the rows of a node in two.
+Split = Literal["principal-axis", "two-means"]
+ClassificationLoss = Literal["hinge", "squared_hinge"]
+RegressionLoss = Literal["epsilon_insensitive", "squared_epsilon_insensitive"]
