@@ -24,6 +24,28 @@ class RiverEstimator(base.Estimator):
             raise AttributeError(f"{name} is fixed when a model is made: model.clone({{{name!r}: ...}}) makes another")
         super().__setattr__(name, value)
 
+    def mutate(self, new_attrs: dict[str, Any]) -> None:
+        """Refuse to change parameters: sizes and numbers that a model was made with are part of its memory.
+
+        Parameters
+        ----------
+        new_attrs
+            Name to value. What a subclass of your own names in ``_mutable_attributes`` is changed, as river does it.
+
+        Raises
+        ------
+        ValueError
+            A name is that of a parameter, or of nothing.
+        """
+        mine = parameters_of(type(self)) - self._mutable_attributes
+        for name in new_attrs:
+            if name in mine:
+                raise ValueError(
+                    f"{name} cannot be mutated, nor any other parameter of {type(self).__name__}: all are fixed when a model is "
+                    f"made, and model.clone({{{name!r}: ...}}) makes another"
+                )
+        super().mutate(new_attrs)
+
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
         """Make a model that has learned nothing, with the same parameters.
 

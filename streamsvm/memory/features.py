@@ -89,7 +89,7 @@ class FeatureSpace:
         if self.pack(row, x):
             return False
         if not isinstance(x, Mapping):
-            raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
+            raise _no_row(x)
         new = learn and not x.keys() <= self._columns.keys()
         if new:
             self._admit(x)
@@ -146,7 +146,7 @@ class FeatureSpace:
             As `fill`.
         """
         if x.__class__ is not dict and not isinstance(x, Mapping):
-            raise ValueError(f"a row must be a mapping of feature names to numbers, not a {type(x).__name__}")
+            raise _no_row(x)
         values = np.empty(len(x), np.float32)
         try:
             struct.pack_into(f"{len(x)}f", values.data, 0, *x.values())
@@ -279,3 +279,8 @@ def _sorted(names: list[Hashable]) -> list[Hashable]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _no_row(x: object) -> ValueError:
+    kind = "None: a row without features is {}" if x is None else f"a {type(x).__name__}"
+    return ValueError(f"a row must be a mapping of feature names to numbers, not {kind}")

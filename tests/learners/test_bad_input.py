@@ -1,6 +1,7 @@
 """Input that is refused: by name, and without a trace in the model."""
 
 import os
+import pickle
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -11,7 +12,8 @@ import pytest
 from numba import config
 
 from problems import snapshot
-from streamsvm import BSCAClassifier, BSGDClassifier, learners
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD, learners
+from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.bsgd import step
 from streamsvm.learners.labels import Labels
 from streamsvm.memory.features import FeatureSpace
@@ -278,3 +280,39 @@ def test_rows_of_zeros_take_no_room_under_the_linear_kernel(rule):
     assert model.n_support == 0
     model.learn_one({"a": 1.0}, True)
     assert model.n_support == 1
+
+
+@pytest.mark.parametrize("kind", [BSGDClassifier, BSGDRegressor, OneClassBSGD, OnlineLinearSVC])
+def test_none_is_no_row(kind):
+    model = kind()
+    before = pickle.dumps(model)
+    labels = () if kind is OneClassBSGD else (1,)
+    answer = model.score_one if kind is OneClassBSGD else model.predict_one
+    for call in (lambda: model.learn_one(None, *labels), lambda: answer(None)):
+        with pytest.raises(ValueError, match=r"a row must be a mapping of feature names to numbers, not None: .* is \{\}"):
+            call()
+    assert pickle.dumps(model) == before
+
+
+@pytest.mark.parametrize("kind", [BSGDClassifier, BSGDRegressor, OneClassBSGD, OnlineLinearSVC])
+def test_mutate_says_that_parameters_are_fixed(kind):
+    model = kind()
+    for name in model._get_params():
+        with pytest.raises(ValueError, match=rf"{name} cannot be mutated, nor any other parameter of {kind.__name__}.*clone"):
+            model.mutate({name: 1})
+    with pytest.raises(ValueError, match="'lambda' is not an attribute"):
+        model.mutate({"lambda": 1})
+    model.mutate({})
+
+
+def test_what_a_subclass_names_as_mutable_can_be_mutated():
+    class Threshold(BSGDClassifier):
+        threshold = 0.5
+
+        @property
+        def _mutable_attributes(self):
+            return {"threshold"}
+
+    model = Threshold()
+    model.mutate({"threshold": 0.7})
+    assert model.threshold == 0.7
