@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 
-from streamsvm._options import OutputName, Overflow
+from streamsvm._options import OutputName
 from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.compiled import iterates
@@ -54,14 +54,14 @@ class OnlineEstimator(RiverEstimator):
     _rule: ClassVar[Rule]
     _loss = iterates.HINGE
     max_features = 256
-    overflow: Overflow = "raise"
+    overflow = "raise"  # no field here: subclasses declare it, and check its value
     averaging = 0
 
     def __post_init__(self) -> None:
         self._check_parameters()
         self._store = self._make_store()
         self._block = self._store.block
-        self._features = FeatureSpace(self.max_features, self.overflow)
+        self._features = FeatureSpace(self.max_features, self.overflow)  # type: ignore[arg-type]
         self._outputs = 1
         state, begin = self._block[STATE_BEGIN:STATE_END], iterates.RULE_STATE - STATE_BEGIN
         dtype = self._rule.state
