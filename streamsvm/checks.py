@@ -1,4 +1,4 @@
-"""Checks of parameters, weights, targets and seeds."""
+"""Checks of parameters, weights, targets and seeds; values in messages."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = [
     "checked_weight",
     "parameter",
     "random_state",
+    "shown",
 ]
 
 #: The largest weight of a row, so that no coefficient overflows.
@@ -111,3 +112,9 @@ def random_state(seed: int | None) -> int:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
         raise ValueError(f"seed must be an integer or None, not {seed!r}")
     return secrets.randbits(64) if seed is None else int(seed) % 2**64
+
+
+def shown(value: object) -> str:
+    """Return the repr of a value for a message: of a long one its beginning."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

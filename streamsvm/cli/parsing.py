@@ -13,9 +13,9 @@ from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
 from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC
 from streamsvm.preprocessing import BoundedScaler
+from streamsvm.runtime.labels import parse_label, parse_libsvm_label
 from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
-from streamsvm.runtime.sources import parse_label, parse_libsvm_label
 from streamsvm.tables import TableEncoder
 
 __all__ = ["LEARNERS", "learner_of", "make_metric", "make_model", "parse_classes", "parse_positive"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm._options import Overflow
+from streamsvm.checks import shown
 
 __all__ = ["LONGEST_NAME", "OVERFLOW", "FeatureSpace"]
 
@@ -198,7 +199,7 @@ class FeatureSpace:
         if len(new) > room:
             if self.overflow == "raise":
                 raise ValueError(
-                    f"feature {_shown(new[room])} has no column left: max_features={self.max_features} names are known. "
+                    f"feature {shown(new[room])} has no column left: max_features={self.max_features} names are known. "
                     "Raise max_features, or choose overflow='hash' or overflow='ignore'"
                 )
             new = new[:room]
@@ -207,7 +208,7 @@ class FeatureSpace:
         for name, value in x.items():
             length = len(name) if isinstance(name, str | bytes) else len(repr(name))
             if length > LONGEST_NAME:
-                raise ValueError(f"feature {_shown(name)} has a name of {length:,} characters, more than {LONGEST_NAME:,}")
+                raise ValueError(f"feature {shown(name)} has a name of {length:,} characters, more than {LONGEST_NAME:,}")
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
             except (struct.error, TypeError, OverflowError):
@@ -229,10 +230,10 @@ class FeatureSpace:
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
             except OverflowError:
-                raise ValueError(f"feature {_shown(name)} is {_shown(value)}: {_MUST_BE_FINITE}") from None
+                raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}") from None
             except (struct.error, TypeError):
                 raise ValueError(
-                    f"feature {_shown(name)} is {_shown(value)}, a {type(value).__name__}: features must be numbers. "
+                    f"feature {shown(name)} is {shown(value)}, a {type(value).__name__}: features must be numbers. "
                     "Encode it (river.preprocessing.OneHotEncoder) or leave it out"
                 ) from None
         raise AssertionError("every feature is a number")
@@ -243,7 +244,7 @@ class FeatureSpace:
         for name, value in x.items():
             _PACK_ONE(_ONE_CELL, 0, value)
             if not np.isfinite(_ONE_CELL[0]):
-                raise ValueError(f"feature {_shown(name)} is {_shown(value)}: {_MUST_BE_FINITE}")
+                raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}")
         raise ValueError("the row is too large: its squared norm would not be finite in float32. Scale the features")
 
     def restore(self, names: Iterable[Hashable]) -> None:
@@ -274,11 +275,6 @@ def _sorted(names: list[Hashable]) -> list[Hashable]:
         return sorted(names)  # type: ignore[type-var]
     except TypeError:
         return sorted(names, key=lambda name: (type(name).__name__, repr(name)))
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _no_row(x: object) -> ValueError:

@@ -2,11 +2,12 @@
 
 from streamsvm.runtime.arrow import ArrowSource
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
+from streamsvm.runtime.csv_source import CSVSource
 from streamsvm.runtime.endpoints import BadRow, DeadLetter, Position, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.loop import LearningLoop, Progress
 from streamsvm.runtime.open import open_sink, open_source
 from streamsvm.runtime.sinks import FileSink
-from streamsvm.runtime.sources import CSVSource, IterableSource, JSONLinesSource, LIBSVMSource
+from streamsvm.runtime.sources import IterableSource, JSONLinesSource, LIBSVMSource
 
 __all__ = [
     "ArrowSource",

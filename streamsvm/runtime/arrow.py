@@ -94,12 +94,7 @@ class ArrowSource:
             self._open.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         names = schema.names
-        wanted = ([] if label is None else [label]) + self._reading.named
-        problem = "two columns have one name" if len(set(names)) < len(names) else ""
-        if unknown := [name for name in wanted if name not in names]:
-            what = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
-            problem = f"there is no column {what}. It has: {', '.join(names)}"
-        if problem:
+        if problem := self._reading.problem(names, label):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
         dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
+from streamsvm.checks import shown
+
 __all__ = ["GuardedModel", "LabelRules", "RowError", "listed", "reason_of"]
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -103,10 +105,9 @@ def check_numbers(x: Mapping[Hashable, Any]) -> None:
         if value.__class__ is float and -_LARGEST <= value <= _LARGEST:
             continue
         if _is_number(value) and not (math.isfinite(value) and abs(value) <= _LARGEST):
-            shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
             raise RowError(
                 "not finite",
-                f"feature {name!r} is {shown}: features must be finite float32 numbers. Impute it "
+                f"feature {name!r} is {shown(value)}: features must be finite float32 numbers. Impute it "
                 "(river.preprocessing.StatImputer) or leave it out (a missing feature counts as 0)",
             )
 
@@ -132,7 +133,7 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
         return "not finite", text
     found = guarded.culprit(x)
     if found:
-        return "not a number", f"{text} (feature {found[0]!r} is {_short(x[found[0]])})"
+        return "not a number", f"{text} (feature {found[0]!r} is {shown(x[found[0]])})"
     return "model", text
 
 
@@ -181,13 +182,13 @@ class LabelRules:
             raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
         y = _plain(y)
         if self.classes is not None:
-            raise RowError("label", f"label {_short(y)} is not among those declared: {listed(self.classes, 10)}")
+            raise RowError("label", f"label {shown(y)} is not among those declared: {listed(self.classes, 10)}")
         if y.__class__ is float and not math.isfinite(y):
             raise RowError("label", f"label {y!r} is no label: leave rows without one out of learning")
         if y.__class__ is str and not y.strip():
-            raise RowError("label", f"label {_short(y)} is empty. {_DECLARE}")
+            raise RowError("label", f"label {shown(y)} is empty. {_DECLARE}")
         if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
-            raise RowError("label", f"label {_short(y)} is no text: it has half of a surrogate pair")
+            raise RowError("label", f"label {shown(y)} is no text: it has half of a surrogate pair")
         if not self.known:
             return True
         first = next(iter(self.known))
@@ -197,7 +198,7 @@ class LabelRules:
             return len(self.known) < _MOST_LABELS
         raise RowError(
             "label",
-            f"label {_short(y)} is a {type(y).__name__}, and the labels before it are {type(first).__name__}s "
+            f"label {shown(y)} is a {type(y).__name__}, and the labels before it are {type(first).__name__}s "
             f"(such as {first!r}). {_DECLARE}",
         )
 
@@ -223,10 +224,6 @@ _DECLARE = "If it is one, declare all labels: --labels-are A,B,C, or LearningLoo
 
 def _plain(y: Any) -> Any:
     return y.item() if isinstance(y, np.generic) else y
-
-
-def _short(y: Any) -> str:
-    return repr(y) if len(repr(y)) <= 60 else f"{repr(y)[:57]}..."
 
 
 def listed(names: Iterable[Any], most: int) -> str:

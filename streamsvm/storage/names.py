@@ -26,21 +26,23 @@ _PACKAGES = {
 }
 _EXCLUDED = frozenset({"datasets", "envs"})  # parts of river.drift and river.bandit
 
-_CLASSES = {
-    (module, name)
-    for module, names in {
+
+def _listed(modules: dict[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((module, name) for module, names in modules.items() for name in names.split())
+
+
+_CLASSES = _listed(
+    {
         "builtins": "bool complex dict float frozenset int list set str tuple",
         "collections": "Counter OrderedDict defaultdict deque",
         "numbers": "Number",
         # Of the batch solvers only these: others trust their arguments.
         "streamsvm.batch.adapter.estimators": "BatchClassifier BatchRegressor",
         "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
-    }.items()
-    for name in names.split()
-}
-_FUNCTIONS = {
-    (module, name)
-    for module, names in {
+    }
+)
+_FUNCTIONS = _listed(
+    {
         "builtins": "str.lower",
         "copy": "deepcopy",
         "operator": "itemgetter",
@@ -52,9 +54,8 @@ _FUNCTIONS = {
         "river.tree.splitter.ebst_splitter": "EBSTNode._update_estimator_univariate",
         "river.tree.splitter.nominal_splitter_reg": "NominalSplitterReg._update_estimator_univariate",
         "river.utils.math": "minkowski_distance",
-    }.items()
-    for name in names.split()
-}
+    }
+)
 #: Methods that river's models hold bound to an object: to make the default of a dict, or as the rule that was chosen.
 METHODS = frozenset(
     {

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from river import base, preprocessing
 
+from streamsvm.checks import shown
 from streamsvm.tables.dates import CYCLES, cyclic
 from streamsvm.tables.reading import Dates, Names, Reading, as_names
 
@@ -189,7 +190,7 @@ class TableEncoder(base.Transformer):
                 value = self._number(name, value)
             if not -_LARGEST <= value <= _LARGEST:
                 raise ValueError(
-                    f"feature {_shown(name)} is {value}, which is no finite float32 number. {self._advice(name, value)}"
+                    f"feature {shown(name)} is {value}, which is no finite float32 number. {self._advice(name, value)}"
                 )
             numbers[name] = value
         n_columns = len(self._numbers) + len(self._features)
@@ -197,7 +198,7 @@ class TableEncoder(base.Transformer):
             new = [name for name in (*numbers, *names) if name not in self._numbers and name not in self._features]
             if n_columns + len(new) > self.max_columns:
                 raise ValueError(
-                    f"feature {_shown(new[0])} is one column too many: {n_columns:,} are known, "
+                    f"feature {shown(new[0])} is one column too many: {n_columns:,} are known, "
                     f"and max_columns={self.max_columns:,}"
                 )
         return numbers, names
@@ -211,7 +212,7 @@ class TableEncoder(base.Transformer):
         except (TypeError, ValueError):
             pass
         kind = "a text" if isinstance(value, str) else f"a {type(value).__name__}"
-        raise ValueError(f"feature {_shown(name)} is {_shown(value)}, {kind}. {self._advice(name, value)}")
+        raise ValueError(f"feature {shown(name)} is {shown(value)}, {kind}. {self._advice(name, value)}")
 
     def _advice(self, name: Hashable, value: Any) -> str:
         if self._reading.date_of(name):
@@ -219,7 +220,7 @@ class TableEncoder(base.Transformer):
         text = isinstance(value, str)
         return (
             (f"If the column holds names: categorical={name!r}. If it holds dates: dates={name!r}. " if text else "")
-            + f"If that means that there is no value: missing={_shown(value) if text else repr(str(value))}. "
+            + f"If that means that there is no value: missing={shown(value) if text else repr(str(value))}. "
             + f"To leave the column out: drop={name!r}"
         )
 
@@ -246,8 +247,3 @@ class TableEncoder(base.Transformer):
     def _unit_test_params(cls) -> Any:
         yield {}
         yield {"when_missing": "mean", "scaler": None}
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamsvm.tables.dates import seconds
@@ -90,10 +90,15 @@ class Reading:
         given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing")}
         return {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
 
-    @property
-    def named(self) -> list[str]:
-        """The columns that are named, in whatever way: a table must have them."""
-        return [str(name) for name in self._kinds]
+    def problem(self, columns: Sequence[str], label: str | None) -> str:
+        """Say why a table of these columns cannot be read: one of those named is not there, or there twice; empty if it can."""
+        if len(set(columns)) < len(columns):
+            return "two columns have one name"
+        unknown = [name for name in [*([] if label is None else [label]), *map(str, self._kinds)] if name not in columns]
+        if not unknown:
+            return ""
+        what = f"{unknown[0]!r} for the label" if unknown[0] == label else repr(unknown[0])
+        return f"there is no column {what}. It has: {', '.join(columns)}"
 
     def row(self, cells: Iterable[tuple[Hashable, Any]]) -> dict[Hashable, Any]:
         """Return the values of a row by column, without what is dropped or missing."""

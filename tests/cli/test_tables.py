@@ -8,14 +8,13 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from streamsvm import load
 from streamsvm.cli.first_look import column_of
 from streamsvm.cli.flags import EXAMPLES, names
-from streamsvm.cli.main import _parser, main
+from streamsvm.cli.main import _parser
 
 ROOT = Path(__file__).parents[2]
 PEOPLE = "id,city,since,age,y\n" + "".join(
@@ -32,61 +31,47 @@ def people(tmp_path):
     return path
 
 
-@pytest.fixture
-def call(capfd):
-    def run(*words):
-        capfd.readouterr()
-        try:
-            status = main([*map(str, words)])
-        except SystemExit as left:
-            status = left.code
-        output, errors = capfd.readouterr()
-        return SimpleNamespace(status=status, output=output, errors=errors)
-
-    return run
-
-
 def test_text_without_an_answer_stops_with_flags_that_serve(people, call):
     done = call("learn", people, "--label", "y")
-    assert done.status == 1
-    assert "first look" in done.errors
-    flags = done.errors.splitlines()[-1].partition("These flags would serve: ")[2]
+    assert done.returncode == 1
+    assert "first look" in done.stderr
+    flags = done.stderr.splitlines()[-1].partition("These flags would serve: ")[2]
     assert flags == "--drop id --categorical city --dates since=%d.%m.%Y --missing '?'"
     done = call("learn", people, "--label", "y", *flags.replace("'", "").split(), "--quiet")
-    assert done.status == 0, done.errors
-    assert json.loads(done.output.splitlines()[-1])["metric"] > 0.95
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["metric"] > 0.95
     done = call("learn", people, "--label", "y", "--drop", "since", "--quiet")
-    assert "--drop since,id --categorical city --missing '?'" in done.errors  # the flag stands there with what it had
+    assert "--drop since,id --categorical city --missing '?'" in done.stderr  # the flag stands there with what it had
 
 
 def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(people, tmp_path, call):
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    assert call("learn", people, "--label", "y", "--checkpoint", whole, *ANSWERS).status == 0
-    assert call("learn", people, "--label", "y", "--checkpoint", pieces, *ANSWERS, "--max-rows", 123).status == 0
+    assert call("learn", people, "--label", "y", "--checkpoint", whole, *ANSWERS).returncode == 0
+    assert call("learn", people, "--label", "y", "--checkpoint", pieces, *ANSWERS, "--max-rows", 123).returncode == 0
     done = call("learn", people, "--label", "y", "--checkpoint", pieces)
-    assert done.status == 0, done.errors
-    assert "first look" not in done.errors
+    assert done.returncode == 0, done.stderr
+    assert "first look" not in done.stderr
     assert (whole / "checkpoint-000000000300.ckpt").read_bytes() == (pieces / "checkpoint-000000000300.ckpt").read_bytes()
-    assert call("learn", people, "--label", "y", "--checkpoint", pieces, *ANSWERS).status == 0
+    assert call("learn", people, "--label", "y", "--checkpoint", pieces, *ANSWERS).returncode == 0
     for flags, words in (
         (["--drop", "id,age"], "--drop id,age contradicts the checkpoint, which was learned with --drop id."),
         (["--when-missing", "mean"], "learned with no --when-missing"),
         (["--delimiter", ";"], "learned with no --delimiter"),
     ):
         done = call("learn", people, "--label", "y", "--checkpoint", pieces, *flags)
-        assert done.status == 1
-        assert words in done.errors
+        assert done.returncode == 1
+        assert words in done.stderr
 
     new = tmp_path / "new.csv"  # without what is dropped, and written in another way
     new.write_bytes("city;since;age\nOslo;02.01.2024;?\nParis;03.01.2024;30\nTromsø;03.01.2024;30\n".encode("latin-1"))
-    assert "contradicts" in call("predict", new, "--model", pieces, "--to", "-", "--categorical", "since").errors
+    assert "contradicts" in call("predict", new, "--model", pieces, "--to", "-", "--categorical", "since").stderr
     done = call("predict", new, "--model", pieces, "--to", "-", "--delimiter", ";", "--encoding", "latin-1")
-    assert done.status == 0, done.errors
-    assert [json.loads(line)["y_pred"] for line in done.output.splitlines()[:2]] == [0, 1]
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["y_pred"] for line in done.stdout.splitlines()[:2]] == [0, 1]
     rows = tmp_path / "new.jsonl"
     rows.write_text('{"city": "Oslo", "since": "02.01.2024", "age": "?", "id": "n7"}\n')
     done = call("predict", rows, "--model", pieces, "--to", "-")
-    assert json.loads(done.output.splitlines()[0])["y_pred"] == 0, done.errors
+    assert json.loads(done.stdout.splitlines()[0])["y_pred"] == 0, done.stderr
     assert load(pieces).predict_one({"city": "Paris", "age": "31"}) == 1
 
 
@@ -94,19 +79,19 @@ def test_delimiter_and_encoding_are_saved(tmp_path, call):
     path, state = tmp_path / "rows.csv", tmp_path / "state"
     path.write_bytes("größe\ty\n".encode("latin-1") + b"".join(b"%d\t%d\n" % (i % 5, i % 5 > 2) for i in range(100)))
     done = call("learn", path, "--label", "y", "--checkpoint", state, "--delimiter", "tab", "--encoding", "latin-1")
-    assert done.status == 0, done.errors
-    assert call("learn", path, "--label", "y", "--checkpoint", state).status == 0
-    assert call("predict", path, "--label", "y", "--model", state, "--to", "-").status == 0
+    assert done.returncode == 0, done.stderr
+    assert call("learn", path, "--label", "y", "--checkpoint", state).returncode == 0
+    assert call("predict", path, "--label", "y", "--model", state, "--to", "-").returncode == 0
     assert load(state)[-1].feature_names == ["größe"]
 
 
 def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(tmp_path, call):
     path = tmp_path / "rows.csv"
     path.write_text("a,y\n" + "".join(f"{'oops' if i == 7 else i},{i % 2}\n" for i in range(60)))
-    assert "flags would serve: --missing oops" in call("learn", path, "--label", "y").errors
+    assert "flags would serve: --missing oops" in call("learn", path, "--label", "y").stderr
     done = call("learn", path, "--label", "y", "--on-error", "skip", "--quiet")
-    assert done.status == 0, done.errors
-    assert json.loads(done.output.splitlines()[-1])["learned"] == 59
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["learned"] == 59
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "city": "Oslo", "y": 1}\n', "a,city,y\n1,Oslo,1\n"])
@@ -130,16 +115,16 @@ def test_flags_from_a_file(people, tmp_path, call):
         f"[predict]\nmodel = '{state}'\nto = '-'\nquiet = false\n"
     )
     done = call("learn", "--config", config, "--set", "gamma=0.25")
-    assert (done.status, done.errors) == (0, "")
-    facts = json.loads(call("inspect", state, "--json").output)
+    assert (done.returncode, done.stderr) == (0, "")
+    facts = json.loads(call("inspect", state, "--json").stdout)
     assert facts["budget"] == 20
     assert facts["effective_gamma"] == 0.25
     assert "l2=0.001" in facts["parameters"]
     config.write_text(config.read_text().replace("quiet = true\n", ""))
     done = call("predict", "--config", config)
-    assert done.status == 0, done.errors
-    assert len(done.output.splitlines()) == 300
-    assert call("predict", people.with_name("none.csv"), "--config", config).errors.endswith("No such file or directory\n")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 300
+    assert call("predict", people.with_name("none.csv"), "--config", config).stderr.endswith("No such file or directory\n")
 
 
 @pytest.mark.parametrize(
@@ -160,9 +145,9 @@ def test_a_file_of_flags_that_is_wrong(tmp_path, call, text, words):
     config = tmp_path / "flags.toml"
     config.write_text(text)
     done = call("learn", "--config", config)
-    assert done.status == 2
-    assert words in done.errors
-    assert "No such file" in call("learn", "--config", tmp_path / "none.toml").errors
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "No such file" in call("learn", "--config", tmp_path / "none.toml").stderr
 
 
 @pytest.mark.parametrize(
@@ -176,8 +161,8 @@ def test_a_file_of_flags_that_is_wrong(tmp_path, call, text, words):
 )
 def test_flags_that_mean_nothing(people, call, words, message):
     done = call("learn", people, "--label", "y", *words)
-    assert done.status == 2
-    assert message in done.errors
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -207,10 +192,10 @@ def test_numbers_as_text_and_wide_tables(tmp_path, call):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({f"f{i}": str(n * i % 7) for i in range(50)} | {"y": n % 2}) + "\n" for n in range(30)))
     done = call("learn", path, "--label", "y")
-    assert "and 11 of number, 1 of label" not in done.errors.splitlines()[0]
-    assert "  and 10 of number, 1 of label" in done.errors.splitlines()
-    flags = done.errors.partition("These flags would serve: ")[2].split()
-    assert call("learn", path, "--label", "y", *flags).status == 0
+    assert "and 11 of number, 1 of label" not in done.stderr.splitlines()[0]
+    assert "  and 10 of number, 1 of label" in done.stderr.splitlines()
+    flags = done.stderr.partition("These flags would serve: ")[2].split()
+    assert call("learn", path, "--label", "y", *flags).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -226,22 +211,22 @@ def test_dates_that_are_written_in_another_way(tmp_path, call, cells, flag, serv
     path = tmp_path / "rows.csv"
     path.write_text("at,y\n" + "".join(f"{cell},{i % 2}\n" for i, cell in enumerate(cells)))
     done = call("learn", path, "--label", "y", "--dates", flag)
-    assert done.errors.endswith(f"These flags would serve: {served}\n")
+    assert done.stderr.endswith(f"These flags would serve: {served}\n")
 
 
 def test_dates_that_are_written_as_numbers(tmp_path, call):
     path = tmp_path / "rows.csv"
     path.write_text("day,n,y\n" + "".join(f"202401{1 + i % 31:02d},{20240000 + i},{i % 2}\n" for i in range(62)))
     done = call("learn", path, "--label", "y")
-    assert done.status == 0
-    assert [line.split()[0] for line in done.errors.splitlines() if "looks like a date: read by --dates" in line] == ["day"]
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stderr.splitlines() if "looks like a date: read by --dates" in line] == ["day"]
     state = tmp_path / "state"
-    assert call("learn", path, "--label", "y", "--dates", "day", "--checkpoint", state).status == 0
+    assert call("learn", path, "--label", "y", "--dates", "day", "--checkpoint", state).returncode == 0
     assert load(state)["TableEncoder"].transform_one({"day": "2024-01-16", "n": 20240031})["day"] == pytest.approx(0.0, abs=0.1)
 
 
 def test_help_shows_groups_and_examples_that_parse(call):
-    text = call("learn", "--help").output
+    text = call("learn", "--help").stdout
     assert all(f"\n{group}:\n" in text for group in ("source and predictions", "the table", "the model", "the score", "the run"))
     commands = re.findall(r"streamsvm (.*)", EXAMPLES)
     assert len(re.findall(r"^  \S", EXAMPLES, re.MULTILINE)) == 5

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.runtime import BadRow, IterableSource, Row, StreamError, open_sink, open_source
-from streamsvm.runtime.sources import parse_label
+from streamsvm.runtime.labels import parse_label
 
 TEXTS = {
     "csv": 'a,b c,y\n1,2,1\n\n3,,0\n"4","5.5",1\n',

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.linear.sources.labels import LabelCodes
-from streamsvm.runtime.sources import parse_label
+from streamsvm.runtime.labels import parse_label
 
 __all__ = ["chunks", "kind_of"]
 
