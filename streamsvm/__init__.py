@@ -1,12 +1,17 @@
 """Kernel support vector machines that learn endless streams inside a fixed number of bytes."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamsvm import _numba_cache  # noqa: F401 - first: it acts before anything is compiled
-from streamsvm.budget import Merge, Projection, Removal
-from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
-from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
-from streamsvm.learners.one_class import OneClassBSGD
+if TYPE_CHECKING:
+    from streamsvm.budget.merge import Merge
+    from streamsvm.budget.projection import Projection
+    from streamsvm.budget.removal import Removal
+    from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
+    from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
+    from streamsvm.learners.one_class import OneClassBSGD
+    from streamsvm.runtime.checkpoint import load
+    from streamsvm.storage.model_file import save
 
 __all__ = [
     "BSCAClassifier",
@@ -22,20 +27,21 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from streamsvm.runtime.checkpoint import load
-    from streamsvm.storage.model_file import save
+_MODULES = {
+    "Merge": "budget",
+    "Projection": "budget",
+    "Removal": "budget",
+    "load": "runtime.checkpoint",
+    "save": "storage.model_file",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: the runtime brings river's metrics and with them scipy.stats, half a second of a program's
-    # start.
-    if name == "load":
-        from streamsvm.runtime.checkpoint import load  # noqa: PLC0415
-
-        return load
-    if name == "save":
-        from streamsvm.storage.model_file import save  # noqa: PLC0415
-
-        return save
+    # Imported when they are asked for: the command line starts at once, and can be interrupted in order while numba is imported.
+    if name in __all__:
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'learners')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

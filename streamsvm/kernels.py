@@ -15,6 +15,7 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.polynomial import Chebyshev, Polynomial
 
+from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm.checks import check_number, check_one_of
 
 __all__ = [

@@ -12,11 +12,12 @@ import numpy as np
 from numba import njit
 from river import base
 
-__all__ = ["BoundedScaler"]
+__all__ = ["BoundedScaler", "BoundedTargetScaler"]
 
 _N_FIRST = 32  # values of a feature that are held, for a median of them
 _LEAST = 8  # values of which a median says something
 _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
+_TARGET: Hashable = "target"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -166,6 +167,75 @@ def _complain(x: Mapping[Hashable, Any]) -> None:
         if not abs(number) <= _LARGEST:
             raise ValueError(f"feature {name!r} is {value!r}: features must be finite float32 numbers")
     raise AssertionError("every feature is a finite number")
+
+
+class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-arg]
+    """Standardises the targets of a regressor as river's TargetStandardScaler does, with each bounded as by `BoundedScaler`.
+
+    The regressor learns a target as so many standard deviations from the mean of those before it; predictions are of the target's
+    own scale.
+
+    Parameters
+    ----------
+    regressor
+        A river regressor.
+    deviations
+        Standard deviations to which a target is bounded, at least 2; None: no bound.
+
+    Attributes
+    ----------
+    n_bounded : int
+        As of `BoundedScaler`.
+
+    Raises
+    ------
+    ValueError
+        ``deviations`` is out of its range; from `learn_one`: the target is not a finite float32 number. Nothing is learned then.
+
+    Examples
+    --------
+    >>> from river import datasets, evaluate, metrics
+    >>> from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+    from streamsvm import BSCARegressor
+    >>> model = BoundedScaler() | BoundedTargetScaler(BSCARegressor(budget=100))
+    >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
+    MAE: 0.4
+    """
+
+    def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
+        self.regressor = regressor
+        self.deviations = deviations
+        self._scaler = BoundedScaler(deviations)
+
+    @property
+    def _wrapped_model(self) -> base.Regressor:
+        return self.regressor
+
+    @property
+    def n_bounded(self) -> int:
+        """Targets that were learned bounded."""
+        return self._scaler.n_bounded
+
+    def check_one(self, x: Mapping[Hashable, Any], y: float) -> None:
+        """Check a row as the regressor's own `check_one` does, if it has one, and its target; nothing is learned."""
+        self._scaler.transform_one({_TARGET: y})
+        if (check := getattr(self.regressor, "check_one", None)) is not None:
+            check(x, y)
+
+    def learn_one(self, x: dict[Hashable, Any], y: float) -> None:
+        target = {_TARGET: y}
+        self.regressor.learn_one(x, self._scaler.transform_one(target)[_TARGET])
+        self._scaler.learn_one(target)
+
+    def predict_one(self, x: dict[Hashable, Any]) -> float:
+        n, mean, squares = self._scaler._moments[0]
+        return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        from river import linear_model  # noqa: PLC0415 - takes a second
+
+        yield {"regressor": linear_model.LinearRegression()}
 
 
 @njit(cache=True, error_model="numpy")

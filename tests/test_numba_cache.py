@@ -111,3 +111,12 @@ def test_without_any_place_nothing_is_cached(read_only):
     nowhere = f"import tempfile; tempfile.tempdir = {str(read_only / 'none')!r}"
     warning = the_warning(run(read_only, f"{nowhere}; {COMPILE}", NUMBA_CACHE_DIR="/proc/none"))
     assert "cache directory or NUMBA_CACHE_DIR=/proc/none, so compiled code is not cached" in warning
+
+
+def test_it_acts_before_anything_is_compiled():
+    root = Path(streamsvm.__file__).parent
+    line = "from streamsvm import _numba_cache"
+    for path in root.rglob("*.py"):
+        if "from numba import" in path.read_text() and path.name != "_numba_cache.py":
+            package = root.joinpath(*path.relative_to(root).parts[:1], "__init__.py")
+            assert line in (path if path.parent == root else package).read_text(), path

@@ -15,7 +15,8 @@ from streamsvm.learners.bsgd import SCHEDULES
 from streamsvm.memory.features import OVERFLOW
 
 GOOD = """
-from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, Merge, OneClassBSGD, Removal
+from river import compose
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, Merge, OneClassBSGD, Removal, load
 from streamsvm.batch import CSMOClassifier
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.linear import OutOfCoreLinearSVC
@@ -31,6 +32,9 @@ value = BSCAClassifier(gamma="scale").decision_function_one({"a": 1.0}, output="
 OnlineLinearSVC(overflow="ignore")
 CSMOClassifier(kernel="linear", gamma="auto", class_weight="balanced")
 OutOfCoreLinearSVC(loss="squared_hinge")
+loaded: float = load("model", kind=BSGDRegressor).predict_one({})
+load("folder", kind=compose.Pipeline).learn_one({}, True)
+load("file").whatever()
 """
 
 BAD = {
@@ -47,11 +51,12 @@ BAD = {
     'HSSMatrix.compress([], split="random")': "split",
     "probability: str = BSGDClassifier().predict_proba_one({})[True]": "float",
     "target: str = BSGDRegressor().predict_one({})": "float",
+    'loaded: str = load("m", kind=BSGDRegressor).predict_one({})': "float",
     "learned: int = BSGDClassifier().learn_one({}, True)": "None",
 }
 
 IMPORTS = """
-from streamsvm import BSGDClassifier, BSGDRegressor, Merge, Removal
+from streamsvm import BSGDClassifier, BSGDRegressor, Merge, Removal, load
 from streamsvm.batch import CSMOClassifier, to_budget
 from streamsvm.hss import HSSMatrix
 from streamsvm.linear import OutOfCoreLinearSVC

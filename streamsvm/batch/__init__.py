@@ -3,6 +3,8 @@
 Needs the extra ``batch``.
 """
 
+from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+
 try:
     import sklearn  # noqa: F401
 except ImportError as error:

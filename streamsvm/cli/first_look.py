@@ -37,7 +37,9 @@ class Column(NamedTuple):
     """The flag that would serve and its value, where the column cannot be learned as it is."""
 
 
-def look(path: str, text_format: str | None, label: str | None, table: Table) -> tuple[int, list[Column]]:
+def look(
+    path: str, text_format: str | None, label: str | None, table: Table, regression: bool = False
+) -> tuple[int, list[Column]]:
     """Look at the first rows of a file.
 
     Parameters
@@ -48,6 +50,8 @@ def look(path: str, text_format: str | None, label: str | None, table: Table) ->
         Name of the label, which is shown but needs no answer.
     table
         How it is read.
+    regression
+        Whether the label is a number to predict.
 
     Returns
     -------
@@ -72,7 +76,9 @@ def look(path: str, text_format: str | None, label: str | None, table: Table) ->
     for name in found:
         values = [value for row in rows if (value := row.get(name)) is not None]
         if name == label:
-            columns.append(Column(name, "label", _most_common(values)))
+            number = len(set(values)) > _ENOUGH and any(isinstance(y, float) and not y.is_integer() for y in values)
+            note = "looks like a number to predict: --regression" if number and not regression else ""
+            columns.append(Column(name, "label", _most_common(values), note))
         elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
             columns.append(Column(name, "dropped", ""))
         elif name in answered.get("categorical", ()):

@@ -6,8 +6,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from streamsvm.cli.parsing import learner_of
 from streamsvm.runtime.checkpoint import read_newest
+from streamsvm.runtime.rows import learner_of
 
 __all__ = ["run"]
 
@@ -16,7 +16,7 @@ _FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective
 
 def run(arguments: argparse.Namespace) -> None:
     """Print a checkpoint's facts, one a line."""
-    checkpoint = read_newest(arguments.path)
+    checkpoint = read_newest(arguments.path, arguments.trusted)
     learner = learner_of(checkpoint.model)
     facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     if arguments.json:

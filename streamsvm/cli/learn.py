@@ -26,23 +26,28 @@ def run(arguments: argparse.Namespace) -> bool:
     if arguments.label is None and text_format != "libsvm":
         raise UsageError("--label NAME: which column or key holds the label?")
     scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
-    learner = make_model(arguments.model, arguments.budget, arguments.set)  # a mistake there is said before any file is opened
+    regression = arguments.regression
+    if regression and (flag := "--positive" if arguments.positive else "--labels-are" if arguments.labels_are else None):
+        raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
+    how = {"learner": arguments.model, "budget": arguments.budget, "settings": arguments.set, "regression": regression}
+    learner = make_model(**how)  # a mistake there is said before any file is opened
     positive = parse_positive(arguments.positive, text_format)
     classes = parse_classes(arguments.labels_are, text_format)
     most = getattr(learner, "max_classes", len(classes or ()))
     if classes is not None and len(classes) > most:
         raise UsageError(f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --set")
-    metric = make_metric(arguments.metric, arguments.window, positive)
+    metric = make_metric(arguments.metric or ("MAE" if regression else "Accuracy"), arguments.window, positive, regression)
     with contextlib.ExitStack() as stack:
-        checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
+        checkpoints = None
+        if arguments.checkpoint is not None:
+            checkpoints = stack.enter_context(CheckpointFolder(arguments.checkpoint, arguments.trusted))
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
         table = table_of(arguments, text_format, saved)
         # Once something was learned, the table is as it was; of LIBSVM text all is known.
         rows_may_fail = arguments.on_error != "stop"
         looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table, rows_may_fail)
-        bound = arguments.bound or None
-        model = make_model(arguments.model, arguments.budget, arguments.set, scale == "standard", bound, table.encoder)
+        model = make_model(**how, scale=scale == "standard", deviations=arguments.bound or None, encoder=table.encoder)
         source, sink = stack.enter_context(open_streams(arguments, table))
         display = stack.enter_context(Display(arguments.quiet))
         display.say("starting (the first run on a machine compiles for some seconds)")
@@ -72,7 +77,7 @@ def run(arguments: argparse.Namespace) -> bool:
 
 def _look(arguments: argparse.Namespace, text_format: str | None, table: Table, rows_may_fail: bool) -> bool:
     """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
-    n_rows, columns = look(arguments.source, text_format, arguments.label, table)
+    n_rows, columns = look(arguments.source, text_format, arguments.label, table, arguments.regression)
     if columns and not arguments.quiet:
         print(drawn(arguments.source, n_rows, columns), file=sys.stderr)
     if (error := unanswered(arguments.source, columns, table, rows_may_fail)) is not None:

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError
@@ -92,6 +93,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     _add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
     model = learn.add_argument_group("the model")
     model.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
+    regression_help = "predict a number, and not a label: the model is a regressor, and targets are scaled as features are"
+    model.add_argument("--regression", action="store_true", help=regression_help)
     model.add_argument("--budget", type=int, metavar="B", help="support vectors (default: 500; linear has none)")
     model.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as gamma=0.5; repeatable")
     scale_help = "standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)"
@@ -102,8 +105,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     model.add_argument("--bound", type=_bound, default=8.0, metavar="D", help=bound_help)
     score = learn.add_argument_group("the score")
-    metric_help = "a metric of river.metrics, such as F1 or 'FBeta(beta=2)' (default: %(default)s)"
-    score.add_argument("--metric", default="Accuracy", metavar="NAME", help=metric_help)
+    metric_help = "a metric of river.metrics, such as F1, 'FBeta(beta=2)' or R2 (default: Accuracy; of a regression MAE)"
+    score.add_argument("--metric", metavar="NAME", help=metric_help)
     score.add_argument(
         "--positive",
         metavar="LABEL",
@@ -112,18 +115,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     window_help = "the metric is also computed over the last N rows (default: %(default)s)"
     score.add_argument("--window", type=_count, default=1000, metavar="N", help=window_help)
     run = learn.add_argument_group("the run")
-    run.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="DIR",
-        help="save checkpoints there, and resume from the newest one if there are any, with its flags about the table",
-    )
-    run.add_argument(
-        "--checkpoint-every", type=_count, default=10_000, metavar="N", help="rows between checkpoints (default: %(default)s)"
-    )
+    checkpoint_help = "save checkpoints there, and resume from the newest one if there are any, with its flags about the table"
+    _add_run(run, checkpoint_help)
+    _add_trusted(run, "the checkpoint")
     labels_help = "the labels that rows may have; any other is an error of its row (default: any of the type of the first)"
     run.add_argument("--labels-are", metavar="A,B,C", help=labels_help)
-    run.add_argument("--max-rows", type=_count, metavar="N", help="stop after so many rows of this run")
 
     predict = commands.add_parser(
         "predict",
@@ -132,16 +128,37 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     _add_streams(predict, label="the column or key of the label, if any: it is then no feature", sink_required=True)
     predict.add_argument("--model", required=True, metavar="FILE_OR_DIR", help="a checkpoint, or a folder of them")
+    run = predict.add_argument_group("the run")
+    checkpoint_help = "save there where the run stands, and go on from there; another folder than that of the model"
+    _add_run(run, checkpoint_help)
+    _add_trusted(run, "the model")
 
     inspect = commands.add_parser("inspect", help="show what a checkpoint holds")
     inspect.add_argument("path", type=Path, metavar="FILE_OR_DIR")
     inspect.add_argument("--json", action="store_true", help="as one JSON object")
+    _add_trusted(inspect, "the file")
 
     demo = commands.add_parser(
         "demo", help="learn real data through an embedded broker, kill the learner, resume it, draw the result"
     )
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help="default: %(default)s")
     return parser, {"learn": learn, "predict": predict}
+
+
+def _add_run(group: Any, checkpoint_help: str) -> None:
+    group.add_argument("--checkpoint", type=Path, metavar="DIR", help=checkpoint_help)
+    group.add_argument(
+        "--checkpoint-every", type=_count, default=10_000, metavar="N", help="rows between checkpoints (default: %(default)s)"
+    )
+    group.add_argument("--max-rows", type=_count, metavar="N", help="stop after so many rows of this run")
+
+
+def _add_trusted(group: Any, what: str) -> None:
+    text = (
+        f"{what} may hold classes and functions of your own. Only for a file that is from you: loading it can then run anything "
+        "that its writer wants; without this flag it can run nothing"
+    )
+    group.add_argument("--trusted", action="store_true", help=text)
 
 
 def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bool) -> None:

@@ -7,20 +7,25 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from river import compose, metrics
+from river import metrics
 
-from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Projection, Removal
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, Merge, Projection, Removal
 from streamsvm.cli import UsageError
-from streamsvm.learners.linear import OnlineLinearSVC
-from streamsvm.preprocessing import BoundedScaler
+from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
+from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.runtime.labels import parse_label, parse_libsvm_label
 from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
 from streamsvm.tables import TableEncoder
 
-__all__ = ["LEARNERS", "learner_of", "make_metric", "make_model", "parse_classes", "parse_positive"]
+__all__ = ["LEARNERS", "make_metric", "make_model", "parse_classes", "parse_positive"]
 
-LEARNERS: dict[str, Any] = {"bsgd": BSGDClassifier, "bsca": BSCAClassifier, "linear": OnlineLinearSVC}
+#: The classifier and the regressor of each name.
+LEARNERS: dict[str, tuple[Any, Any]] = {
+    "bsgd": (BSGDClassifier, BSGDRegressor),
+    "bsca": (BSCAClassifier, BSCARegressor),
+    "linear": (OnlineLinearSVC, OnlineLinearSVR),
+}
 _DEFAULT_BUDGET = 500
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
@@ -29,20 +34,22 @@ def make_model(
     learner: str,
     budget: int | None,
     settings: list[str],
+    regression: bool = False,
     scale: bool = False,
     deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
 ) -> Any:
     """Make the learner of that name with its settings (``KEY=VALUE``), behind a `BoundedScaler` if ``scale``.
 
-    Where there are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers.
+    For a ``regression`` it is a regressor, whose targets are then scaled too. Where there are parameters of a `TableEncoder`,
+    that stands before the learner, and scales the numbers.
 
     Raises
     ------
     UsageError
         The learner has no such parameter, or refuses its value.
     """
-    kind = LEARNERS[learner]
+    kind = LEARNERS[learner][regression]
     valid = list(inspect.signature(kind).parameters)
     # With a fixed seed a run can be repeated to the byte.
     parameters: dict[str, Any] = {"seed": 0} if "seed" in valid else {}
@@ -65,14 +72,11 @@ def make_model(
         model = kind(**parameters)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if regression and scale:
+        model = BoundedTargetScaler(model, deviations)
     if table is not None:
         return table | model
     return model if scaler is None else scaler | model
-
-
-def learner_of(model: Any) -> Any:
-    """The last step of a pipeline, or the model itself."""
-    return model[-1] if isinstance(model, compose.Pipeline) else model
 
 
 def _parse_value(setting: str, text: str) -> Any:
@@ -103,23 +107,27 @@ def _parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]] | None:
         return None
 
 
-def make_metric(text: str, window: int, positive: Any) -> Any:
+def make_metric(text: str, window: int, positive: Any, regression: bool = False) -> Any:
     """Make the metric of ``NAME`` or ``NAME(parameter=value)``.
 
     Raises
     ------
     UsageError
-        River has no such metric for classifiers, or `Score` refuses it.
+        River has no such metric for the kind of model, or `Score` refuses it.
     """
     call = _parse_call(text)
     kind = None if call is None else getattr(metrics, call[0], None)
-    if call is None or not (inspect.isclass(kind) and issubclass(kind, metrics.base.ClassificationMetric)):
+    kinds: list[Any] = [metrics.base.ClassificationMetric, metrics.base.RegressionMetric]
+    wanted, other = kinds[regression], kinds[not regression]
+    if call is None or not (inspect.isclass(kind) and issubclass(kind, wanted)):
+        models = "regressors; try MAE, RMSE or R2" if regression else "classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC"
         raise UsageError(
-            f"--metric {text}: river.metrics has no such metric for classifiers; try Accuracy, F1, 'FBeta(beta=2)' or ROCAUC"
+            f"--metric {text}: river.metrics has no such metric for {models}"
+            + (f"; {text} goes with --regression" if not regression and inspect.isclass(kind) and issubclass(kind, other) else "")
         )
     try:
         metric = kind(*call[1], **call[2])
-        Score(metric, window, positive)
+        Score(metric, window, positive, regression=regression)
     except (TypeError, ValueError) as error:
         raise UsageError(f"--metric {text}: {error}") from None
     return metric

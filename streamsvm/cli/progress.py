@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 from river import compose
 
-from streamsvm.cli.parsing import learner_of
 from streamsvm.runtime import Progress
+from streamsvm.runtime.rows import learner_of
 
 __all__ = ["Display"]
 

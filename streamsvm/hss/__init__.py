@@ -19,6 +19,8 @@ Kernel ridge regression:
 True
 """
 
+from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+
 try:
     import scipy  # noqa: F401
 except ImportError as error:

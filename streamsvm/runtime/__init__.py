@@ -6,6 +6,7 @@ from streamsvm.runtime.csv_source import CSVSource
 from streamsvm.runtime.endpoints import BadRow, DeadLetter, Position, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.loop import LearningLoop, Progress
 from streamsvm.runtime.open import open_sink, open_source
+from streamsvm.runtime.prediction import Predicted, PredictionLoop
 from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.sources import IterableSource, JSONLinesSource, LIBSVMSource
 
@@ -23,7 +24,9 @@ __all__ = [
     "LIBSVMSource",
     "LearningLoop",
     "Position",
+    "Predicted",
     "Prediction",
+    "PredictionLoop",
     "Progress",
     "Row",
     "Sink",

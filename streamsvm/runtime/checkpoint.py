@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar, overload
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
@@ -27,6 +27,7 @@ from streamsvm.storage.model_file import (
 
 __all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_newest"]
 
+Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
 _NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
 _GO_BACK = "Remove it to go on from the checkpoint before it, if the folder has one"
@@ -78,7 +79,11 @@ def read(path: str | Path, trusted: bool = False) -> Checkpoint:
     return Checkpoint(parts["model"], parts.get("metric"), header)
 
 
-def load(path: str | Path, trusted: bool = False) -> Any:
+@overload
+def load(path: str | Path, trusted: bool = False, *, kind: type[Model]) -> Model: ...
+@overload
+def load(path: str | Path, trusted: bool = False) -> Any: ...
+def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = None) -> Any:
     """Load a model that was saved, or that of a checkpoint, or of the newest good checkpoint of a folder.
 
     Parameters
@@ -88,6 +93,9 @@ def load(path: str | Path, trusted: bool = False) -> Any:
     trusted
         Whether classes and functions of your own may be loaded. A file that is not from you can run anything then; otherwise it
         can run nothing, whoever wrote it.
+    kind
+        The class that the model must have, such as `BSGDClassifier` or river's ``compose.Pipeline``: checkers of types then know
+        it too. None: any.
 
     Returns
     -------
@@ -96,9 +104,24 @@ def load(path: str | Path, trusted: bool = False) -> Any:
     Raises
     ------
     CheckpointError
-        There is no file, or none that can be read.
+        There is no file, or none that can be read, or its model is not of that kind.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, streamsvm
+    >>> model = streamsvm.BSGDClassifier(budget=10)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> model.save(path)
+    >>> streamsvm.load(path, kind=streamsvm.BSGDClassifier).predict_one({"a": 1.0})
+    'yes'
     """
-    return read_newest(path, trusted).model
+    model = read_newest(path, trusted).model
+    if model is None:
+        raise CheckpointError(f"{path} holds where a run of predictions stood, and no model: name that of the model")
+    if kind is not None and not isinstance(model, kind):
+        raise CheckpointError(f"{path} holds a {type(model).__name__}, not a {kind.__name__}")
+    return model
 
 
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
@@ -185,14 +208,28 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
         facts = {**facts, "kind": "checkpoint", "rows": rows, "position": dict(position)}
         try:
-            write(path, to_bytes({"model": model, "metric": metric}, facts, self._trusted))
+            write(path, self._bytes(model, metric, facts))
             self._prune(path)
         except ModelFileError as error:
-            remedy = ": CheckpointFolder(path, trusted=True)" if str(error).endswith("trusted=True") else ""
-            raise CheckpointError(f"{path}: the checkpoint was not written: {error}{remedy}") from error
+            raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
         return path
+
+    def check(self, model: Any, metric: Any) -> None:
+        """Raise a CheckpointError where no checkpoint can hold a model and its metric; nothing is written."""
+        try:
+            self._bytes(model, metric, {})
+        except ModelFileError as error:
+            raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
+
+    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any]) -> bytes:
+        try:
+            return to_bytes({"model": model, "metric": metric}, facts, self._trusted)
+        except ModelFileError as error:
+            if str(error).endswith("trusted=True"):
+                raise ModelFileError(f"{error}: CheckpointFolder(path, trusted=True), or --trusted") from error
+            raise
 
     def _prune(self, written: Path | None = None) -> None:
         # The newest two good ones stay, and the one just written. Corrupt ones stay until one is written after them, so that

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from river import base, metrics
+from river import base, compose, metrics
 
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError
-from streamsvm.runtime.refusals import Refusals
-from streamsvm.runtime.rows import GuardedModel, LabelRules, listed, reason_of
+from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
+from streamsvm.runtime.rows import GuardedModel, LabelRules, checked_number, listed
 from streamsvm.runtime.score import Score, ScoreError
+from streamsvm.runtime.stream_loop import StreamLoop
 
 __all__ = ["LearningLoop", "Progress"]
-
-_PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Progress:
     metric: float
     windowed: float
     window: int
-    model: base.Classifier
+    model: base.Classifier | base.Regressor
     seconds: float
     ended: bool = False
     interrupted: bool = False
@@ -63,7 +60,7 @@ class Progress:
     empty: int = 0
 
 
-class LearningLoop:
+class LearningLoop(StreamLoop):
     """Learns a stream row by row, scoring each prediction before the row is learned (prequential evaluation).
 
     A row that the model does not predict yet (None, or no probabilities) is learned and not scored, as in river's evaluate.
@@ -79,10 +76,10 @@ class LearningLoop:
     source
         The rows.
     model
-        A river classifier or pipeline that has not learned yet. If the folder holds a checkpoint, the model in it replaces this
-        one, whose parameters it must have.
+        A river classifier, regressor or pipeline that has not learned yet. If the folder holds a checkpoint, the model in it
+        replaces this one, whose parameters it must have.
     metric
-        A river metric for classifiers that is one number; by default accuracy.
+        A river metric that is one number, for classifiers or for regressors as the model is; by default accuracy or MAE.
     positive
         The label that a binary metric (F1, ROCAUC, LogLoss) counts as positive. Not needed if labels are bools, 0 and 1, or -1
         and 1.
@@ -138,8 +135,8 @@ class LearningLoop:
     def __init__(
         self,
         source: Source,
-        model: base.Classifier,
-        metric: metrics.base.ClassificationMetric | None = None,
+        model: base.Classifier | base.Regressor,
+        metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
         *,
         positive: Hashable = None,
         sink: Sink | None = None,
@@ -152,32 +149,33 @@ class LearningLoop:
         error_share: float = 0.5,
         classes: Iterable[Hashable] | None = None,
     ) -> None:
-        if checkpoint_every < 1 or window < 1:
-            raise ValueError(f"checkpoint_every and window must be at least 1, not {checkpoint_every} and {window}")
-        self.source, self.model, self.sink = source, model, sink
+        super().__init__(
+            source,
+            model,
+            sink=sink,
+            checkpoints=checkpoints,
+            checkpoint_every=checkpoint_every,
+            on_progress=on_progress,
+            on_error=on_error,
+            error_limit=error_limit,
+            error_share=error_share,
+        )
+        last = GuardedModel(model).last
+        self._regression = isinstance(last, base.Regressor)
+        scored: Any = metric
         if metric is None:
-            metric = metrics.Accuracy()  # type: ignore[no-untyped-call]
-        self._score = Score(metric, window, positive, bool(getattr(model, "_multiclass", False)))
-        self.rows = self.learned = self.unlabelled = self.empty = 0
+            scored = metrics.MAE() if self._regression else metrics.Accuracy()  # type: ignore[no-untyped-call]
+        self._score = Score(scored, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
+        self.learned = self.unlabelled = self.empty = 0
+        if classes is not None and self._regression:
+            raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
         self._labels = LabelRules(classes)
-        most = getattr(GuardedModel(model).last, "max_classes", math.inf)
+        most = getattr(last, "max_classes", math.inf)
         if self._labels.classes is not None and len(self._labels.classes) > most:
             raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
-        self._refusals = Refusals(on_error, error_limit, error_share)
-        self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
-        # Taken before the first row, for some models show state in their repr; without addresses in memory.
-        self._parameters = re.sub(r" at 0x[0-9a-f]+", "", repr(model))
-        self._saved_rows = -1
-        self._stopped = False
-        self._unusable = ""  # the reason why no further run is possible
-        self._iterator: Iterator[Row | BadRow] | None = None
+        self._parameters = _parameters_of(model)
         if checkpoints is not None:
             self._resume(checkpoints)
-
-    @property
-    def refused(self) -> Mapping[str, int]:
-        """Rows that were refused, by kind of reason."""
-        return dict(self._refusals.counts)
 
     @property
     def metric(self) -> Any:
@@ -192,12 +190,13 @@ class LearningLoop:
     def _resume(self, checkpoints: CheckpointFolder) -> None:
         found = checkpoints.newest()
         if found is None:
+            checkpoints.check(self.model, self._score.state)
             return
         header, folder = found.header, checkpoints.path
         try:
             parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
-            rows, learned, (metric, windowed) = header["rows"], header["learned"], found.metric
-            unlabelled, empty, labels, refused = (header[key] for key in ("unlabelled", "empty", "label_rules", "refused"))
+            rows, learned, unlabelled, empty = (int(header[key]) for key in ("rows", "learned", "unlabelled", "empty"))
+            labels, (metric, last_rows) = header["label_rules"], found.metric
         except (KeyError, TypeError, ValueError):
             raise CheckpointError(f"{folder}: its checkpoint was not written by a learning loop: give another folder") from None
         if parameters != self._parameters:
@@ -207,24 +206,12 @@ class LearningLoop:
             )
         if scored != repr(self._score):
             raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
-        if self.sink is not None and sink is None:
-            raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
-        if self.sink is None and sink is not None:
-            name = sink.get("name", sink)
-            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
-        self.source.seek(header["position"])
-        if self.sink is not None:  # last, for it drops the predictions after the checkpoint
-            self.sink.seek(sink)
-        self._refusals.resume(refused)
+        self._check_sink(folder, sink)
+        self._score.resume(metric, last_rows)
         self._labels.resume(labels)
-        self.model, self._score.metric, self._score.windowed = found.model, metric, windowed
-        self.rows, self.learned, self.unlabelled, self.empty = rows, learned, unlabelled, empty
-        self._saved_rows = self.rows
-
-    def stop(self) -> None:
-        """End the run after the present row, with a checkpoint. May be called from a signal handler or another thread."""
-        self._stopped = True
-        self.source.stop()
+        self._go_on(found)
+        self.rows = self._saved_rows = rows
+        self.model, self.learned, self.unlabelled, self.empty = found.model, learned, unlabelled, empty
 
     def run(self, max_rows: int | None = None) -> Progress:
         """Learn until the stream ends or `stop` is called.
@@ -250,138 +237,94 @@ class LearningLoop:
         RuntimeError
             An earlier run has failed or was stopped. A new loop goes on from the checkpoint.
         """
-        if self._unusable:
-            raise RuntimeError(
-                f"this loop {self._unusable}. Make a new source, sink and loop: it goes on from the newest checkpoint"
-            )
-        if max_rows is not None and max_rows < 0:
-            raise ValueError(f"max_rows must be at least 0, not {max_rows}")
-        try:
-            self._refusals.open()
-            progress = self._run(None if max_rows is None else self.rows + max_rows)
-        except BaseException:  # also Ctrl-C: the model may have learned half a row
-            self._unusable = "has failed"
-            raise
-        finally:
-            self._refusals.close()
-        if self._stopped:
-            self._unusable = "was stopped"
+        progress: Progress = super().run(max_rows)
         return progress
 
-    def _run(self, last: int | None) -> Progress:
-        model, score, sink, labels = self.model, self._score, self.sink, self._labels
-        known = labels.known
-        guarded = GuardedModel(model)
-        prepare, check, predictor = guarded.prepare, guarded.check, guarded.last
-        began = shown = time.perf_counter()
-        rows_shown = first_row = self.rows
-        x: dict[Hashable, Any] = {}
-        if self._iterator is None:
-            self._iterator = iter(self.source)
-        while not self._stopped and self.rows != last:
-            row = next(self._iterator, None)
-            if row is None:
-                if self.rows and not self.learned and not self._stopped:
-                    raise self._nothing_learned(x)
-                break
-            if type(row) is BadRow:
-                self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
-                self.rows += 1
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
+        model, score, labels, wanted = self.model, self._score, self._labels, self.sink is not None
+        prepare, check, predictor, known = guarded.prepare, guarded.check, guarded.last, labels.known
+
+        def take(x: Any, y: Any) -> Prediction | None:
+            predicted: Any
+            probability: float | None = None
+            seen = x if prepare is None else prepare(x)
+            if score.wants_labels and not wanted:
+                label = predicted = predictor.predict_one(seen)
             else:
-                x, y = row
-                predicted: Any
-                probability: float | None = None
+                probabilities = predictor.predict_proba_one(seen)
+                probability = max(probabilities.values(), default=None)
+                label = predictor.predict_one(seen)
+                predicted = label if score.wants_labels else probabilities
+            if y is None:
+                self.unlabelled += 1
+            else:
                 try:
-                    seen = x if prepare is None else prepare(x)
-                    if score.wants_labels and sink is None:
-                        label = predicted = predictor.predict_one(seen)
-                    else:
-                        probabilities = predictor.predict_proba_one(seen)
-                        probability = max(probabilities.values(), default=None)
-                        label = predictor.predict_one(seen)
-                        predicted = label if score.wants_labels else probabilities
-                    if y is None:
-                        self.unlabelled += 1
-                    else:
-                        try:
-                            new = y not in known
-                        except TypeError:
-                            new = True
-                        new = new and labels.check(y)
-                        if check is not None:
-                            check(seen, y)
-                        if score.binary:
-                            score.admit(y)
-                        model.learn_one(x, y)
-                        score.update(y, predicted)
-                        self.learned += 1
-                        if new:
-                            labels.add(y)
-                    if not x:
-                        self.empty += 1
-                except MemoryError:
-                    raise
-                except ScoreError as error:  # of all rows with that label
-                    raise StreamError(f"{self.source.place}: {error}") from error
-                except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
-                    self._refuse(x, y, error, guarded)
-                else:
-                    if sink is not None:
-                        sink.write(Prediction(self.rows, label, y, probability))
-                self.rows += 1
-            if self._checkpoints is not None and self.rows % self._every == 0 and self.learned:
-                self._save(self._checkpoints)
-            if self._on_progress is not None:
-                now = time.perf_counter()
-                if rows_shown == first_row:  # the first row is slow, it may have been compiled for
-                    shown, rows_shown = now, self.rows
-                elif now - shown >= _PROGRESS_SECONDS:
-                    self._on_progress(self._progress((self.rows - rows_shown) / (now - shown), now - began))
-                    shown, rows_shown = now, self.rows
-        seconds = time.perf_counter() - began
-        if self._checkpoints is not None and self._saved_rows != self.rows:
-            self._save(self._checkpoints)
-        elif sink is not None:
-            sink.flush()
-        progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - shown, 1e-9), seconds, ended=True)
-        if self._on_progress is not None:
-            self._on_progress(progress)
-        return progress
+                    new = y not in known
+                except TypeError:
+                    new = True
+                new = new and labels.check(y)
+                if check is not None:
+                    check(seen, y)
+                if score.binary:
+                    try:
+                        score.admit(y)
+                    except ScoreError as error:  # of all rows with that label
+                        raise StreamError(f"{self.source.place}: {error}") from error
+                model.learn_one(x, y)
+                score.update(y, predicted)
+                self.learned += 1
+                if new:
+                    labels.add(y)
+            if not x:
+                self.empty += 1
+            return Prediction(self.rows, label, y, probability) if wanted else None
 
-    def _nothing_learned(self, x: Mapping[Hashable, Any]) -> StreamError:
+        def take_number(x: Any, y: Any) -> Prediction | None:
+            seen = x if prepare is None else prepare(x)
+            predicted = predictor.predict_one(seen)
+            if y is None:
+                self.unlabelled += 1
+            else:
+                y = checked_number(y)
+                if check is not None:
+                    check(seen, y)
+                model.learn_one(x, y)
+                score.update(y, predicted)
+                self.learned += 1
+            if not x:
+                self.empty += 1
+            return Prediction(self.rows, predicted, y, None) if wanted else None
+
+        return take_number if self._regression else take
+
+    @property
+    def _worth_saving(self) -> bool:
+        return self.learned > 0
+
+    def _check_end(self, x: Any) -> None:
+        if not self.rows or self.learned:
+            return
         end = f"{self.source.name} ended, and none of its {self.rows:,} rows"
         if self.refused:
             counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
-            return StreamError(f"{end} was learned: {self.unlabelled:,} had no label, and refused were {counted}")
-        return StreamError(
+            raise StreamError(f"{end} was learned: {self.unlabelled:,} had no label, and refused were {counted}")
+        raise StreamError(
             f"{end} had a label: nothing was learned. Is its name right? The last row had {listed(x, 10) or 'no features'}"
         )
 
-    def _refuse(self, x: Any, y: Any, error: Exception, guarded: GuardedModel) -> None:
-        kind, reason = reason_of(error, x, guarded)
-        raw = getattr(self.source, "raw", None)
-        self._refusals.add(self.rows, self.source.place, (x, y) if raw is None else raw, kind, reason)
-
-    def _save(self, checkpoints: CheckpointFolder) -> None:
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
         value = self._score.value
-        checkpoints.save(
-            self.model,
-            (self._score.metric, self._score.windowed),
-            rows=self.rows,
-            learned=self.learned,
-            unlabelled=self.unlabelled,
-            empty=self.empty,
-            label_rules=self._labels.state,
-            refused=self._refusals.state,
-            position=_checked(self.source.name, "position", self.source.position),
-            sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),
-            source=self.source.name,
-            parameters=self._parameters,
-            scored=repr(self._score),
+        facts = {
+            "learned": self.learned,
+            "unlabelled": self.unlabelled,
+            "empty": self.empty,
+            "label_rules": self._labels.state,
+            "parameters": self._parameters,
+            "scored": repr(self._score),
             # Rounded, for the last digits of some metrics depend on the order of their sums.
-            score={"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
-        )
-        self._saved_rows = self.rows
+            "score": {"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
+        }
+        return self.model, self._score.state, facts
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
         score = self._score
@@ -391,7 +334,12 @@ class LearningLoop:
         return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted, *counts)
 
 
-def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
-    if not isinstance(position, Mapping):
-        raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
-    return dict(position)
+def _parameters_of(model: Any) -> str:
+    # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
+    # of what it wraps the name only.
+    texts = [repr(model)]
+    for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
+        while isinstance(step, base.Wrapper):
+            step = step._wrapped_model
+            texts.append(repr(step))
+    return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))

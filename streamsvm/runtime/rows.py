@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.checks import shown
+from streamsvm.checks import checked_target, shown
 
-__all__ = ["GuardedModel", "LabelRules", "RowError", "listed", "reason_of"]
+__all__ = ["GuardedModel", "LabelRules", "RowError", "checked_number", "learner_of", "listed", "reason_of"]
 
 _LARGEST = float(np.finfo(np.float32).max)
 _PLAIN = (bool, int, float, str)
+_LONGEST_NUMBER = 400  # characters
 _MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
 
 
@@ -55,14 +56,16 @@ class GuardedModel:
 
     def __init__(self, model: Any) -> None:
         self.model = self.last = model
-        self.check: Callable[[Any, Any], None] | None = getattr(model, "check_one", None)
         self.prepare: Callable[[Any], Any] | None = None
-        if isinstance(model, compose.Pipeline) and not isinstance(model[-1], base.Transformer):
+        piped = isinstance(model, compose.Pipeline) and not isinstance(model[-1], base.Transformer)
+        if piped:
             self.last = model[-1]
-            self.check = getattr(self.last, "check_one", None)
+        checker = self.last if hasattr(self.last, "check_one") else learner_of(self.last)
+        self.check: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
+        if piped:
             # Not transform_one, which asks each time whether the last step is a transformer: a tenth of a row's time.
             self.prepare = _checked_before(model._transform_one)
-        elif self.check is None:
+        elif self.check is None or checker is not self.last:
             self.prepare = _checked_before(lambda x: (x,))
         else:  # a learner of this library, which checks all by itself
             self.check = None
@@ -84,6 +87,12 @@ class GuardedModel:
         except Exception:  # noqa: BLE001 - of any step
             return False
         return True
+
+
+def learner_of(model: Any) -> Any:
+    """Return the learner of a model: the last step of a pipeline, or what it has within that scales targets."""
+    last = model[-1] if isinstance(model, compose.Pipeline) else model
+    return last.regressor if isinstance(last, base.Wrapper) and hasattr(last, "regressor") else last
 
 
 def _checked_before(transform: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
@@ -135,6 +144,14 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
     if found:
         return "not a number", f"{text} (feature {found[0]!r} is {shown(x[found[0]])})"
     return "model", text
+
+
+def checked_number(y: Any) -> float:
+    """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
+    try:
+        return checked_target(float(y) if isinstance(y, str) and len(y) < _LONGEST_NUMBER else y)
+    except ValueError:
+        raise RowError("label", f"label {shown(y)} is not a finite number to predict") from None
 
 
 class LabelRules:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
-from river import metrics, utils
+from river import metrics
 
 from streamsvm._warnings import warn
+from streamsvm.runtime.checkpoint import CheckpointError
 
 __all__ = ["Score", "ScoreError"]
 
 _NAME_IT = "name the positive label with --positive LABEL, or LearningLoop(positive=...)"
-_TRY = "try Accuracy, F1, ROCAUC or LogLoss"
+_TRY = {False: "try Accuracy, F1, ROCAUC or LogLoss", True: "try MAE, RMSE or R2"}
 
 
 class ScoreError(ValueError):
@@ -26,10 +29,13 @@ class Score:
     river's binary metrics count True as the positive label, and silently count nothing if the labels are others. Here they are
     given True for the label ``positive``, and False for all others.
 
+    The last rows are kept, and their metric is computed when it is asked for: where each row is added to a sum and taken from it
+    again later, what rounding leaves there stays.
+
     Parameters
     ----------
     metric
-        A river metric for classifiers that is one number.
+        A river metric that is one number: for classifiers, or for regressors.
     window
         Rows of the windowed metric.
     positive
@@ -37,20 +43,29 @@ class Score:
         labels are refused.
     multiclass
         Whether there may be more than two labels.
+    regression
+        Whether the labels are numbers to predict.
 
     Raises
     ------
     ValueError
-        The metric is not for classifiers or not one number, or has no positive label.
+        The metric is for the other kind of models, or not one number, or has no positive label.
     ScoreError
         From `admit`: which label is positive is not known, or there are two others (a warning if there may be more than two).
     """
 
-    def __init__(self, metric: Any, window: int, positive: Hashable = None, multiclass: bool = False) -> None:
+    def __init__(
+        self, metric: Any, window: int, positive: Hashable = None, multiclass: bool = False, regression: bool = False
+    ) -> None:
+        if window < 1:
+            raise ValueError(f"window must be at least 1, not {window}")
         kind = type(metric)
         self.name: str = kind.__name__
-        if not isinstance(metric, metrics.base.ClassificationMetric):
-            raise ValueError(f"{self.name} is not a metric of river for classifiers; {_TRY}")
+        wanted = metrics.base.RegressionMetric if regression else metrics.base.ClassificationMetric
+        if not isinstance(metric, wanted):
+            raise ValueError(
+                f"{self.name} is not a metric of river for {'regressors' if regression else 'classifiers'}; {_TRY[regression]}"
+            )
         if getattr(metric, "pos_val", True) != True:  # noqa: E712
             raise ValueError(f"{self.name}: river's pos_val works for True only; leave it out, {_NAME_IT}")
         if positive is not None and not isinstance(metric, metrics.base.BinaryMetric):
@@ -60,13 +75,15 @@ class Score:
         facts = parameters | {"window": window} | ({} if positive is None else {"positive": positive})
         # Taken before the first row, for some metrics count in their parameters.
         self._described = f"{self.name}({', '.join(f'{name}={value!r}' for name, value in facts.items())})"
+        self._fresh: Callable[[], Any] = partial(type(metric), **parameters)
         try:
-            metric.get()
-            windowed = utils.Rolling(kind, window_size=window, **parameters)
+            float(metric.get())
+            self._fresh()
         except (NotImplementedError, TypeError):
-            raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY}") from None
-        self.metric, self.windowed, self.window = metric, windowed, window
-        self.wants_labels: bool = metric.requires_labels
+            raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
+        self.metric, self.window = metric, window
+        self._last: deque[tuple[Any, Any]] = deque(maxlen=window)  # labels and predictions, as the metric takes them
+        self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
         self._positive, self.binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
         self._seen: set[Any] = set()
 
@@ -90,7 +107,7 @@ class Score:
                 predicted = {True: probability, False: 1.0 - probability}
             y = y == positive
         self.metric.update(y, predicted)
-        self.windowed.update(y, predicted)
+        self._last.append((y, predicted))
 
     def admit(self, y: Any) -> None:
         """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
@@ -111,6 +128,30 @@ class Score:
         self._seen.add(y)
 
     @property
+    def windowed(self) -> Any:
+        """The metric over the last rows. O(window)."""
+        metric = self._fresh()
+        for y, predicted in self._last:
+            metric.update(y, predicted)
+        return metric
+
+    @property
+    def state(self) -> tuple[Any, list[tuple[Any, Any]]]:
+        """What a checkpoint saves: the metric, and the last rows."""
+        return self.metric, list(self._last)
+
+    def resume(self, metric: Any, last: Any) -> None:
+        """Go on from a saved `state`; CheckpointError if it is none of such a score."""
+        try:
+            if type(metric) is not type(self.metric) or len(last) > self.window:
+                raise ValueError
+            self._last.extend((y, predicted) for y, predicted in last)
+            self.windowed.get()
+        except Exception as error:
+            raise CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder") from error
+        self.metric = metric
+
+    @property
     def value(self) -> float:
         """The metric over all rows; NaN if it has no value."""
         return _number(self.metric)
@@ -124,5 +165,5 @@ class Score:
 def _number(metric: Any) -> float:
     try:
         return float(metric.get())
-    except (ArithmeticError, ValueError):
+    except (ArithmeticError, ValueError, TypeError):  # a root of a sum that rounding has made negative is complex
         return math.nan

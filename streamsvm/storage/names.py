@@ -43,8 +43,9 @@ _CLASSES = _listed(
 )
 _FUNCTIONS = _listed(
     {
-        "builtins": "str.lower",
+        "builtins": "max min str.lower sum",
         "copy": "deepcopy",
+        "math": "exp expm1 log log10 log1p log2 sqrt",
         "operator": "itemgetter",
         "river._river_rust.vectordict": "euclidean_distance_dict euclidean_distance_tuple",
         "river.feature_extraction.vectorize": "strip_accents_unicode tokenize_using_regex_pattern",
@@ -61,7 +62,7 @@ METHODS = frozenset(
     {
         *("_calc_tau_0", "_calc_tau_1", "_calc_tau_2", "_clone_reward_obj_with_seed", "_fixed_trigger", "_leveraging_bag"),
         *("_next_code", "_rand_gauss", "_rand_weights_for_feature", "_random_weights", "_test_both", "_test_decrease"),
-        *("_test_increase", "clone", "gauss"),
+        *("_test_increase", "clone", "gauss", "_scale", "_unscale"),
     }
 )
 

@@ -293,6 +293,7 @@ def test_a_label_that_never_comes_is_an_error(tmp_path, capsys):
     assert main(["learn", str(path), "--label", "y", "--checkpoint", str(tmp_path / "other")]) == 0
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_model_of_other_rows(tmp_path, csv_file, capsys):
     state, other = tmp_path / "state", tmp_path / "other.csv"
     main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(state), "--max-rows", "50"])
@@ -449,7 +450,7 @@ def test_nothing_starts_without_a_file(tmp_path, call):
 
 
 def test_the_first_line_of_progress_is_not_of_one_row(tmp_path, monkeypatch, capfd, csv_file):
-    monkeypatch.setattr("streamsvm.runtime.loop._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("streamsvm.runtime.stream_loop._PROGRESS_SECONDS", 0.0)
     assert main(["learn", str(csv_file), "--label", "y", "--max-rows", "3", "--quiet"]) == 0
     assert [json.loads(line)["rows"] for line in capfd.readouterr().out.splitlines()] == [2, 3]
 

@@ -26,7 +26,7 @@ def csv_file(tmp_path, rows):
 
 @pytest.mark.parametrize("metric", ["Accuracy", "MacroF1", "CrossEntropy"])
 def test_learn(monkeypatch, tmp_path, csv_file, rows, capsys, metric):
-    monkeypatch.setitem(parsing.LEARNERS, "bsgd", tree.HoeffdingTreeClassifier)
+    monkeypatch.setitem(parsing.LEARNERS, "bsgd", (tree.HoeffdingTreeClassifier, tree.HoeffdingTreeRegressor))
     words = ["learn", str(csv_file), "--label", "y", "--scale", "none", "--metric", metric, "--to", str(tmp_path / "out.csv")]
     assert main([*words, "--quiet"]) == 0
     end = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -37,7 +37,7 @@ def test_learn(monkeypatch, tmp_path, csv_file, rows, capsys, metric):
 
 @pytest.mark.parametrize("metric", ["Accuracy", "LogLoss"])
 def test_learn_one_row(monkeypatch, csv_file, capsys, metric):
-    monkeypatch.setitem(parsing.LEARNERS, "bsgd", tree.HoeffdingTreeClassifier)
+    monkeypatch.setitem(parsing.LEARNERS, "bsgd", (tree.HoeffdingTreeClassifier, tree.HoeffdingTreeRegressor))
     positive = ["--positive", "spam"] if metric == "LogLoss" else []
     assert main(["learn", str(csv_file), "--label", "y", "--metric", metric, "--max-rows", "1", *positive]) == 0
     assert "1 rows" in capsys.readouterr().err

@@ -36,16 +36,12 @@ def test_what_the_score_is_made_of_stays(tmp_path):
 
 
 @pytest.mark.parametrize("labels", [("ham", "spam"), (2, 1), (1, 2), ("0", "1")])
-@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss(), metrics.RollingPRAUC()], ids=repr)
+@pytest.mark.parametrize("metric", [metrics.F1(), metrics.ROCAUC(), metrics.LogLoss()], ids=repr)
 def test_binary_metrics_need_to_know_the_positive_label(labels, metric):
     def score(rows, positive=None, metric=metric):
         return LearningLoop(IterableSource(rows), make_model(), metric.clone(), positive=positive).run()
 
     named = [(x, labels[y]) for x, y in bananas(500)]
-    if isinstance(metric, metrics.RollingPRAUC):
-        with pytest.raises(ValueError, match="does not give one number over any window"):
-            score(named, labels[1])
-        return
     with pytest.raises(StreamError, match=r"row \d+: .* counts one label as positive, and which one is not known"):
         score(named)
     plain = score(bananas(500))
@@ -98,7 +94,7 @@ ALL_METRICS = [
     for kind in (getattr(metrics, name, None) for name in metrics.__all__)
     if inspect.isclass(kind) and issubclass(kind, metrics.base.ClassificationMetric)
 ]
-NO_NUMBER = {"ClassificationReport", "ConfusionMatrix", "RollingPRAUC", "RollingROCAUC"}
+NO_NUMBER = {"ClassificationReport", "ConfusionMatrix"}
 
 
 @pytest.mark.parametrize("kind", ALL_METRICS, ids=lambda kind: kind.__name__)

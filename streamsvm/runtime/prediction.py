@@ -1,0 +1,202 @@
+"""The prediction loop: source, predict, sink, checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from river import base
+
+from streamsvm._warnings import warn
+from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
+from streamsvm.runtime.endpoints import Prediction, Sink, Source, StreamError
+from streamsvm.runtime.rows import GuardedModel, learner_of, listed
+from streamsvm.runtime.stream_loop import StreamLoop
+
+__all__ = ["Predicted", "PredictionLoop"]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The progress of a loop that predicts.
+
+    Parameters
+    ----------
+    rows, predicted
+        Rows of the stream so far, those of earlier runs included; and those of them that were predicted.
+    rows_per_second
+        Since the progress before.
+    seconds
+        Since this run began.
+    ended, interrupted
+        Whether this is the end of the run, and whether `PredictionLoop.stop` ended it.
+    refused
+        Rows that were refused, by kind of reason.
+    """
+
+    rows: int
+    predicted: int
+    rows_per_second: float
+    seconds: float
+    ended: bool = False
+    interrupted: bool = False
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+
+class PredictionLoop(StreamLoop):
+    """Predicts a stream row by row, and learns nothing.
+
+    A row that the source cannot read, or the model cannot predict, is refused, and ``on_error`` decides what becomes of it.
+
+    A checkpoint holds the positions of source and sink, but no model: a run that finds one goes on from it, with whatever model
+    it is given.
+
+    Parameters
+    ----------
+    source
+        The rows.
+    model
+        A river classifier, regressor or pipeline.
+    sink
+        For the predictions.
+    checkpoints
+        The folder for checkpoints; not that of the learning loop that made the model.
+    checkpoint_every, on_progress, on_error, error_limit, error_share
+        As of `LearningLoop`; progress is `Predicted`.
+
+    Attributes
+    ----------
+    rows, predicted : int
+        As in `Predicted`.
+
+    Raises
+    ------
+    CheckpointError
+        The checkpoint is of a learning loop.
+    StreamError
+        The source or the sink cannot go on from the position in the checkpoint.
+    ValueError
+        A parameter is out of its range.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.runtime import FileSink, IterableSource, PredictionLoop
+    >>> model = BSGDClassifier(budget=10)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "predictions.csv")
+    >>> with FileSink(path) as sink:
+    ...     end = PredictionLoop(IterableSource([({"a": 2.0}, None)]), model, sink).run()
+    >>> end.predicted, path.read_text().splitlines()[1].split(",")[:2]
+    (1, ['0', 'yes'])
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        model: base.Classifier | base.Regressor,
+        sink: Sink,
+        *,
+        checkpoints: CheckpointFolder | None = None,
+        checkpoint_every: int = 10_000,
+        on_progress: Callable[[Predicted], None] | None = None,
+        on_error: str | Path = "stop",
+        error_limit: int | None = None,
+        error_share: float = 0.5,
+    ) -> None:
+        super().__init__(
+            source,
+            model,
+            sink=sink,
+            checkpoints=checkpoints,
+            checkpoint_every=checkpoint_every,
+            on_progress=on_progress,
+            on_error=on_error,
+            error_limit=error_limit,
+            error_share=error_share,
+        )
+        self.predicted = 0
+        self._mismatch = ""
+        if checkpoints is not None and (found := checkpoints.newest()) is not None:
+            try:
+                rows, predicted = int(found.header["rows"]), int(found.header["predicted"])
+            except (KeyError, TypeError, ValueError):
+                raise CheckpointError(
+                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop: give another folder"
+                ) from None
+            self._check_sink(checkpoints.path, found.header.get("sink"))
+            self._go_on(found)
+            self.rows = self._saved_rows = rows
+            self.predicted = predicted
+
+    def run(self, max_rows: int | None = None) -> Predicted:
+        """Predict until the stream ends or `stop` is called.
+
+        Parameters
+        ----------
+        max_rows
+            End after so many rows; another run may go on then. None: no limit.
+
+        Returns
+        -------
+        Predicted
+
+        Raises
+        ------
+        StreamError
+            The stream failed, a row was refused and is to stop the run, or is one too many; or no row of the stream had a feature
+            that the model knows.
+        CheckpointError
+            A checkpoint cannot be written.
+        ValueError
+            ``max_rows`` is negative.
+        RuntimeError
+            An earlier run has failed or was stopped. A new loop goes on from the checkpoint.
+        """
+        progress: Predicted = super().run(max_rows)
+        return progress
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
+        prepare, predictor = guarded.prepare, guarded.last
+        classifies = not isinstance(predictor, base.Regressor)
+        known = getattr(learner_of(predictor), "feature_names", [])
+
+        def take(x: Any, y: Any) -> Prediction:
+            seen = x if prepare is None else prepare(x)
+            probability = None
+            if classifies:
+                probability = max(predictor.predict_proba_one(seen).values(), default=None)
+            label = predictor.predict_one(seen)
+            if self._mismatch or not self.predicted:
+                self._compare(known, seen)
+            self.predicted += 1
+            return Prediction(self.rows, label, y, probability)
+
+        return take
+
+    def _compare(self, known: list[Any], seen: Any) -> None:
+        """Warn where the first row has none of the features that the model has learned."""
+        if not known or not seen or not set(known).isdisjoint(seen):
+            self._mismatch = ""
+            return
+        self._mismatch = (
+            f"the row has none of the features that the model knows (it has {listed(seen, 5)}; known are {listed(known, 5)})"
+        )
+        if not self.predicted:
+            warn(f"{self.source.place}: {self._mismatch}")
+
+    def _check_end(self, x: Any) -> None:  # noqa: ARG002
+        if self._mismatch:
+            raise StreamError(
+                f"{self.source.place}: to the end, {self._mismatch}: the predictions say nothing. Is it a model of these rows?"
+            )
+
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+        return None, None, {"predicted": self.predicted}
+
+    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
+        interrupted = ended and self._stopped
+        return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, self.refused)

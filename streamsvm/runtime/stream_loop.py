@@ -1,0 +1,185 @@
+"""The loop over the rows of a stream that learning and predicting share: refused rows, checkpoints, progress, the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.refusals import Refusals
+from streamsvm.runtime.rows import GuardedModel, reason_of
+
+__all__ = ["StreamLoop"]
+
+_PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
+
+
+class StreamLoop:
+    """A run over a source, row by row, that can be stopped and goes on from its newest checkpoint.
+
+    `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_taker`), what a checkpoint holds
+    (`_checkpoint`), and what progress is (`_progress`).
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        model: Any,
+        *,
+        sink: Sink | None,
+        checkpoints: CheckpointFolder | None,
+        checkpoint_every: int,
+        on_progress: Callable[[Any], None] | None,
+        on_error: str | Path,
+        error_limit: int | None,
+        error_share: float,
+    ) -> None:
+        if checkpoint_every < 1:
+            raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
+        self.source, self.model, self.sink = source, model, sink
+        self.rows = 0
+        self._refusals = Refusals(on_error, error_limit, error_share)
+        self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
+        self._saved_rows = -1
+        self._stopped = False
+        self._unusable = ""  # the reason why no further run is possible
+        self._iterator: Iterator[Row | BadRow] | None = None
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Rows that were refused, by kind of reason."""
+        return dict(self._refusals.counts)
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
+        """Return the function that takes a row: its features and label; what it returns goes into the sink."""
+        raise NotImplementedError
+
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+        """Return what a checkpoint holds: the model, the metric, and facts."""
+        raise NotImplementedError
+
+    def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Any:
+        raise NotImplementedError
+
+    @property
+    def _worth_saving(self) -> bool:
+        return True
+
+    def _check_end(self, x: Any) -> None:
+        """Raise a StreamError where the stream has ended and the run was in vain; its last row had the features ``x``."""
+
+    def _check_sink(self, folder: Path, saved: Any) -> None:
+        """Raise a CheckpointError where a checkpoint has a sink and this run none, or the other way round."""
+        if self.sink is not None and saved is None:
+            raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
+        if self.sink is None and saved is not None:
+            name = saved.get("name", saved)
+            raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
+
+    def _go_on(self, found: Checkpoint) -> None:
+        """Continue source, sink and refusals where a checkpoint says."""
+        header = found.header
+        self.source.seek(header["position"])
+        if self.sink is not None:  # last, for it drops the predictions after the checkpoint
+            self.sink.seek(header["sink"])
+        self._refusals.resume(header["refused"])
+
+    def stop(self) -> None:
+        """End the run after the present row, with a checkpoint. May be called from a signal handler or another thread."""
+        self._stopped = True
+        self.source.stop()
+
+    def run(self, max_rows: int | None = None) -> Any:
+        """Take rows until the stream ends or `stop` is called."""
+        if self._unusable:
+            raise RuntimeError(
+                f"this loop {self._unusable}. Make a new source, sink and loop: it goes on from the newest checkpoint"
+            )
+        if max_rows is not None and max_rows < 0:
+            raise ValueError(f"max_rows must be at least 0, not {max_rows}")
+        try:
+            self._refusals.open()
+            progress = self._run(None if max_rows is None else self.rows + max_rows)
+        except BaseException:  # also Ctrl-C: the model may have learned half a row
+            self._unusable = "has failed"
+            raise
+        finally:
+            self._refusals.close()
+        if self._stopped:
+            self._unusable = "was stopped"
+        return progress
+
+    def _run(self, last: int | None) -> Any:
+        sink, guarded = self.sink, GuardedModel(self.model)
+        take = self._taker(guarded)
+        began = shown = time.perf_counter()
+        rows_shown = first_row = self.rows
+        x: dict[Hashable, Any] = {}
+        if self._iterator is None:
+            self._iterator = iter(self.source)
+        while not self._stopped and self.rows != last:
+            row = next(self._iterator, None)
+            if row is None:
+                if not self._stopped:
+                    self._check_end(x)
+                break
+            if type(row) is BadRow:
+                self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
+            else:
+                x, y = row
+                try:
+                    prediction = take(x, y)
+                except (MemoryError, StreamError):
+                    raise
+                except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                    self._refuse(x, y, error, guarded)
+                else:
+                    if sink is not None and prediction is not None:
+                        sink.write(prediction)
+            self.rows += 1
+            if self._checkpoints is not None and self.rows % self._every == 0 and self._worth_saving:
+                self._save(self._checkpoints)
+            if self._on_progress is not None:
+                now = time.perf_counter()
+                if rows_shown == first_row:  # the first row is slow, it may have been compiled for
+                    shown, rows_shown = now, self.rows
+                elif now - shown >= _PROGRESS_SECONDS:
+                    self._on_progress(self._progress((self.rows - rows_shown) / (now - shown), now - began))
+                    shown, rows_shown = now, self.rows
+        seconds = time.perf_counter() - began
+        if self._checkpoints is not None and self._saved_rows != self.rows:
+            self._save(self._checkpoints)
+        elif sink is not None:
+            sink.flush()
+        progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - shown, 1e-9), seconds, ended=True)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        return progress
+
+    def _refuse(self, x: Any, y: Any, error: Exception, guarded: GuardedModel) -> None:
+        kind, reason = reason_of(error, x, guarded)
+        raw = getattr(self.source, "raw", None)
+        self._refusals.add(self.rows, self.source.place, (x, y) if raw is None else raw, kind, reason)
+
+    def _save(self, checkpoints: CheckpointFolder) -> None:
+        model, metric, facts = self._checkpoint()
+        checkpoints.save(
+            model,
+            metric,
+            rows=self.rows,
+            refused=self._refusals.state,
+            position=_checked(self.source.name, "position", self.source.position),
+            sink=None if self.sink is None else _checked(self.sink.name, "flush()", self.sink.flush()),
+            source=self.source.name,
+            **facts,
+        )
+        self._saved_rows = self.rows
+
+
+def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
+    if not isinstance(position, Mapping):
+        raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
+    return dict(position)
