@@ -14,17 +14,19 @@ from streamsvm.checks import LARGEST_WEIGHT
 __all__ = ["Batch", "as_batch", "as_frame", "as_matrix", "as_series"]
 
 
-def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
+def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashable], Any]:
     """Return a frame or an array of features as an array.
 
     Parameters
     ----------
     X
         An eager frame that narwhals knows, or a 2-D numpy array of numbers, whose features are named 0, 1, ...
+    dtype
+        Of the values.
 
     Returns
     -------
-    The values, float32 [n, features]; the feature names; the narwhals frame that results are made like (None for an array).
+    The values [n, features]; the feature names; the narwhals frame that results are made like (None for an array).
 
     Raises
     ------
@@ -43,13 +45,13 @@ def as_matrix(X: Any) -> tuple[np.ndarray, list[Hashable], Any]:
             frame = dataframe.into_frame(X)
         except TypeError:
             raise ValueError(f"X must be an eager frame or a 2-D numpy array, not {type(X).__name__}") from None
-        for name, dtype in frame.schema.items():
-            if not (dtype.is_numeric() or dtype == nw.Boolean):
-                raise ValueError(f"feature {name!r} is of type {dtype}: features must be numbers")
+        for name, kind in frame.schema.items():
+            if not (kind.is_numeric() or kind == nw.Boolean):
+                raise ValueError(f"feature {name!r} is of type {kind}: features must be numbers")
         values, names = dataframe.to_numpy(frame), cast("list[Hashable]", list(frame.columns))
     with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
         # Writable, as compiled code takes no other: a read-only array is copied.
-        return np.require(values, np.float32, ["C", "W"]), names, frame
+        return np.require(values, dtype, ["C", "W"]), names, frame
 
 
 def as_series(values: np.ndarray, like: Any) -> Any:

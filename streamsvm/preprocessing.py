@@ -12,16 +12,20 @@ import numpy as np
 from numba import njit
 from river import base
 
+from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+from streamsvm.frames import as_frame, as_matrix
+
 __all__ = ["BoundedScaler", "BoundedTargetScaler"]
 
 _N_FIRST = 32  # values of a feature that are held, for a median of them
 _LEAST = 8  # values of which a median says something
 _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
+_MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-class BoundedScaler(base.Transformer):
+class BoundedScaler(base.MiniBatchTransformer):
     """Standardises features as river's StandardScaler does, with each value bounded to so many standard deviations of its mean.
 
     Mean and variance are of the bounded values, so one absurd value moves them by little: by at most ``deviations`` standard
@@ -132,6 +136,29 @@ class BoundedScaler(base.Transformer):
             _complain(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
+    def learn_many(self, X: Any) -> None:
+        matrix, names, columns, _ = self._matrix(X)
+        if (columns < 0).any():
+            for name in names:
+                self._columns.setdefault(name, len(self._columns))
+            self._make_arrays(max(len(self._moments), 2 * len(self._columns)))
+            columns = np.array([self._columns[name] for name in names], np.int64)
+        self.n_bounded += _learn_rows(columns, matrix, self._bound, self._moments, self._first)
+
+    def transform_many(self, X: Any) -> Any:
+        matrix, names, columns, like = self._matrix(X)
+        _transform_rows(columns, matrix, self._bound, self._moments)
+        return as_frame(matrix, names, like)
+
+    def _matrix(self, X: Any) -> tuple[np.ndarray, list[Hashable], np.ndarray, Any]:
+        """The values of a frame, float64 and a copy; its names; their columns, -1 where not known; what it is like."""
+        values, names, like = as_matrix(X, np.float64)
+        fine = np.abs(values) <= _LARGEST
+        if not fine.all():
+            row, column = np.argwhere(~fine)[0]
+            raise ValueError(f"row {row}: feature {names[column]!r} is {values[row, column]!r}: {_MUST_BE_FINITE}")
+        return values.copy(), names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
+
     def __getstate__(self) -> dict[str, Any]:
         n = len(self._columns)
         return {
@@ -165,7 +192,7 @@ def _complain(x: Mapping[Hashable, Any]) -> None:
         except (struct.error, TypeError):
             raise ValueError(f"feature {name!r} is {value!r}, a {type(value).__name__}: features must be numbers") from None
         if not abs(number) <= _LARGEST:
-            raise ValueError(f"feature {name!r} is {value!r}: features must be finite float32 numbers")
+            raise ValueError(f"feature {name!r} is {value!r}: {_MUST_BE_FINITE}")
     raise AssertionError("every feature is a finite number")
 
 
@@ -195,11 +222,10 @@ class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-ar
     Examples
     --------
     >>> from river import datasets, evaluate, metrics
-    >>> from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
-    from streamsvm import BSCARegressor
+    >>> from streamsvm import BSCARegressor
     >>> model = BoundedScaler() | BoundedTargetScaler(BSCARegressor(budget=100))
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 0.4
+    MAE: 0.41233
     """
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
@@ -299,13 +325,30 @@ def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> No
 
 @njit(cache=True, error_model="numpy")
 def _transform(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray) -> bool:
-    """Standardise n values; False if one is not finite."""
+    """Standardise n values, which may be in place; False if one is not finite."""
     for i in range(n):
-        if not abs(values[i]) <= _LARGEST:
+        value = values[i]
+        if not abs(value) <= _LARGEST:
             return False
         scaled[i] = 0.0
         if columns[i] >= 0:
             of = moments[columns[i]]
             if of[2] > 0.0:
-                scaled[i] = min(max((values[i] - of[1]) / math.sqrt(of[2] / of[0]), -bound), bound)
+                scaled[i] = min(max((value - of[1]) / math.sqrt(of[2] / of[0]), -bound), bound)
     return True
+
+
+@njit(cache=True, error_model="numpy")
+def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
+    """Learn the rows of a matrix of finite numbers; the number of values that were bounded."""
+    bounded = 0
+    for i in range(len(matrix)):
+        bounded += _learn(columns, matrix[i], len(columns), bound, moments, first)
+    return bounded
+
+
+@njit(cache=True, error_model="numpy")
+def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
+    """Standardise a matrix of finite numbers in place."""
+    for i in range(len(matrix)):
+        _transform(columns, matrix[i], len(columns), bound, moments, matrix[i])

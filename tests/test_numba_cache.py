@@ -115,7 +115,7 @@ def test_without_any_place_nothing_is_cached(read_only):
 
 def test_it_acts_before_anything_is_compiled():
     root = Path(streamsvm.__file__).parent
-    line = "from streamsvm import _numba_cache"
+    line = "\nfrom streamsvm import _numba_cache"
     for path in root.rglob("*.py"):
         if "from numba import" in path.read_text() and path.name != "_numba_cache.py":
             package = root.joinpath(*path.relative_to(root).parts[:1], "__init__.py")

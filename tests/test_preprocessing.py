@@ -4,11 +4,15 @@ import math
 import pickle
 import random
 
+import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from river import checks, datasets, evaluate, metrics, preprocessing
 
+from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.preprocessing import BoundedScaler
 
@@ -136,3 +140,38 @@ def test_one_outlier_does_not_ruin_a_model():
     assert accuracy(preprocessing.StandardScaler(), outlier) < clean - 0.1
     assert accuracy(BoundedScaler()) == pytest.approx(clean, abs=1e-3)
     assert accuracy(BoundedScaler(), outlier) > clean - 0.01
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, lambda columns: np.array(list(columns.values())).T])
+def test_frames_are_learned_as_their_rows(frame):
+    rows = normal_rows(200)
+    rows[100]["f2"] = 1e20
+    columns = {name: [x[name] for x in rows] for name in rows[0]}
+    given = frame(columns)
+    names = list(columns) if hasattr(given, "columns") else list(range(5))
+    single, many = BoundedScaler(), BoundedScaler()
+    for x in rows:
+        single.learn_one(dict(zip(names, x.values(), strict=True)))
+    many.learn_many(given[:90])
+    many.learn_many(given[90:])
+    assert dumps(many) == dumps(single)
+    assert many.n_bounded == 1
+    scaled = many.transform_many(given)
+    assert type(scaled) is type(given)
+    expected = [list(single.transform_one(dict(zip(names, x.values(), strict=True))).values()) for x in rows]
+    assert np.asarray(scaled).tolist() == expected
+    if isinstance(given, pd.DataFrame):
+        assert scaled.index.equals(given.index)
+        more = many.transform_many(given.assign(unknown=1.0))
+        assert (more["unknown"] == 0.0).all()
+        with pytest.raises(ValueError, match="row 3: feature 'f1' is inf: features must be finite float32"):
+            many.learn_many(given.assign(new=2.0, f1=[*[1.0] * 3, math.inf, *[1.0] * 196]))
+        assert dumps(many) == dumps(single)
+
+
+def test_pipelines_learn_frames():
+    rows = [(x, y) for x, y in datasets.Bananas().take(600)]
+    X, y = pd.DataFrame([x for x, _ in rows]), pd.Series([y for _, y in rows])
+    model = BoundedScaler() | BSGDClassifier(budget=50, seed=0)
+    model.learn_many(X, y)
+    assert (model.predict_many(X) == y).mean() > 0.8
