@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -45,6 +46,10 @@ class BoundedScaler(base.MiniBatchTransformer):
     ----------
     n_bounded : int
         Values that were learned bounded, after the first 32 of their feature.
+    counts : Counter of feature name to int
+        Values of each feature that were learned. This and the next two are copies, made when they are read, O(features).
+    means, vars : defaultdict of feature name to float
+        The mean of those values as they were bounded, in the feature's unit, and their variance (over n); 0 for other names.
 
     Raises
     ------
@@ -63,6 +68,8 @@ class BoundedScaler(base.MiniBatchTransformer):
     {'a': 1.17}
     >>> scaler.transform_one({"a": 1e10})
     {'a': 8.0}
+    >>> scaler.counts["a"], round(scaler.means["a"], 1), round(scaler.vars["a"], 1)
+    (101, 4.7, 13.3)
     """
 
     def __init__(self, deviations: float | None = 8.0) -> None:
@@ -90,6 +97,24 @@ class BoundedScaler(base.MiniBatchTransformer):
         n = len(self._columns)
         self._pick: Callable[[Any], Any] | None = operator.itemgetter(*self._columns) if n > 1 else None
         self._pack = struct.Struct(f"{n}d").pack_into
+
+    @property
+    def counts(self) -> Counter[Hashable]:
+        """Values of each feature that were learned."""
+        return Counter(self._of_each(self._moments[:, 0].astype(np.int64)))
+
+    @property
+    def means(self) -> defaultdict[Hashable, float]:
+        """The mean of each feature's values, as they were bounded."""
+        return defaultdict(float, self._of_each(self._moments[:, 1]))
+
+    @property
+    def vars(self) -> defaultdict[Hashable, float]:
+        """The variance of each feature's values, as they were bounded."""
+        return defaultdict(float, self._of_each(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
+
+    def _of_each(self, numbers: np.ndarray) -> dict[Hashable, Any]:
+        return dict(zip(self._columns, numbers.tolist(), strict=False))  # there may be room for more features
 
     def _fill(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, int]:
         """Write the values of a row into ``_values``; their columns, and how many there are."""

@@ -51,6 +51,26 @@ def test_without_a_bound_it_is_rivers_scaler(rows):
             )
 
 
+@given(st.lists(st.dictionaries(st.sampled_from("abcdefghijklmn"), st.floats(-1e3, 1e3)), max_size=60))
+def test_it_is_read_as_rivers_scaler_is(rows):
+    ours, rivers = (learned(rows, scaler) for scaler in (BoundedScaler(deviations=None), preprocessing.StandardScaler()))
+    assert (ours.counts, type(ours.counts)) == (rivers.counts, type(rivers.counts))
+    for name in [*rivers.counts, "never learned"]:
+        assert ours.means[name] == pytest.approx(rivers.means[name], abs=1e-6)
+        assert ours.vars[name] == pytest.approx(rivers.vars[name], rel=1e-6, abs=1e-6)
+    assert (ours.means.keys(), ours.vars.keys()) == (ours.counts.keys(), ours.counts.keys())
+
+
+def test_the_moments_are_those_of_bounded_values():
+    rows = normal_rows(1000)
+    clean = learned(rows)
+    scaler = learned([*rows, {"f2": 1e10}])
+    assert scaler.counts["f2"] == clean.counts["f2"] + 1 == 1001
+    assert scaler.means["f2"] == pytest.approx(clean.means["f2"] + 8.0 * math.sqrt(clean.vars["f2"]) / 1001)
+    scaler.means["f2"] = 7.0  # a copy
+    assert scaler.means["f2"] != 7.0
+
+
 def test_clean_rows_are_not_bounded():
     rows = normal_rows(3000)
     assert learned(rows).n_bounded == 0
