@@ -3,6 +3,7 @@
 from streamsvm.runtime.arrow import ArrowSource
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
 from streamsvm.runtime.csv_source import CSVSource
+from streamsvm.runtime.curve import CurvePoint, LearningCurve
 from streamsvm.runtime.endpoints import BadRow, DeadLetter, Position, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.loop import LearningLoop, Progress
 from streamsvm.runtime.open import open_sink, open_source
@@ -17,11 +18,13 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CheckpointFolder",
+    "CurvePoint",
     "DeadLetter",
     "FileSink",
     "IterableSource",
     "JSONLinesSource",
     "LIBSVMSource",
+    "LearningCurve",
     "LearningLoop",
     "Position",
     "Predicted",

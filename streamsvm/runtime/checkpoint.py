@@ -44,7 +44,7 @@ class Checkpoint(NamedTuple):
     metric: Any
     header: dict[str, Any]
     """Of a file of the learning loop: rows, learned, unlabelled, empty, refused, label_rules, position, sink, source, parameters,
-    scored, score, versions, digest."""
+    scored, score, curve, versions, digest."""
 
 
 class _CorruptError(CheckpointError):

@@ -12,6 +12,7 @@ from typing import Any
 from river import base, compose, metrics
 
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
+from streamsvm.runtime.curve import LearningCurve
 from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
 from streamsvm.runtime.rows import GuardedModel, LabelRules, checked_number, listed
 from streamsvm.runtime.score import Score, ScoreError
@@ -107,6 +108,8 @@ class LearningLoop(StreamLoop):
     ----------
     model
         The model in its present state.
+    curve : LearningCurve
+        The scores at fewer than 200 of the rows; those of earlier runs are in the checkpoint.
     rows, learned : int
         As in `Progress`.
 
@@ -166,6 +169,7 @@ class LearningLoop(StreamLoop):
         if metric is None:
             scored = metrics.MAE() if self._regression else metrics.Accuracy()  # type: ignore[no-untyped-call]
         self._score = Score(scored, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
+        self.curve = LearningCurve(self._score.name, window)
         self.learned = self.unlabelled = self.empty = 0
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
@@ -196,9 +200,11 @@ class LearningLoop(StreamLoop):
         try:
             parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
             rows, learned, unlabelled, empty = (int(header[key]) for key in ("rows", "learned", "unlabelled", "empty"))
-            labels, (metric, last_rows) = header["label_rules"], found.metric
-        except (KeyError, TypeError, ValueError):
-            raise CheckpointError(f"{folder}: its checkpoint was not written by a learning loop: give another folder") from None
+            labels, (metric, windowed, rows_anew) = header["label_rules"], found.metric
+            curve = LearningCurve.of(header["curve"], rows)
+        except (KeyError, TypeError, ValueError) as error:
+            text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
+            raise CheckpointError(text) from None
         if parameters != self._parameters:
             raise CheckpointError(
                 f"{folder} holds a model with other parameters:\n{parameters}\nthan the one asked for:\n{self._parameters}\n"
@@ -207,10 +213,10 @@ class LearningLoop(StreamLoop):
         if scored != repr(self._score):
             raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
         self._check_sink(folder, sink)
-        self._score.resume(metric, last_rows)
+        self._score.resume(metric, windowed, rows_anew)
         self._labels.resume(labels)
         self._go_on(found)
-        self.rows = self._saved_rows = rows
+        self.rows, self._saved_rows, self.curve = rows, rows, curve
         self.model, self.learned, self.unlabelled, self.empty = found.model, learned, unlabelled, empty
 
     def run(self, max_rows: int | None = None) -> Progress:
@@ -297,6 +303,13 @@ class LearningLoop(StreamLoop):
 
         return take_number if self._regression else take
 
+    def _add_point(self) -> None:
+        if self._score.counted:
+            self.curve.add(self.rows, self._score.value, self._score.windowed_value)
+
+    def _next_point(self) -> int:
+        return self.curve.next_after(self.rows)
+
     @property
     def _worth_saving(self) -> bool:
         return self.learned > 0
@@ -321,6 +334,7 @@ class LearningLoop(StreamLoop):
             "label_rules": self._labels.state,
             "parameters": self._parameters,
             "scored": repr(self._score),
+            "curve": self.curve.state,
             # Rounded, for the last digits of some metrics depend on the order of their sums.
             "score": {"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
         }

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Hashable
-from functools import partial
+from collections.abc import Hashable
 from typing import Any
 
-from river import metrics
+from river import metrics, utils
 
 from streamsvm._warnings import warn
 from streamsvm.runtime.checkpoint import CheckpointError
@@ -29,8 +27,8 @@ class Score:
     river's binary metrics count True as the positive label, and silently count nothing if the labels are others. Here they are
     given True for the label ``positive``, and False for all others.
 
-    The last rows are kept, and their metric is computed when it is asked for: where each row is added to a sum and taken from it
-    again later, what rounding leaves there stays.
+    A row that leaves the last rows is taken from their sums. Of errors of regressors rounding leaves something there, so these
+    sums are made anew each time that all of the last rows are others.
 
     Parameters
     ----------
@@ -75,14 +73,14 @@ class Score:
         facts = parameters | {"window": window} | ({} if positive is None else {"positive": positive})
         # Taken before the first row, for some metrics count in their parameters.
         self._described = f"{self.name}({', '.join(f'{name}={value!r}' for name, value in facts.items())})"
-        self._fresh: Callable[[], Any] = partial(type(metric), **parameters)
         try:
-            float(metric.get())
-            self._fresh()
+            metric.get()
+            windowed = utils.Rolling(kind, window_size=window, **parameters)
         except (NotImplementedError, TypeError):
             raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
-        self.metric, self.window = metric, window
-        self._last: deque[tuple[Any, Any]] = deque(maxlen=window)  # labels and predictions, as the metric takes them
+        self.metric, self.windowed, self.window = metric, windowed, window
+        self._rows_anew = window if regression else 0  # until the windowed metric is made anew
+        self._regression = regression
         self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
         self._positive, self.binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
         self._seen: set[Any] = set()
@@ -107,7 +105,15 @@ class Score:
                 predicted = {True: probability, False: 1.0 - probability}
             y = y == positive
         self.metric.update(y, predicted)
-        self._last.append((y, predicted))
+        self.windowed.update(y, predicted)
+        if self._regression:
+            self._rows_anew -= 1
+            if self._rows_anew == 0:
+                self._rows_anew = self.window
+                last = [arguments for arguments, _ in self.windowed.window]
+                self.windowed = utils.Rolling(type(self.metric), window_size=self.window, **self.metric._get_params())
+                for arguments in last:
+                    self.windowed.update(*arguments)
 
     def admit(self, y: Any) -> None:
         """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
@@ -128,28 +134,22 @@ class Score:
         self._seen.add(y)
 
     @property
-    def windowed(self) -> Any:
-        """The metric over the last rows. O(window)."""
-        metric = self._fresh()
-        for y, predicted in self._last:
-            metric.update(y, predicted)
-        return metric
+    def counted(self) -> bool:
+        """Whether a row was counted."""
+        return bool(self.windowed.window)
 
     @property
-    def state(self) -> tuple[Any, list[tuple[Any, Any]]]:
-        """What a checkpoint saves: the metric, and the last rows."""
-        return self.metric, list(self._last)
+    def state(self) -> tuple[Any, Any, int]:
+        """What a checkpoint saves: both metrics, and the rows until the windowed one is made anew."""
+        return self.metric, self.windowed, self._rows_anew
 
-    def resume(self, metric: Any, last: Any) -> None:
+    def resume(self, metric: Any, windowed: Any, rows_anew: Any) -> None:
         """Go on from a saved `state`; CheckpointError if it is none of such a score."""
-        try:
-            if type(metric) is not type(self.metric) or len(last) > self.window:
-                raise ValueError
-            self._last.extend((y, predicted) for y, predicted in last)
-            self.windowed.get()
-        except Exception as error:
-            raise CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder") from error
-        self.metric = metric
+        kind = type(self.metric)
+        whole = type(metric) is kind and type(windowed) is utils.Rolling and type(windowed.obj) is kind
+        if not (whole and type(rows_anew) is int and 0 <= rows_anew <= self.window):
+            raise CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
+        self.metric, self.windowed, self._rows_anew = metric, windowed, rows_anew
 
     @property
     def value(self) -> float:
@@ -164,6 +164,7 @@ class Score:
 
 def _number(metric: Any) -> float:
     try:
-        return float(metric.get())
-    except (ArithmeticError, ValueError, TypeError):  # a root of a sum that rounding has made negative is complex
+        value = metric.get()
+        return float(value.real if isinstance(value, complex) else value)  # the root of a sum that rounding has made negative
+    except (ArithmeticError, ValueError):
         return math.nan

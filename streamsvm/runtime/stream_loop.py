@@ -68,6 +68,13 @@ class StreamLoop:
     def _worth_saving(self) -> bool:
         return True
 
+    def _next_point(self) -> int:
+        """Return the number of rows after which `_add_point` is called next; -1 for never."""
+        return -1
+
+    def _add_point(self) -> None:
+        """Take a point of the learning curve."""
+
     def _check_end(self, x: Any) -> None:
         """Raise a StreamError where the stream has ended and the run was in vain; its last row had the features ``x``."""
 
@@ -114,7 +121,7 @@ class StreamLoop:
 
     def _run(self, last: int | None) -> Any:
         sink, guarded = self.sink, GuardedModel(self.model)
-        take = self._taker(guarded)
+        take, next_point = self._taker(guarded), self._next_point()
         began = shown = time.perf_counter()
         rows_shown = first_row = self.rows
         x: dict[Hashable, Any] = {}
@@ -140,6 +147,9 @@ class StreamLoop:
                     if sink is not None and prediction is not None:
                         sink.write(prediction)
             self.rows += 1
+            if self.rows == next_point:
+                self._add_point()
+                next_point = self._next_point()
             if self._checkpoints is not None and self.rows % self._every == 0 and self._worth_saving:
                 self._save(self._checkpoints)
             if self._on_progress is not None:

@@ -1,0 +1,123 @@
+"""The learning curve of a run: its scores at some 100 to 200 rows, however long the stream is."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, NamedTuple
+
+from streamsvm.checks import shown
+
+__all__ = ["CurvePoint", "LearningCurve"]
+
+_MOST_POINTS = 200
+_DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend on the order of their sums
+
+
+class CurvePoint(NamedTuple):
+    """The scores after so many rows of the stream, to six digits; NaN where there is no value."""
+
+    rows: int
+    metric: float
+    windowed: float
+
+
+class LearningCurve:
+    """A metric over the rows of a stream, at a number of points that is bounded.
+
+    There is a point every ``every`` rows. When there are 200 of them, every second one is dropped, and ``every`` doubles. So the
+    points follow from the number of rows alone, and memory and time do not grow with the stream: n rows cost 100 log2(n / 100)
+    readings of the metric.
+
+    Parameters
+    ----------
+    metric
+        The metric's name.
+    window
+        Rows of the windowed metric.
+
+    Attributes
+    ----------
+    metric : str
+    window : int
+    every : int
+        Rows of the stream between two points; a power of two.
+    points : list of CurvePoint
+        In the order of rows; fewer than 200.
+
+    Examples
+    --------
+    >>> curve = LearningCurve("Accuracy", window=1000)
+    >>> for rows in range(1, 1001):
+    ...     if rows == curve.next_after(rows - 1):
+    ...         curve.add(rows, 1 - 1 / rows, 1.0)
+    >>> curve.every, len(curve.points), curve.points[-1]
+    (8, 125, CurvePoint(rows=1000, metric=0.999, windowed=1.0))
+    """
+
+    def __init__(self, metric: str, window: int) -> None:
+        self.metric, self.window = metric, window
+        self.every = 1
+        self.points: list[CurvePoint] = []
+
+    def next_after(self, rows: int) -> int:
+        """Return the number of rows at which the next point is due."""
+        return (rows // self.every + 1) * self.every
+
+    def add(self, rows: int, metric: float, windowed: float) -> None:
+        """Add the point that is due after so many rows."""
+        self.points.append(CurvePoint(rows, _rounded(metric), _rounded(windowed)))
+        if len(self.points) == _MOST_POINTS:
+            self.every *= 2
+            self.points = [point for point in self.points if point.rows % self.every == 0]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The curve as JSON, for the header of a checkpoint."""
+        points = [[point.rows, *(x if math.isfinite(x) else None for x in point[1:])] for point in self.points]
+        return {"metric": self.metric, "window": self.window, "every": self.every, "points": points}
+
+    @classmethod
+    def of(cls, state: Any, rows: Any) -> LearningCurve:
+        """Make the curve of a saved `state`, after so many rows of the stream. Both may come from anybody.
+
+        Raises
+        ------
+        ValueError
+            It is no state of a curve. The message names the value.
+        """
+        if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
+            raise ValueError(f"the learning curve is corrupt: {shown(state)}")
+        metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))
+        if type(metric) is not str or not _is_count(window) or not (_is_count(every) and every.bit_count() == 1):
+            raise ValueError(
+                f"the learning curve is corrupt: it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows"
+            )
+        if type(points) is not list or len(points) >= _MOST_POINTS:
+            raise ValueError(f"the learning curve is corrupt: its points are {shown(points)}")
+        if type(rows) is not int:
+            raise ValueError(f"the learning curve is corrupt: it is of {shown(rows)} rows")
+        curve, before = cls(metric, window), 0
+        curve.every = every
+        for point in points:
+            if not (type(point) is list and len(point) == 3 and _is_count(point[0]) and all(map(_is_value, point[1:]))):
+                raise ValueError(f"the learning curve is corrupt: {shown(point)} is no point")
+            if not before < point[0] <= rows or point[0] % every:
+                raise ValueError(
+                    f"the learning curve is corrupt: a point at row {point[0]}, after one at {before}, every {every} of {rows}"
+                )
+            before = point[0]
+            curve.points.append(CurvePoint(before, *(math.nan if x is None else float(x) for x in point[1:])))
+        return curve
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else math.nan
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 < value < 2**63
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
