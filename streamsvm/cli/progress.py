@@ -106,7 +106,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
 def _bounded(model: Any) -> int:
     """Values that the transformers of a pipeline have bounded."""
     steps = model.steps.values() if isinstance(model, compose.Pipeline) else ()
-    return sum(getattr(step, "n_bounded", 0) for step in steps)
+    return sum(getattr(getattr(step, "learned_scaler", step), "n_bounded", 0) for step in steps)
 
 
 def _finite(value: float) -> float | None:

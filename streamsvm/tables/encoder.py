@@ -122,6 +122,11 @@ class TableEncoder(base.Transformer):
         """The columns that were learned, those of numbers first."""
         return [*self._numbers, *self._features]
 
+    @property
+    def learned_scaler(self) -> Any:
+        """The scaler that has learned the columns of numbers and dates; None if there is none."""
+        return self._scaler
+
     def learn_one(self, x: Mapping[Hashable, Any]) -> None:
         """Learn the columns, values and scales of a row.
 

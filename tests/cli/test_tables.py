@@ -44,6 +44,14 @@ def test_text_without_an_answer_stops_with_flags_that_serve(people, call):
     assert "--drop since,id --categorical city --missing '?'" in done.stderr  # the flag stands there with what it had
 
 
+@pytest.mark.parametrize("flags", [[], ["--drop", "id"]])
+def test_bounded_values_are_counted(tmp_path, call, flags):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,a,y\n" + "".join(f"{i % 50},{1e9 if i == 200 else i % 10},{i % 2}\n" for i in range(300)))
+    done = call("learn", path, "--label", "y", "--quiet", *flags)
+    assert json.loads(done.stdout.splitlines()[-1])["bounded"] == 1
+
+
 def test_a_resumed_run_and_predict_need_no_flags_and_refuse_others(people, tmp_path, call):
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     assert call("learn", people, "--label", "y", "--checkpoint", whole, *ANSWERS).returncode == 0
