@@ -14,7 +14,7 @@ LAYERS = (
     "cli",
     "linear batch",
     "hss sklearn_base",
-    "learners preprocessing",
+    "learners preprocessing plots",
     "runtime budget river_base",
     "tables memory",
     "kernels frames",

@@ -1,11 +1,16 @@
-"""``streamsvm inspect``: show the header of a checkpoint and the figures of its model."""
+"""``streamsvm inspect``: show the header of a checkpoint and the figures of its model, and draw what it has learned."""
 # ruff: noqa: T201
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
+from streamsvm import plots
+from streamsvm.cli import CommandError, UsageError
+from streamsvm.runtime import LearningCurve
 from streamsvm.runtime.checkpoint import read_newest
 from streamsvm.runtime.rows import learner_of
 
@@ -15,14 +20,51 @@ _FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print a checkpoint's facts, one a line."""
+    """Print a checkpoint's facts, one a line, and draw its learning curve and boundary where ``plot`` says.
+
+    Raises
+    ------
+    UsageError
+        No picture can be written there.
+    CommandError
+        There is nothing to draw.
+    """
+    if arguments.plot is not None:
+        _check(arguments.plot, arguments.path)
     checkpoint = read_newest(arguments.path, arguments.trusted)
-    learner = learner_of(checkpoint.model)
-    facts = checkpoint.header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
+    learner, header = learner_of(checkpoint.model), checkpoint.header
+    curve, corrupt = None, ""
+    if "curve" in header:
+        try:
+            curve = LearningCurve.of(header["curve"], header.get("rows"))
+        except ValueError as error:
+            corrupt = str(error)
+    facts = header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     if arguments.json:
         print(json.dumps(facts, default=str, sort_keys=True))
+    else:
+        if "curve" in header:
+            facts["curve"] = corrupt if curve is None else f"{len(curve.points)} points, one every {curve.every:,} rows"
+        width = max(map(len, facts)) + 2
+        for name, value in facts.items():
+            text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+            print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
+    if arguments.plot is None:
         return
-    width = max(map(len, facts)) + 2
-    for name, value in facts.items():
-        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
+    if corrupt:
+        raise CommandError(f"--plot: {corrupt}")
+    try:
+        left_out = plots.draw(arguments.plot, checkpoint.model, curve)
+    except plots.DrawingError as error:
+        raise CommandError(f"--plot: {error}") from None
+    # Standard output may be JSON for scripts.
+    print(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}", file=sys.stderr)
+
+
+def _check(plot: Path, path: Path) -> None:
+    if plot.exists() and path.exists() and plot.samefile(path):
+        raise UsageError(f"--plot {plot} would overwrite the model: name another file")
+    try:
+        plots.check_path(plot)
+    except plots.DrawingError as error:
+        raise UsageError(f"--plot: {error}") from None

@@ -137,9 +137,11 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     inspect.add_argument("path", type=Path, metavar="FILE_OR_DIR")
     inspect.add_argument("--json", action="store_true", help="as one JSON object")
     _add_trusted(inspect, "the file")
+    plot_help = "also draw the learning curve, and the decision boundary of a model of two features (.png, .svg, .pdf)"
+    inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)
 
     demo = commands.add_parser(
-        "demo", help="learn real data through an embedded broker, kill the learner, resume it, draw the result"
+        "demo", help="learn real data through an embedded broker, kill the learner, resume it, draw what it learned"
     )
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help="default: %(default)s")
     return parser, {"learn": learn, "predict": predict}

@@ -1,0 +1,22 @@
+"""The demonstration, as the README calls it."""
+
+import json
+import subprocess
+import sys
+
+from streamsvm.runtime.checkpoint import read_newest
+
+
+def test_the_whole_demonstration(tmp_path):
+    command = [sys.executable, "-m", "streamsvm", "demo", "--out", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    *_, learned, _, drawn, look = done.stdout.splitlines()
+    assert learned.startswith("it learned all 21,200 rows exactly once: model and metrics are those of the first learner")
+    assert (drawn, look) == ("drawn: demo/learned.png", "look inside with: streamsvm inspect demo/killed/checkpoints")
+    assert (tmp_path / "demo" / "learned.png").read_bytes().startswith(b"\x89PNG")
+    header = read_newest(tmp_path / "demo" / "killed" / "checkpoints").header
+    assert (header["rows"], len(header["curve"]["points"])) == (21_200, 165)
+    assert header["score"]["value"] > 0.88
+    lines = (tmp_path / "demo" / "killed" / "predictions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["row"] for line in lines] == list(range(21_200))
