@@ -137,7 +137,7 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     curve
         That of a `LearningLoop`, or of the header of its checkpoint (`LearningCurve.of`).
     """
-    rows, metric, windowed = zip(*curve.points, strict=True)
+    rows, metric, windowed = np.reshape(curve.points, (-1, 3)).T
     axes.plot(rows, metric, color="black", label="all rows so far")
     axes.plot(rows, windowed, color=_POSITIVE, alpha=0.8, label=f"last {curve.window:,} rows")
     axes.set(xlabel="row", ylabel=_plain(curve.metric), title="Each row is predicted before it is learned")

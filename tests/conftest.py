@@ -20,7 +20,16 @@ if DISABLE_JIT:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.
     np.seterr(all="ignore")
     # What stands above compiled code, or compiles, is not tested once more without it.
-    collect_ignore += ["cli", "kafka", "runtime", "storage", "test_layers.py", "test_numba_cache.py", "test_readme.py"]
+    collect_ignore += [
+        "cli",
+        "kafka",
+        "runtime",
+        "storage",
+        "test_layers.py",
+        "test_numba_cache.py",
+        "test_plots.py",
+        "test_readme.py",
+    ]
 
 
 def _can_fail_only_now(name):
