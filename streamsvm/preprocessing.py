@@ -181,7 +181,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         fine = np.abs(values) <= _LARGEST
         if not fine.all():
             row, column = np.argwhere(~fine)[0]
-            raise ValueError(f"row {row}: feature {names[column]!r} is {values[row, column]!r}: {_MUST_BE_FINITE}")
+            raise ValueError(f"row {row}: feature {names[column]!r} is {float(values[row, column])!r}: {_MUST_BE_FINITE}")
         return values.copy(), names, np.array([self._columns.get(name, -1) for name in names], np.int64), like
 
     def __getstate__(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from river import datasets, dummy, evaluate, linear_model, metrics, preprocessing, stats
+from river import datasets, dummy, evaluate, linear_model, metrics, preprocessing, stats, utils
 
 from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor
 from streamsvm.learners import OnlineLinearSVR
@@ -137,12 +137,15 @@ def test_a_metric_in_a_checkpoint_is_checked(tmp_path):
         LearningLoop(IterableSource(trump(20)), make_model(), window=5, checkpoints=folder).run()
         found = folder.newest()
         facts = {key: value for key, value in found.header.items() if key not in ("rows", "position", "kind")}
+        metric, windowed, _ = found.metric
         for crafted in [
             None,
-            (found.metric[0], found.metric[1] * 2),
-            (metrics.RMSE(), []),
-            (found.metric[0], [1]),
-            (found.metric[0], [("a", 1.0)]),
+            (metric, windowed),
+            (metrics.RMSE(), windowed, 2),
+            (metric, metric, 2),
+            (metric, utils.Rolling(metrics.RMSE, window_size=5), 2),
+            (metric, windowed, 6),
+            (metric, windowed, True),
         ]:
             folder.save(found.model, crafted, rows=20, position=found.header["position"], **facts)
             with pytest.raises(CheckpointError, match="give another folder"):

@@ -94,7 +94,7 @@ ALL_METRICS = [
     for kind in (getattr(metrics, name, None) for name in metrics.__all__)
     if inspect.isclass(kind) and issubclass(kind, metrics.base.ClassificationMetric)
 ]
-NO_NUMBER = {"ClassificationReport", "ConfusionMatrix"}
+NO_NUMBER = {"ClassificationReport", "ConfusionMatrix", "RollingPRAUC", "RollingROCAUC"}
 
 
 @pytest.mark.parametrize("kind", ALL_METRICS, ids=lambda kind: kind.__name__)
