@@ -29,6 +29,7 @@ if DISABLE_JIT:
         "test_numba_cache.py",
         "test_plots.py",
         "test_readme.py",
+        "test_types.py",
     ]
 
 

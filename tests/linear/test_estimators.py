@@ -143,13 +143,13 @@ def test_regression_of_a_file(tmp_path):
 
 
 def test_memory_stays_within_its_limit(tmp_path):
-    X, y = two_classes(3000 if SLOW else 20_000, 50)
+    X, y = two_classes(1500 if SLOW else 20_000, 50)
     with BlockWriter(tmp_path / "rows", block_bytes=2**13) as writer:
         writer.add(X, y.astype(float))
     small = tmp_path / "small"
     with BlockWriter(small, block_bytes=2**13) as writer:
-        writer.add(X[:500], y[:500].astype(float))
-    for limit in (250_000,) if SLOW else (250_000, 600_000):  # of a file of 2.7 MB; of fewer rows the second would hold them all
+        writer.add(X[:200], y[:200].astype(float))
+    for limit in (200_000,) if SLOW else (250_000, 600_000):  # of a file of 2.7 MB; of fewer rows the second would hold them all
         model = OutOfCoreLinearSVC(memory_limit=limit, tol=0.01)
         model.fit_file(small)  # compiles
         tracemalloc.start()
