@@ -21,7 +21,7 @@ from rich.table import Table
 RESULTS = Path(__file__).parent / "results"
 
 #: Every data set: the file that holds it. ``X`` float32 [n, d] and ``y`` in {-1, 1}, and ``X_test``, ``y_test`` where there is
-#: an official test file. The last three are regressions: ``y`` holds their targets. Before them a sparse one, as the parts of two
+#: an official test file. The last four are regressions: ``y`` holds their targets. Before them a sparse one, as the parts of two
 #: CSR matrices.
 FILES = {
     "a9a": "a9a.npz",
@@ -30,10 +30,14 @@ FILES = {
     "skin": "skin_nonskin.npz",
     "w7a": "w7a.npz",
     "elec2": "elec2.npz",
+    "eeg_eye": "eeg_eye.npz",
+    "magic04": "magic04.npz",
+    "sea_stream": "sea_stream.npz",
     "reuters": "reuters_lasvm.npz",
     "abalone": "abalone.npz",
     "cpusmall": "cpusmall.npz",
     "cadata": "cadata.npz",
+    "kin40k": "kin40k.npz",
 }
 
 _SPLIT_SEED = 1234  # of the 75/25 splits of sets without an official test file

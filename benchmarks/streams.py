@@ -1,0 +1,291 @@
+"""Every learner with its defaults on every stream, prequentially: accuracy, probabilities, time, memory, mean ranks.
+
+Ours are found by looking; river's are those that one would compare with. The same scaler stands before all of them. Each run of a
+learner, a stream and a seed is written to the JSON file when it is done, and not run again: an interrupted suite goes on, and
+``--again`` repeats what has changed. Run it on one core: ``OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/streams.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _prequential import BLOCK, run
+from _ranks import critical_difference, friedman, mean_ranks, plot
+from _stream_learners import Learner, select
+from _streams import SCALERS, STREAMS, rows_of
+from common import argument_parser, progress, show, write
+
+SAVE_EVERY = 10.0  # seconds
+#: Of the tables for each stream: digits, and whether more is better.
+METRICS = {
+    "accuracy": (2, True),
+    "kappa": (1, True),
+    "kappa_temporal": (1, True),
+    "log_loss": (3, False),
+    "ece": (3, False),
+    "recovery": (1, False),
+    "mae": (3, False),
+    "r2": (3, True),
+    "microseconds": (1, False),
+    "p99": (1, False),
+    "slowest": (0, False),
+    "bytes": (0, False),
+}
+OF_LABELS = ("kappa", "kappa_temporal", "log_loss", "ece", "recovery")
+COSTS = ("microseconds", "p99", "slowest", "bytes")
+PLOTTED = 6  # learners of a plot
+
+Runs = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One learner on one stream with one seed."""
+
+    learner: Learner
+    stream: str
+    seed: int
+    count: int | None
+    scaler: str
+    data: Path | None
+
+    @property
+    def key(self) -> str:
+        """Its name in the JSON file: whatever changes the result is in it, but for the code."""
+        rows = "all" if self.count is None else self.count
+        return f"{self.learner.name} | {self.stream} | seed {self.seed} | {rows} rows | scaler {self.scaler}"
+
+    def run(self) -> dict[str, Any]:
+        """Its metrics."""
+        stream = STREAMS[self.stream]
+        rows = rows_of(self.stream, self.seed, self.count, self.data, self.scaler)
+        return run(self.learner, rows, self.seed, stream.regression, stream.changes)
+
+
+def tasks_of(args: argparse.Namespace, learners: list[Learner]) -> list[Task]:
+    """All that was asked for, stream by stream; slow learners come last."""
+    tasks = [
+        Task(learner, name, seed, STREAMS[name].count(args.rows, args.whole), args.scaler, args.data)
+        for name in args.streams
+        for seed in range(args.seeds if STREAMS[name].seeded else 1)
+        for learner in learners
+        if learner.regression == STREAMS[name].regression
+    ]
+    return sorted(tasks, key=lambda task: task.learner.order)
+
+
+def results_of(tasks: list[Task], jobs: int) -> Iterator[tuple[Task, dict[str, Any]]]:
+    """Run tasks, several at a time if asked for; their results as they come."""
+    if jobs == 1:
+        yield from ((task, task.run()) for task in tasks)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        futures = {pool.submit(task.run): task for task in tasks}
+        try:
+            yield from ((futures[future], future.result()) for future in as_completed(futures))
+        finally:  # an interrupted suite does not start the rest
+            pool.shutdown(cancel_futures=True)
+
+
+def read(path: Path) -> Runs:
+    """The runs of an earlier suite."""
+    if not path.is_file():
+        return {}
+    try:
+        found: Runs = json.loads(path.read_text())["runs"]
+    except (ValueError, KeyError):
+        sys.exit(f"{path} is no file of this suite: name another with --out")
+    return found
+
+
+def save(path: Path, runs: Runs) -> None:
+    """Write all runs; a suite that is killed here leaves the former file."""
+    part = path.with_suffix(".part")
+    write(part, {"runs": runs})
+    part.replace(path)
+
+
+def run_all(tasks: list[Task], runs: Runs, args: argparse.Namespace) -> None:
+    """Run what has not been run yet."""
+    missing = [task for task in tasks if args.again or task.key not in runs]
+    saved = time.monotonic()
+    try:
+        for i, (task, result) in enumerate(results_of(missing, args.jobs), 1):
+            runs[task.key] = {"learner": task.learner.name, "stream": task.stream, "seed": task.seed, **result}
+            metric = "mae" if STREAMS[task.stream].regression else "accuracy"
+            text = result.get("error") or f"{metric} {result[metric]:.3f}, {result['microseconds']:.1f} us"
+            progress(f"{i}/{len(missing)} {task.stream} {task.seed}, {task.learner.name}: {text}")
+            if time.monotonic() - saved > SAVE_EVERY:
+                save(args.out, runs)
+                saved = time.monotonic()
+    finally:
+        if missing:
+            save(args.out, runs)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+class Suite:
+    """The runs that were asked for, by learner and stream, as means over seeds."""
+
+    def __init__(self, tasks: Iterable[Task], runs: Runs, regression: bool) -> None:
+        self.of: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        self.regression = regression
+        for task in tasks:
+            if task.key in runs and STREAMS[task.stream].regression == regression:
+                self.of.setdefault(task.learner.name, {}).setdefault(task.stream, []).append(runs[task.key])
+        self.streams = [name for name in STREAMS if any(name in streams for streams in self.of.values())]
+        self.score = "mae" if regression else "accuracy"
+        # Learners that have not met every stream have no rank.
+        self.ranked = [learner for learner, streams in self.of.items() if set(streams) == set(self.streams)]
+        sign = -1.0 if regression else 1.0
+        values = [[self.value(learner, name, self.score) for learner in self.ranked] for name in self.streams]
+        scores = sign * np.array([[-sign * np.inf if value is None else value for value in row] for row in values])
+        self.scores = scores.reshape(len(self.streams), len(self.ranked))
+        self.ranks = dict(zip(self.ranked, mean_ranks(self.scores).tolist(), strict=True)) if self.scores.size else {}
+        self.order = sorted(self.of, key=lambda learner: (self.ranks.get(learner, np.inf), learner))
+
+    def value(self, learner: str, stream: str, metric: str) -> float | None:
+        """A metric's mean over the seeds; None if a run failed or has no such metric."""
+        found = [result.get(metric) for result in self.of[learner].get(stream, [])]
+        return None if not found or None in found else float(np.mean(found))
+
+    def mean(self, learner: str, metric: str) -> str:
+        """A metric's mean over the streams that the learner has it for."""
+        values = [self.value(learner, stream, metric) for stream in self.streams]
+        known = [value for value in values if value is not None]
+        if metric == "bytes":
+            return f"{max(known) / 1e3:.0f}" if known else "-"
+        return f"{np.mean(known):.{METRICS[metric][0]}f}" if known else "-"
+
+    def cell(self, learner: str, stream: str, metric: str) -> str:
+        """A value of a table."""
+        value = self.value(learner, stream, metric)
+        if value is not None:
+            return f"{value:.{METRICS[metric][0]}f}"
+        return "failed" if any("error" in result for result in self.of[learner].get(stream, [])) else "-"
+
+    def errors(self) -> list[tuple[str, str, str]]:
+        """Which runs failed, and how."""
+        return [
+            (learner, stream, str(result["error"]))
+            for learner, streams in self.of.items()
+            for stream, results in streams.items()
+            for result in results
+            if "error" in result
+        ]
+
+    def summary(self) -> dict[str, Any]:
+        """Mean ranks, as the JSON file has them."""
+        n_streams, n_learners = self.scores.shape
+        enough = n_learners > 1 and n_streams > 0
+        return {
+            "streams": self.streams,
+            "mean ranks": {learner: self.ranks[learner] for learner in self.order if learner in self.ranks},
+            "critical difference": critical_difference(n_learners, n_streams) if enough else None,
+            "friedman p": friedman(self.scores),
+        }
+
+
+def print_suite(suite: Suite, metrics: list[str]) -> None:
+    """One line a learner, and tables for each stream."""
+    if not suite.of:
+        return
+    found = suite.summary()
+    difference, p = found["critical difference"], found["friedman p"]
+    columns = [suite.score, *(("r2",) if suite.regression else OF_LABELS), *COSTS]
+    kind = "Regression" if suite.regression else "Classification"
+    title = f"{kind}: means over {len(suite.streams)} streams of {len(suite.ranked)} ranked learners"
+    if difference is not None:
+        title += f"; critical difference of mean ranks (Nemenyi, 5 %) {difference:.2f}"
+    if p is not None:
+        title += f", Friedman p = {p:.1g}"
+    rows = []
+    for learner in suite.order:
+        failed = sum("error" in result for results in suite.of[learner].values() for result in results)
+        rank = f"{suite.ranks[learner]:.2f}" if learner in suite.ranks else "-"
+        rows.append((learner, rank, *(suite.mean(learner, metric) for metric in columns), failed or ""))
+    names = ["us" if name == "microseconds" else "most kB" if name == "bytes" else name for name in columns]
+    show(title, ("learner", "rank", *names, "failed"), rows)
+    for metric in metrics:
+        if any(suite.value(learner, stream, metric) is not None for learner in suite.of for stream in suite.streams):
+            cells = [(learner, *(suite.cell(learner, stream, metric) for stream in suite.streams)) for learner in suite.order]
+            show(metric, ("learner", *suite.streams), cells)
+    if failures := suite.errors():
+        show("Failed: on which stream, at which row", ("learner", "stream", "error"), failures)
+
+
+def plot_suite(suite: Suite, folder: Path) -> None:
+    """Plots over time of the best of each stream, and of what predicts the last label; the first seed."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    for stream in suite.streams:
+        values = {learner: suite.value(learner, stream, suite.score) for learner in suite.of}
+        known = {learner: value for learner, value in values.items() if value is not None}
+        best = sorted(known, key=lambda learner: known[learner], reverse=not suite.regression)[:PLOTTED]
+        shown = [*best, *(name for name in ("river NoChangeClassifier",) if name in known and name not in best)]
+        curves[stream] = {f"{learner} {known[learner]:.2f}": suite.of[learner][stream][0]["over_time"] for learner in shown}
+    try:
+        plot(curves, BLOCK, suite.score, folder)
+    except ImportError:
+        sys.exit("plots need matplotlib: pip install matplotlib")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argument_parser(__doc__, "streams")
+    parser.add_argument("--learners", nargs="+", default=["all"], help="all, ours, river, fast, names, 'Name(parameter=value)'")
+    parser.add_argument("--streams", nargs="+", choices=STREAMS, default=list(STREAMS), metavar="NAME", help=", ".join(STREAMS))
+    parser.add_argument("--half", choices=("A", "B"), help="only the streams of this half")
+    parser.add_argument("--rows", type=int, help="of each stream; else 10,000, or 12,000 of a generator with drift")
+    parser.add_argument("--whole", action="store_true", help="all rows of data files")
+    parser.add_argument("--seeds", type=int, default=5, help="shuffles, or seeds of generators; streams in order have one")
+    parser.add_argument(
+        "--scaler", choices=SCALERS, default="standard", help="before every learner: river's, the library's, none"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--again", action="store_true", help="run what was asked for even if the JSON file has it")
+    parser.add_argument("--show", action="store_true", help="run nothing: tables of what the JSON file has")
+    parser.add_argument(
+        "--metrics", nargs="*", choices=METRICS, default=["accuracy", "log_loss", "mae", "microseconds"], help="tables by stream"
+    )
+    parser.add_argument("--plots", type=Path, help="folder for plots over time")
+    args = parser.parse_args()
+    if (args.rows is not None and args.rows < 1) or args.seeds < 1 or args.jobs < 1:
+        parser.error("--rows, --seeds and --jobs must be at least 1")
+    if args.rows is not None and args.whole:
+        parser.error("--rows and --whole exclude each other")
+    args.streams = [name for name in STREAMS if name in args.streams and args.half in (None, STREAMS[name].half)]
+    if not args.streams:
+        parser.error(f"none of these streams is in half {args.half}")
+    return args
+
+
+def main() -> None:
+    """Run it."""
+    args = arguments()
+    try:
+        learners = select(args.learners)
+    except ValueError as error:
+        sys.exit(str(error))
+    tasks, runs = tasks_of(args, learners), read(args.out)
+    if not args.show:
+        run_all(tasks, runs, args)
+    for regression in (False, True):
+        suite = Suite(tasks, runs, regression)
+        print_suite(suite, args.metrics)
+        if args.plots and suite.of:
+            plot_suite(suite, args.plots)
+
+
+if __name__ == "__main__":
+    main()
