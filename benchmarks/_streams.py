@@ -185,13 +185,26 @@ class Rows:
         return len(set(self.y))
 
 
+def _in_other_units(pairs: Iterable[Pair], seed: int) -> Iterator[Pair]:
+    """Multiply each feature by a factor of its own from 1e-3 to 1e3, and shift it by up to ten times that."""
+    rng = np.random.default_rng(seed)
+    of: dict[Any, tuple[float, float]] = {}
+    for x, y in pairs:
+        for name in x:
+            if name not in of:
+                factor = 10.0 ** rng.uniform(-3.0, 3.0)
+                of[name] = factor, factor * rng.uniform(-10.0, 10.0)
+        yield {name: of[name][0] * value + of[name][1] for name, value in x.items()}, y
+
+
 @lru_cache(maxsize=1)  # all learners meet the same rows, one stream after the other
-def rows_of(name: str, seed: int, count: int | None, folder: Path | None, scaler: str) -> Rows:
-    """The rows of a stream, scaled."""
+def rows_of(name: str, seed: int, count: int | None, folder: Path | None, scaler: str, units: bool) -> Rows:
+    """The rows of a stream, in other units if asked for, and scaled."""
     make = SCALERS[scaler]
     predicted, learned, labels = [], [], []
     transformer = None if make is None else make()
-    for x, y in STREAMS[name].rows(seed, count, folder):
+    pairs = STREAMS[name].rows(seed, count, folder)
+    for x, y in _in_other_units(pairs, seed) if units else pairs:
         if transformer is None:
             before = after = dict(x)
         else:

@@ -42,6 +42,7 @@ METRICS = {
 }
 OF_LABELS = ("kappa", "kappa_temporal", "log_loss", "ece", "recovery")
 COSTS = ("microseconds", "p99", "slowest", "bytes")
+HEADS = {"kappa_temporal": "kappa t", "log_loss": "log loss", "microseconds": "us", "bytes": "most kB"}
 PLOTTED = 6  # learners of a plot
 
 Runs = dict[str, dict[str, Any]]
@@ -56,25 +57,27 @@ class Task:
     seed: int
     count: int | None
     scaler: str
+    units: bool
     data: Path | None
 
     @property
     def key(self) -> str:
         """Its name in the JSON file: whatever changes the result is in it, but for the code."""
         rows = "all" if self.count is None else self.count
-        return f"{self.learner.name} | {self.stream} | seed {self.seed} | {rows} rows | scaler {self.scaler}"
+        scale = f"scaler {self.scaler}{', other units' if self.units else ''}"
+        return f"{self.learner.name} | {self.stream} | seed {self.seed} | {rows} rows | {scale}"
 
     def run(self) -> dict[str, Any]:
         """Its metrics."""
         stream = STREAMS[self.stream]
-        rows = rows_of(self.stream, self.seed, self.count, self.data, self.scaler)
+        rows = rows_of(self.stream, self.seed, self.count, self.data, self.scaler, self.units)
         return run(self.learner, rows, self.seed, stream.regression, stream.changes)
 
 
 def tasks_of(args: argparse.Namespace, learners: list[Learner]) -> list[Task]:
     """All that was asked for, stream by stream; slow learners come last."""
     tasks = [
-        Task(learner, name, seed, STREAMS[name].count(args.rows, args.whole), args.scaler, args.data)
+        Task(learner, name, seed, STREAMS[name].count(args.rows, args.whole), args.scaler, args.units, args.data)
         for name in args.streams
         for seed in range(args.seeds if STREAMS[name].seeded else 1)
         for learner in learners
@@ -152,21 +155,35 @@ class Suite:
         values = [[self.value(learner, name, self.score) for learner in self.ranked] for name in self.streams]
         scores = sign * np.array([[-sign * np.inf if value is None else value for value in row] for row in values])
         self.scores = scores.reshape(len(self.streams), len(self.ranked))
-        self.ranks = dict(zip(self.ranked, mean_ranks(self.scores).tolist(), strict=True)) if self.scores.size else {}
+        self.ranks = self.ranks_on(self.streams)
         self.order = sorted(self.of, key=lambda learner: (self.ranks.get(learner, np.inf), learner))
+
+    def ranks_on(self, streams: list[str]) -> dict[str, float]:
+        """Mean ranks over some of the streams."""
+        rows = [i for i, name in enumerate(self.streams) if name in streams]
+        return dict(zip(self.ranked, mean_ranks(self.scores[rows]).tolist(), strict=True)) if rows and self.ranked else {}
+
+    def half(self, half: str) -> list[str]:
+        """The streams of half A or B."""
+        return [name for name in self.streams if STREAMS[name].half == half]
 
     def value(self, learner: str, stream: str, metric: str) -> float | None:
         """A metric's mean over the seeds; None if a run failed or has no such metric."""
         found = [result.get(metric) for result in self.of[learner].get(stream, [])]
         return None if not found or None in found else float(np.mean(found))
 
-    def mean(self, learner: str, metric: str) -> str:
-        """A metric's mean over the streams that the learner has it for."""
+    def over_streams(self, learner: str, metric: str) -> str:
+        """A metric over the streams that the learner has it for: the mean, or what says more."""
         values = [self.value(learner, stream, metric) for stream in self.streams]
         known = [value for value in values if value is not None]
+        if not known:
+            return "-"
         if metric == "bytes":
-            return f"{max(known) / 1e3:.0f}" if known else "-"
-        return f"{np.mean(known):.{METRICS[metric][0]}f}" if known else "-"
+            return f"{max(known) / 1e3:.0f}"
+        if metric == "slowest":
+            return f"{max(known):.0f}"
+        # Where labels come in long runs, kappa_temporal is thousands below zero, and a mean is that of one stream.
+        return f"{np.median(known) if metric == 'kappa_temporal' else np.mean(known):.{METRICS[metric][0]}f}"
 
     def cell(self, learner: str, stream: str, metric: str) -> str:
         """A value of a table."""
@@ -205,22 +222,26 @@ def print_suite(suite: Suite, metrics: list[str]) -> None:
     difference, p = found["critical difference"], found["friedman p"]
     columns = [suite.score, *(("r2",) if suite.regression else OF_LABELS), *COSTS]
     kind = "Regression" if suite.regression else "Classification"
-    title = f"{kind}: means over {len(suite.streams)} streams of {len(suite.ranked)} ranked learners"
+    title = f"{kind}: mean ranks of {len(suite.ranked)} learners over {len(suite.streams)} streams and its halves; means"
     if difference is not None:
-        title += f"; critical difference of mean ranks (Nemenyi, 5 %) {difference:.2f}"
+        title += f". Critical difference of ranks (Nemenyi, 5 %): {difference:.2f}"
     if p is not None:
         title += f", Friedman p = {p:.1g}"
     rows = []
+    ranks = [suite.ranks, suite.ranks_on(suite.half("A")), suite.ranks_on(suite.half("B"))]
     for learner in suite.order:
         failed = sum("error" in result for results in suite.of[learner].values() for result in results)
-        rank = f"{suite.ranks[learner]:.2f}" if learner in suite.ranks else "-"
-        rows.append((learner, rank, *(suite.mean(learner, metric) for metric in columns), failed or ""))
-    names = ["us" if name == "microseconds" else "most kB" if name == "bytes" else name for name in columns]
-    show(title, ("learner", "rank", *names, "failed"), rows)
+        cells = [f"{of[learner]:.2f}" if learner in of else "-" for of in ranks]
+        rows.append((learner, *cells, *(suite.over_streams(learner, metric) for metric in columns), failed or ""))
+    names = [HEADS.get(name, name) for name in columns]
+    show(title, ("learner", "rank", "A", "B", *names, "failed"), rows)
     for metric in metrics:
-        if any(suite.value(learner, stream, metric) is not None for learner in suite.of for stream in suite.streams):
-            cells = [(learner, *(suite.cell(learner, stream, metric) for stream in suite.streams)) for learner in suite.order]
-            show(metric, ("learner", *suite.streams), cells)
+        for half in ("A", "B"):
+            streams = suite.half(half)
+            if all(suite.value(learner, stream, metric) is None for learner in suite.of for stream in streams):
+                continue
+            cells = [(learner, *(suite.cell(learner, stream, metric) for stream in streams)) for learner in suite.order]
+            show(f"{metric}, half {half}", ("learner", *streams), cells)
     if failures := suite.errors():
         show("Failed: on which stream, at which row", ("learner", "stream", "error"), failures)
 
@@ -252,6 +273,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--scaler", choices=SCALERS, default="standard", help="before every learner: river's, the library's, none"
     )
+    parser.add_argument("--units", action="store_true", help="each feature times a random factor of 1e-3 to 1e3, and shifted")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--again", action="store_true", help="run what was asked for even if the JSON file has it")
     parser.add_argument("--show", action="store_true", help="run nothing: tables of what the JSON file has")
@@ -279,7 +301,10 @@ def main() -> None:
         sys.exit(str(error))
     tasks, runs = tasks_of(args, learners), read(args.out)
     if not args.show:
-        run_all(tasks, runs, args)
+        try:
+            run_all(tasks, runs, args)
+        except KeyboardInterrupt:
+            sys.exit(f"interrupted; the same command goes on from {args.out}")
     for regression in (False, True):
         suite = Suite(tasks, runs, regression)
         print_suite(suite, args.metrics)
