@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -25,20 +26,20 @@ from _streams import SCALERS, STREAMS, rows_of
 from common import argument_parser, progress, show, write
 
 SAVE_EVERY = 10.0  # seconds
-#: Of the tables for each stream: digits, and whether more is better.
-METRICS = {
-    "accuracy": (2, True),
-    "kappa": (1, True),
-    "kappa_temporal": (1, True),
-    "log_loss": (3, False),
-    "ece": (3, False),
-    "recovery": (1, False),
-    "mae": (3, False),
-    "r2": (3, True),
-    "microseconds": (1, False),
-    "p99": (1, False),
-    "slowest": (0, False),
-    "bytes": (0, False),
+#: Digits of the metrics.
+DIGITS = {
+    "accuracy": 2,
+    "kappa": 1,
+    "kappa_temporal": 1,
+    "log_loss": 3,
+    "ece": 3,
+    "recovery": 1,
+    "mae": 3,
+    "r2": 3,
+    "microseconds": 1,
+    "p99": 1,
+    "slowest": 0,
+    "bytes": 0,
 }
 OF_LABELS = ("kappa", "kappa_temporal", "log_loss", "ece", "recovery")
 COSTS = ("microseconds", "p99", "slowest", "bytes")
@@ -183,13 +184,15 @@ class Suite:
         if metric == "slowest":
             return f"{max(known):.0f}"
         # Where labels come in long runs, kappa_temporal is thousands below zero, and a mean is that of one stream.
-        return f"{np.median(known) if metric == 'kappa_temporal' else np.mean(known):.{METRICS[metric][0]}f}"
+        return f"{np.median(known) if metric == 'kappa_temporal' else np.mean(known):.{DIGITS[metric]}f}"
 
     def cell(self, learner: str, stream: str, metric: str) -> str:
-        """A value of a table."""
+        """A value of a table, with the standard deviation over the seeds."""
         value = self.value(learner, stream, metric)
         if value is not None:
-            return f"{value:.{METRICS[metric][0]}f}"
+            runs, digits = self.of[learner][stream], DIGITS[metric]
+            spread = statistics.stdev(result[metric] for result in runs) if len(runs) > 1 and metric not in COSTS else None
+            return f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f} ± {spread:.{digits}f}"
         return "failed" if any("error" in result for result in self.of[learner].get(stream, [])) else "-"
 
     def errors(self) -> list[tuple[str, str, str]]:
@@ -278,7 +281,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="run what was asked for even if the JSON file has it")
     parser.add_argument("--show", action="store_true", help="run nothing: tables of what the JSON file has")
     parser.add_argument(
-        "--metrics", nargs="*", choices=METRICS, default=["accuracy", "log_loss", "mae", "microseconds"], help="tables by stream"
+        "--metrics", nargs="*", choices=DIGITS, default=["accuracy", "log_loss", "mae", "microseconds"], help="tables by stream"
     )
     parser.add_argument("--plots", type=Path, help="folder for plots over time")
     args = parser.parse_args()
