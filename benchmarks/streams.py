@@ -285,8 +285,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--plots", type=Path, help="folder for plots over time")
     args = parser.parse_args()
-    if (args.rows is not None and args.rows < 1) or args.seeds < 1 or args.jobs < 1:
-        parser.error("--rows, --seeds and --jobs must be at least 1")
+    if (args.rows is not None and args.rows < 100) or args.seeds < 1 or args.jobs < 1:
+        parser.error("--rows must be at least 100, --seeds and --jobs 1")
     if args.rows is not None and args.whole:
         parser.error("--rows and --whole exclude each other")
     args.streams = [name for name in STREAMS if name in args.streams and args.half in (None, STREAMS[name].half)]
