@@ -295,7 +295,7 @@ def test_rows_of_all_scales_leave_bounded_models_that_can_be_kept(name, gamma):
         inspect.signature(kind).parameters,
         {"budget": 8, "kernel": "poly", "max_features": 3, "averaging": 20, "seed": 1},
     )
-    degrees, n = ((1, 10), 40) if config.DISABLE_JIT else (range(1, 11), 60)
+    degrees, n = ((1, 10), 40) if config.DISABLE_JIT else ((1, 2, 3, 10), 60)
     for degree in degrees:
         for coef0 in (0.0, 1.0):
             parameters = {**wanted, "gamma": gamma, "degree": degree, "coef0": coef0}
