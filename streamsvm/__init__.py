@@ -34,14 +34,17 @@ _MODULES = {
     "load": "runtime.checkpoint",
     "save": "storage.model_file",
 }
+_PARTS = ("batch", "budget", "hss", "learners", "linear", "plots", "preprocessing", "runtime", "tables")
 
 
 def __getattr__(name: str) -> Any:
     # Imported when they are asked for: the command line starts at once, and can be interrupted in order while numba is imported.
+    if name in _PARTS:
+        return import_module(f"{__name__}.{name}")
     if name in __all__:
-        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'learners')}"), name)
+        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULES.get(name, 'learners')}"), name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*__all__, *_PARTS, "__version__"]

@@ -14,6 +14,7 @@ from numba import njit
 from river import base
 
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+from streamsvm.checks import checked_target
 from streamsvm.frames import as_frame, as_matrix
 
 __all__ = ["BoundedScaler", "BoundedTargetScaler"]
@@ -73,7 +74,7 @@ class BoundedScaler(base.MiniBatchTransformer):
     """
 
     def __init__(self, deviations: float | None = 8.0) -> None:
-        if deviations is not None and not 2.0 <= deviations < math.inf:
+        if deviations is not None and not (isinstance(deviations, int | float) and 2.0 <= deviations < math.inf):
             raise ValueError(f"deviations must be at least 2, or None, not {deviations!r}")
         self.deviations = deviations
         self.n_bounded = 0
@@ -254,6 +255,8 @@ class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-ar
     """
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
+        if not isinstance(regressor, base.Regressor):
+            raise ValueError(f"the regressor must be one of river, not {regressor!r}")
         self.regressor = regressor
         self.deviations = deviations
         self._scaler = BoundedScaler(deviations)
@@ -269,12 +272,12 @@ class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-ar
 
     def check_one(self, x: Mapping[Hashable, Any], y: float) -> None:
         """Check a row as the regressor's own `check_one` does, if it has one, and its target; nothing is learned."""
-        self._scaler.transform_one({_TARGET: y})
+        checked_target(y)
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)
 
     def learn_one(self, x: dict[Hashable, Any], y: float) -> None:
-        target = {_TARGET: y}
+        target = {_TARGET: checked_target(y)}
         self.regressor.learn_one(x, self._scaler.transform_one(target)[_TARGET])
         self._scaler.learn_one(target)
 

@@ -1,6 +1,8 @@
 """Imports run downward only: a part of the package knows those below it, and none above or beside it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,16 @@ def test_no_modules_import_each_other():
 
     for name in graph:
         visit(name)
+
+
+def test_parts_are_attributes_of_the_package():
+    code = (
+        "import streamsvm\n"
+        "for part in ('batch', 'budget', 'hss', 'learners', 'linear', 'preprocessing', 'runtime', 'tables', 'plots'):\n"
+        "    assert getattr(streamsvm, part).__name__ == f'streamsvm.{part}'\n"
+        "    assert part in dir(streamsvm)\n"
+        "assert streamsvm.BSGDClassifier is streamsvm.learners.BSGDClassifier\n"
+        "assert 'Any' not in dir(streamsvm) and set(streamsvm.__all__) <= set(dir(streamsvm))\n"
+        "assert not hasattr(streamsvm, 'nothing')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,8 +10,8 @@ import sys
 
 from streamsvm.cli.streams import open_streams, stopping
 from streamsvm.cli.tables import table_of
-from streamsvm.runtime import CheckpointError, CheckpointFolder, Predicted, PredictionLoop
-from streamsvm.runtime.checkpoint import read_newest
+from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
+from streamsvm.runtime.checkpoint import read_model
 from streamsvm.runtime.open import format_of
 
 __all__ = ["run"]
@@ -19,9 +19,7 @@ __all__ = ["run"]
 
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
-    saved = read_newest(arguments.model, arguments.trusted)
-    if saved.model is None:
-        raise CheckpointError(f"{arguments.model} holds where a run of predictions stood, and no model: name that of the model")
+    saved = read_model(arguments.model, arguments.trusted)
     table = table_of(arguments, format_of(arguments.source, arguments.format), saved, predict=True)
     with contextlib.ExitStack() as stack:
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))

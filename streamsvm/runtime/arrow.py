@@ -80,7 +80,8 @@ class ArrowSource:
             from pyarrow import parquet  # noqa: PLC0415
         except ImportError as error:
             raise StreamError(f"{path}: Parquet and Arrow files are read by pyarrow: pip install 'streamsvm[files]'") from error
-        self._errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError)
+        # Python's own objects are not made of every number that a file can hold.
+        self._errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, SystemError)
         try:
             self._digest = _digest(Path(path))
             if self._kind == "parquet":
@@ -132,7 +133,9 @@ class ArrowSource:
             if self._kind == "parquet":
                 batches = self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=self.columns, use_threads=False)
             else:
-                batches = iter([self._file.get_batch(group).select(self.columns)])
+                batch = self._file.get_batch(group).select(self.columns)
+                batch.validate(full=True)  # pyarrow reads wherever the offsets of a corrupt file say
+                batches = iter([batch])
             for batch in batches:
                 for begin in range(min(skipped, batch.num_rows), batch.num_rows, _ROWS_AT_ONCE):
                     yield batch.slice(begin, _ROWS_AT_ONCE)

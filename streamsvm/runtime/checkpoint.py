@@ -25,7 +25,7 @@ from streamsvm.storage.model_file import (
     write,
 )
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_newest"]
+__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_model", "read_newest"]
 
 Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
@@ -57,7 +57,7 @@ def _header_and_parts(path: Path, trusted: bool | None = None) -> tuple[dict[str
         container = read_container(path)
         return facts_of(path, container), {} if trusted is None else parts_of(path, container, trusted)
     except CorruptFileError as error:
-        raise _CorruptError(f"{error}. {_GO_BACK}") from error
+        raise _CorruptError(f"{error}. {_GO_BACK}" if _NAME.fullmatch(path.name) else str(error)) from error
     except ModelFileError as error:
         raise CheckpointError(str(error)) from error
 
@@ -116,12 +116,20 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
     >>> streamsvm.load(path, kind=streamsvm.BSGDClassifier).predict_one({"a": 1.0})
     'yes'
     """
-    model = read_newest(path, trusted).model
-    if model is None:
-        raise CheckpointError(f"{path} holds where a run of predictions stood, and no model: name that of the model")
+    if kind is not None and not isinstance(kind, type):
+        raise ValueError(f"kind must be a class, such as BSGDClassifier, not {kind!r}")
+    model = read_model(path, trusted).model
     if kind is not None and not isinstance(model, kind):
         raise CheckpointError(f"{path} holds a {type(model).__name__}, not a {kind.__name__}")
     return model
+
+
+def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
+    """Read as `read_newest` does; CheckpointError if there is no model in it."""
+    checkpoint = read_newest(path, trusted)
+    if checkpoint.header.get("kind") == "predictions":
+        raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
+    return checkpoint
 
 
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
@@ -206,7 +214,7 @@ class CheckpointFolder:
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
         if self._lock.closed:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
-        facts = {**facts, "kind": "checkpoint", "rows": rows, "position": dict(position)}
+        facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
             write(path, self._bytes(model, metric, facts))
             self._prune(path)

@@ -135,6 +135,8 @@ class CSVSource(TextSource):
             if len(cells) != width or self._fault:
                 if cells or self._fault:  # no empty line
                     yield self._bad_cells(f"{len(cells)} cells for {width} columns: {shown(','.join(cells))}")
+                else:
+                    self._no_row()
                 continue
             y = parse_label(cells.pop(at)) if at >= 0 else None
             if reading is not None:

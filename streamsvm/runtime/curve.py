@@ -60,6 +60,9 @@ class LearningCurve:
         self.every = 1
         self.points: list[CurvePoint] = []
 
+    def __repr__(self) -> str:
+        return f"LearningCurve({self.metric!r}, window={self.window}): {len(self.points)} points, one every {self.every:,} rows"
+
     def next_after(self, rows: int) -> int:
         """Return the number of rows at which the next point is due."""
         return (rows // self.every + 1) * self.every

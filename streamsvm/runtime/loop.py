@@ -14,7 +14,7 @@ from river import base, compose, metrics
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.curve import LearningCurve
 from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
-from streamsvm.runtime.rows import GuardedModel, LabelRules, checked_number, listed
+from streamsvm.runtime.rows import GuardedModel, LabelRules, checked_number, gives_probabilities, listed
 from streamsvm.runtime.score import Score, ScoreError
 from streamsvm.runtime.stream_loop import StreamLoop
 
@@ -70,7 +70,8 @@ class LearningLoop(StreamLoop):
     pipeline learns it (`GuardedModel`), and ``on_error`` decides what becomes of it.
 
     A checkpoint is one file with the model, the metrics and the positions of source and sink. A run that finds one in its folder
-    goes on from it, and ends with the same bytes as one that was never interrupted.
+    goes on from it, and ends with the same bytes as one that was never interrupted (but for the digest of a file of dead letters,
+    which have the time).
 
     Parameters
     ----------
@@ -155,6 +156,7 @@ class LearningLoop(StreamLoop):
         super().__init__(
             source,
             model,
+            learns=True,
             sink=sink,
             checkpoints=checkpoints,
             checkpoint_every=checkpoint_every,
@@ -163,7 +165,7 @@ class LearningLoop(StreamLoop):
             error_limit=error_limit,
             error_share=error_share,
         )
-        last = GuardedModel(model).last
+        last = self._guarded.last
         self._regression = isinstance(last, base.Regressor)
         scored: Any = metric
         if metric is None:
@@ -173,6 +175,10 @@ class LearningLoop(StreamLoop):
         self.learned = self.unlabelled = self.empty = 0
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
+        if not (self._regression or self._score.wants_labels or gives_probabilities(last)):
+            raise ValueError(
+                f"{self._score.name} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1"
+            )
         self._labels = LabelRules(classes)
         most = getattr(last, "max_classes", math.inf)
         if self._labels.classes is not None and len(self._labels.classes) > most:
@@ -215,9 +221,11 @@ class LearningLoop(StreamLoop):
         self._check_sink(folder, sink)
         self._score.resume(metric, windowed, rows_anew)
         self._labels.resume(labels)
+        self._score.admitted(self._labels.known)
         self._go_on(found)
         self.rows, self._saved_rows, self.curve = rows, rows, curve
-        self.model, self.learned, self.unlabelled, self.empty = found.model, learned, unlabelled, empty
+        self.model, self._guarded = found.model, GuardedModel(found.model)
+        self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
 
     def run(self, max_rows: int | None = None) -> Progress:
         """Learn until the stream ends or `stop` is called.
@@ -249,12 +257,13 @@ class LearningLoop(StreamLoop):
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
         model, score, labels, wanted = self.model, self._score, self._labels, self.sink is not None
         prepare, check, predictor, known = guarded.prepare, guarded.check, guarded.last, labels.known
+        wants_probability = not score.wants_labels or (wanted and gives_probabilities(predictor))
 
         def take(x: Any, y: Any) -> Prediction | None:
             predicted: Any
             probability: float | None = None
             seen = x if prepare is None else prepare(x)
-            if score.wants_labels and not wanted:
+            if not wants_probability:
                 label = predicted = predictor.predict_one(seen)
             else:
                 probabilities = predictor.predict_proba_one(seen)
@@ -277,6 +286,8 @@ class LearningLoop(StreamLoop):
                     except ScoreError as error:  # of all rows with that label
                         raise StreamError(f"{self.source.place}: {error}") from error
                 model.learn_one(x, y)
+                if guarded.new_names:
+                    guarded.learned(x)
                 score.update(y, predicted)
                 self.learned += 1
                 if new:
@@ -295,6 +306,8 @@ class LearningLoop(StreamLoop):
                 if check is not None:
                     check(seen, y)
                 model.learn_one(x, y)
+                if guarded.new_names:
+                    guarded.learned(x)
                 score.update(y, predicted)
                 self.learned += 1
             if not x:

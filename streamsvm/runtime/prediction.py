@@ -12,7 +12,7 @@ from river import base
 from streamsvm._warnings import warn
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.endpoints import Prediction, Sink, Source, StreamError
-from streamsvm.runtime.rows import GuardedModel, learner_of, listed
+from streamsvm.runtime.rows import GuardedModel, gives_probabilities, learner_of, listed
 from streamsvm.runtime.stream_loop import StreamLoop
 
 __all__ = ["Predicted", "PredictionLoop"]
@@ -110,6 +110,7 @@ class PredictionLoop(StreamLoop):
         super().__init__(
             source,
             model,
+            learns=False,
             sink=sink,
             checkpoints=checkpoints,
             checkpoint_every=checkpoint_every,
@@ -123,6 +124,7 @@ class PredictionLoop(StreamLoop):
         if checkpoints is not None and (found := checkpoints.newest()) is not None:
             try:
                 rows, predicted = int(found.header["rows"]), int(found.header["predicted"])
+                self._mismatch = str(found.header["mismatch"])
             except (KeyError, TypeError, ValueError):
                 raise CheckpointError(
                     f"{checkpoints.path}: its checkpoint was not written by a prediction loop: give another folder"
@@ -161,13 +163,13 @@ class PredictionLoop(StreamLoop):
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
         prepare, predictor = guarded.prepare, guarded.last
-        classifies = not isinstance(predictor, base.Regressor)
+        wants_probability = gives_probabilities(predictor)
         known = getattr(learner_of(predictor), "feature_names", [])
 
         def take(x: Any, y: Any) -> Prediction:
             seen = x if prepare is None else prepare(x)
             probability = None
-            if classifies:
+            if wants_probability:
                 probability = max(predictor.predict_proba_one(seen).values(), default=None)
             label = predictor.predict_one(seen)
             if self._mismatch or not self.predicted:
@@ -195,7 +197,7 @@ class PredictionLoop(StreamLoop):
             )
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
-        return None, None, {"predicted": self.predicted}
+        return None, None, {"kind": "predictions", "predicted": self.predicted, "mismatch": self._mismatch}
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
         interrupted = ended and self._stopped

@@ -104,8 +104,8 @@ class Refusals:
             raise self._too_many(
                 f"{place}: {reason}. It is the {_ordinal(total)} row that was refused, and at most {self._limit:,} may be"
             )
-        window = _WINDOW * -math.expm1(-(row + 1) / _WINDOW)
-        if total >= _GRACE and self._recent > self._share * window:
+        window = math.expm1(-(row + 1) / _WINDOW) / math.expm1(-1 / _WINDOW)  # the sum, had all been refused
+        if total >= _GRACE and self._recent > self._share * window * (1.0 + 1e-9):
             share = f"of the last rows {self._recent / window:.0%} were refused, and at most {self._share:.0%} may be"
             raise self._too_many(f"{place}: {reason}. Now {share}")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import numbers
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,11 @@ from river import base, compose
 
 from streamsvm.checks import checked_target, shown
 
-__all__ = ["GuardedModel", "LabelRules", "RowError", "checked_number", "learner_of", "listed", "reason_of"]
+__all__ = ["GuardedModel", "LabelRules", "RowError", "checked_number", "gives_probabilities", "learner_of", "listed", "reason_of"]
 
 _LARGEST = float(np.finfo(np.float32).max)
 _PLAIN = (bool, int, float, str)
+_MOST_NAMES = 1000  # up to which rows with new ones are transformed by copies
 _LONGEST_NUMBER = 400  # characters
 _MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
 
@@ -35,14 +39,20 @@ class GuardedModel:
     transformed by what was learned before, which the last step predicts and checks. A learner of this library refuses a row as a
     whole by itself, so alone it is not guarded.
 
-    This cannot undo what is learned before a transformer's ``learn_one`` fails where its ``transform_one`` did not, nor what
-    transformers take from a row that they only transform: all of it under river's ``compose.learn_during_predict``, else the
-    names, which river's StandardScaler remembers with mean and variance 0.
+    Many transformers of river change by a name that they only transform (they note it, or draw numbers for it), some transform
+    what they cannot learn, and some make infinities of what they have not learned. So a row with a new name, or with a text where
+    there was none, is tried on a copy of them, up to 1,000 names, and what is not finite counts as 0 there.
+
+    This cannot undo what is learned before a transformer's ``learn_one`` fails where its ``transform_one`` did not, what
+    transformers take from more than 1,000 names, nor what they take under river's ``compose.learn_during_predict`` or inside
+    a wrapper.
 
     Parameters
     ----------
     model
         A river model or pipeline.
+    learns
+        Whether rows will be learned.
 
     Attributes
     ----------
@@ -52,41 +62,100 @@ class GuardedModel:
         The step that predicts; the model itself if it is no pipeline.
     check : callable or None
         Raises a ValueError where ``last`` would refuse to learn a row and its label; None if it cannot tell.
+    new_names : bool
+        Whether the row that was prepared last is of a new kind: tell `learned` once it is.
+
+    Raises
+    ------
+    ValueError
+        It is no model that predicts.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, learns: bool = True) -> None:
         self.model = self.last = model
         self.prepare: Callable[[Any], Any] | None = None
-        piped = isinstance(model, compose.Pipeline) and not isinstance(model[-1], base.Transformer)
-        if piped:
-            self.last = model[-1]
+        self.new_names = False
+        self._known: set[Hashable] = set()
+        self._texts: set[Hashable] = set()
+        self._pipelines: list[Any] = []
+        self._steps: list[Any] = []
+        while isinstance(self.last, compose.Pipeline) and self.last.steps:
+            self._pipelines.append(self.last)
+            *steps, self.last = self.last.steps.values()
+            self._steps += steps
+        if isinstance(model, type) or not (hasattr(self.last, "predict_one") and hasattr(self.last, "learn_one")):
+            raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {_kind(model)}")
+        piped = bool(self._steps)
         checker = self.last if hasattr(self.last, "check_one") else learner_of(self.last)
         self.check: Callable[[Any, Any], None] | None = getattr(checker, "check_one", None)
         if piped:
-            # Not transform_one, which asks each time whether the last step is a transformer: a tenth of a row's time.
-            self.prepare = _checked_before(model._transform_one)
+            self.prepare = self._prepare_learning if learns else self._prepare
         elif self.check is None or checker is not self.last:
-            self.prepare = _checked_before(lambda x: (x,))
+            self.prepare = _checked
         else:  # a learner of this library, which checks all by itself
             self.check = None
+
+    def _prepare(self, x: Any) -> Any:
+        _check_row(x)
+        for step in self._steps:
+            x = step.transform_one(x)
+        return x
+
+    def _prepare_learning(self, x: Any) -> Any:
+        all_numbers = _check_row(x)
+        if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
+            for pipeline in self._pipelines:
+                x = pipeline._transform_one(x)[0]
+            return x
+        if isinstance(x, Mapping) and len(self._known) <= _MOST_NAMES:
+            self.new_names = not x.keys() <= self._known or not (all_numbers or _texts(x) <= self._texts)
+            if self.new_names:
+                return self._tried(x)
+        else:
+            self.new_names = False
+        for step in self._steps:
+            x = step.transform_one(x)
+        return x
+
+    def _tried(self, x: Any) -> Any:
+        # Transformed by copies, which then learn the row: some transform what they refuse to learn.
+        steps, learned = copy.deepcopy(self._steps), x
+        for step in steps:
+            x = step.transform_one(x)
+        for step in steps:
+            if not step._supervised:
+                step.learn_one(learned)
+            learned = step.transform_one(learned)
+        if not isinstance(x, Mapping):
+            return x
+        return {name: 0.0 if isinstance(value, float) and not math.isfinite(value) else value for name, value in x.items()}
+
+    def learned(self, x: Any) -> None:
+        """Know the names of a row that was learned, and which of them have values that are no numbers."""
+        self._known.update(x)
+        self._texts.update(_texts(x))
 
     def culprit(self, x: Any) -> tuple[Hashable, ...]:
         """The name of the feature that, were it a number, would let the row be predicted; a tuple of one, or of none."""
         if not isinstance(x, Mapping):
             return ()
         suspects = [name for name, value in x.items() if not _is_number(value)][:64]
-        harmless = {**x, **dict.fromkeys(suspects, 0.0)}
-        guilty = [name for name in suspects if self._predicts({**x, name: 0.0})]
-        if not guilty and self._predicts(harmless):  # several are
-            guilty = [name for name in suspects if not self._predicts({**harmless, name: x[name]})]
-        return tuple(guilty[:1])
+        steps = copy.deepcopy(self._steps)  # which may change by what they transform
 
-    def _predicts(self, x: Any) -> bool:
-        try:
-            self.model.predict_one(x)
-        except Exception:  # noqa: BLE001 - of any step
-            return False
-        return True
+        def predicts(x: Any) -> bool:
+            try:
+                for step in steps:
+                    x = step.transform_one(x)
+                self.last.predict_one(x)
+            except Exception:  # noqa: BLE001 - of any step
+                return False
+            return True
+
+        harmless = {**x, **dict.fromkeys(suspects, 0.0)}
+        guilty = [name for name in suspects if predicts({**x, name: 0.0})]
+        if not guilty and predicts(harmless):  # several are
+            guilty = [name for name in suspects if not predicts({**harmless, name: x[name]})]
+        return tuple(guilty[:1])
 
 
 def learner_of(model: Any) -> Any:
@@ -95,17 +164,35 @@ def learner_of(model: Any) -> Any:
     return last.regressor if isinstance(last, base.Wrapper) and hasattr(last, "regressor") else last
 
 
-def _checked_before(transform: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], Any]:
-    def prepare(x: Any) -> Any:
-        try:
-            fine = math.hypot(*x.values()) <= _LARGEST  # then each number is, and none is NaN
-        except (TypeError, ValueError, OverflowError, AttributeError):  # text, and whatever else transformers may take
-            fine = False
-        if not fine and isinstance(x, Mapping):
-            check_numbers(x)
-        return transform(x)[0]
+def gives_probabilities(model: Any) -> bool:
+    """Whether a classifier has probabilities, which not all of river's have."""
+    own = getattr(type(model), "predict_proba_one", None)
+    return own is not None and own is not base.Classifier.predict_proba_one
 
-    return prepare
+
+def _kind(model: Any) -> str:
+    return repr(model) if model is None or isinstance(model, str | type) else f"a {type(model).__name__}"
+
+
+def _check_row(x: Any) -> bool:
+    """Check the numbers of a row, as `check_numbers`; whether all its values are numbers."""
+    try:
+        if math.hypot(*x.values()) <= _LARGEST:  # then each number is, and none is NaN
+            return True
+    except (TypeError, ValueError, OverflowError, AttributeError):  # text, and whatever else transformers may take
+        pass
+    if isinstance(x, Mapping):
+        check_numbers(x)
+    return False
+
+
+def _checked(x: Any) -> Any:
+    _check_row(x)
+    return x
+
+
+def _texts(x: Mapping[Hashable, Any]) -> set[Hashable]:
+    return {name for name, value in x.items() if not _is_number(value)}
 
 
 def check_numbers(x: Mapping[Hashable, Any]) -> None:
@@ -149,8 +236,9 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
 def checked_number(y: Any) -> float:
     """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
     try:
-        return checked_target(float(y) if isinstance(y, str) and len(y) < _LONGEST_NUMBER else y)
-    except ValueError:
+        is_text = isinstance(y, str) and len(y) < _LONGEST_NUMBER and "_" not in y
+        return checked_target(float(y) if is_text or isinstance(y, numbers.Real | Decimal) else y)
+    except (ValueError, OverflowError):
         raise RowError("label", f"label {shown(y)} is not a finite number to predict") from None
 
 
@@ -183,6 +271,8 @@ class LabelRules:
     """
 
     def __init__(self, classes: Iterable[Any] | None = None) -> None:
+        if isinstance(classes, str):
+            raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
         self.classes = None if classes is None else [_plain(y) for y in classes]
         self.known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
         if self.classes is None:
@@ -211,7 +301,7 @@ class LabelRules:
         first = next(iter(self.known))
         if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
             return len(self.known) < _MOST_LABELS
-        if y.__class__ is float and first.__class__ is int and y.is_integer():
+        if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
             return len(self.known) < _MOST_LABELS
         raise RowError(
             "label",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from river import metrics, utils
@@ -57,6 +57,8 @@ class Score:
     ) -> None:
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
+        if isinstance(metric, type):
+            raise ValueError(f"the metric must be an instance, such as {metric.__name__}(), not the class")
         kind = type(metric)
         self.name: str = kind.__name__
         wanted = metrics.base.RegressionMetric if regression else metrics.base.ClassificationMetric
@@ -132,6 +134,11 @@ class Score:
                 raise ScoreError(doubt)
             warn(f"{doubt}. {self.name} says nothing until it comes")
         self._seen.add(y)
+
+    def admitted(self, labels: Iterable[Any]) -> None:
+        """Know labels that were admitted in an earlier run."""
+        if self.binary:
+            self._seen.update(labels)
 
     @property
     def counted(self) -> bool:

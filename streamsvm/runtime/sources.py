@@ -25,6 +25,7 @@ class JSONLinesSource(TextSource):
                 yield self._bad_row("")
                 continue
             if line.isspace():
+                self._no_row()
                 continue
             try:
                 x = json.loads(line)
@@ -54,6 +55,7 @@ class LIBSVMSource(TextSource):
         for line in self._lines():
             label, *cells = line.partition("#")[0].split() or [""]
             if not label and not cells and not self._fault:
+                self._no_row()
                 continue
             x: dict[Hashable, Any] = {}
             reason = self._fault

@@ -29,6 +29,7 @@ class StreamLoop:
         source: Source,
         model: Any,
         *,
+        learns: bool,
         sink: Sink | None,
         checkpoints: CheckpointFolder | None,
         checkpoint_every: int,
@@ -39,6 +40,7 @@ class StreamLoop:
     ) -> None:
         if checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
+        self._guarded = GuardedModel(model, learns)
         self.source, self.model, self.sink = source, model, sink
         self.rows = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
@@ -120,7 +122,7 @@ class StreamLoop:
         return progress
 
     def _run(self, last: int | None) -> Any:
-        sink, guarded = self.sink, GuardedModel(self.model)
+        sink, guarded = self.sink, self._guarded
         take, next_point = self._taker(guarded), self._next_point()
         began = shown = time.perf_counter()
         rows_shown = first_row = self.rows

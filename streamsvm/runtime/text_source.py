@@ -15,6 +15,7 @@ from streamsvm.tables.reading import Dates, Names, Reading
 
 __all__ = ["MOST_LINES", "TextSource"]
 
+_MOST_BLANK = 2**16  # bytes of blank lines and comments that are held
 MOST_LINES = 1000  # of a row of CSV: where a quote is not closed, so many are read before it is given up
 
 
@@ -173,6 +174,12 @@ class TextSource:
     def _begin(self) -> None:
         # Read the lines before the first row, if the format has any.
         pass
+
+    def _no_row(self) -> None:
+        # After a line without a row. The position stays behind the last row, but is not held through any number of such lines.
+        if self._reader.offset - self._reader.mark > _MOST_BLANK:
+            self._row_line = self._line
+            self._reader.set_mark()
 
     def _row_given(self) -> None:
         self._rows += 1

@@ -169,6 +169,8 @@ def save(model: Any, path: str | Path, trusted: bool = False) -> None:
     'yes'
     """
     path = Path(path)
+    if model is None:
+        raise ModelFileError(f"{path} was not written: there is no model, but None")
     try:
         write(path, to_bytes({"model": model}, {"kind": "model"}, trusted))
     except ModelFileError as error:

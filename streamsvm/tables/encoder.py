@@ -157,10 +157,12 @@ class TableEncoder(base.Transformer):
         numbers, names = self._split(x)
         # Scalers of river note each name that they meet, so they meet only those that were learned.
         known = {name: value for name, value in numbers.items() if name in self._numbers}
-        if self.when_missing == "mean":
-            known.update({name: mean for name, (_, mean) in self._numbers.items() if name not in numbers})
+        absent = [name for name in self._numbers if name not in numbers] if self.when_missing == "mean" else []
+        centred = hasattr(self._scaler, "means")  # by a mean that may be bounded, which is 0 afterwards
+        if not centred:
+            known.update({name: self._numbers[name][1] for name in absent})
         features: dict[Hashable, Any] = dict(known if self._scaler is None else self._scaler.transform_one(known))
-        for name in numbers:  # that were not learned count as others that learners do not know
+        for name in (*numbers, *absent):  # that were not learned count as others that learners do not know
             features.setdefault(name, 0.0)
         for name, text in names.items():
             values = self._features.get(name)

@@ -74,6 +74,6 @@ def test_predictions_go_on_where_they_ended(trump, tmp_path, call):
     assert done.stderr.endswith("300 rows predicted\n")
     assert (tmp_path / "pieces.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     done = call("predict", trump, "--label", "y", "--model", tmp_path / "state", "--to", tmp_path / "more.csv")
-    assert (done.returncode, "and no model: name that of the model" in done.stderr) == (1, True)
+    assert (done.returncode, "holds no model: name the file or folder of the model" in done.stderr) == (1, True)
     done = call(*words, "--to", tmp_path / "more.csv", "--checkpoint", tmp_path / "model")
     assert (done.returncode, "not written by a prediction loop" in done.stderr) == (1, True)

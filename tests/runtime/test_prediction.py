@@ -64,7 +64,7 @@ def test_a_folder_of_the_other_loop_is_refused(model, tmp_path):
         PredictionLoop(IterableSource(rows(20)), model, sink, checkpoints=folder).run()
         with pytest.raises(CheckpointError, match="not written by a learning loop"):
             LearningLoop(IterableSource(rows(20)), BSGDClassifier(budget=5), checkpoints=folder)
-    with pytest.raises(CheckpointError, match="holds where a run of predictions stood, and no model"):
+    with pytest.raises(CheckpointError, match="belongs to a run of predictions and holds no model"):
         load(tmp_path / "predicted")
 
 

@@ -184,6 +184,7 @@ def test_the_suffix_names_the_feature_that_failed():
         (["ham", "spam"], ["eggs", "1"], True),
         ([True, False], [1, 0], True),
         ([True, False], [2, "true", 0.5], False),
+        ([0.0, 1], [2, 3.0, True], True),
         ([0.5, 1.5], [2.5], True),
         ([0.5, 1.5], ["0.5", 3], False),
     ],
@@ -226,7 +227,7 @@ def test_declared_labels(tmp_path):
         with pytest.raises(ValueError, match="classes must be"):
             LearningLoop(IterableSource(rows), BSGDClassifier(budget=5), classes=classes)
     with pytest.raises(ValueError, match="3 classes are declared, and the model has max_classes=2"):
-        LearningLoop(IterableSource(rows), BSGDClassifier(budget=5, max_classes=2), classes="abc")
+        LearningLoop(IterableSource(rows), BSGDClassifier(budget=5, max_classes=2), classes=["a", "b", "c"])
 
 
 def test_empty_and_unlabelled_rows_are_counted(tmp_path):

@@ -453,3 +453,33 @@ def test_a_stray_quote_does_not_swallow_rows_up_to_the_next_one(tmp_path):
     assert [i for i, row in enumerate(rows) if isinstance(row, BadRow)] == [1, 11]
     assert "a quote is not closed: the lines after it are rows" in rows[1].reason
     assert rows[-1] == ({"a": 7.0}, "x\ny, 2")
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "row", "blank"),
+    [
+        ("jsonl", "", '{"a": 1, "y": 2}\n', "\n"),
+        ("csv", "a,y\n", "1,2\n", "\n"),
+        ("libsvm", "", "2 0:1\n", "# of a logger\n"),
+    ],
+)
+def test_lines_without_rows_are_not_held(tmp_path, kind, head, row, blank):
+    path = tmp_path / f"rows.{kind}"
+    many = blank * (4_000_000 // len(blank))
+    path.write_text(head + row + many + row + blank)
+    with open_source(str(path), label="y", format=kind) as source:
+        rows = iter(source)
+        next(rows)
+        after_one = source.position
+        tracemalloc.start()
+        assert next(rows).y == 2
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1_500_000
+        assert source.raw == (blank * (len(source.raw) // len(blank)) + row).encode()[-len(source.raw) :]
+        assert list(rows) == []
+        end = source.position
+    with open_source(str(path), label="y", format=kind) as source:
+        source.seek(after_one)
+        assert [row.y for row in source] == [2]
+        assert source.position == end

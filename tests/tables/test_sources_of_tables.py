@@ -1,9 +1,11 @@
 """Options of sources, and Parquet and Arrow files."""
 
 import json
+import subprocess
 import sys
 from datetime import datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -174,3 +176,31 @@ def test_without_pyarrow_the_remedy_is_said(table_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(StreamError, match=r"pip install 'streamsvm\[files\]'"):
         ArrowSource(table_file)
+
+
+def test_a_corrupt_arrow_file_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "rows.arrow"
+    names = pa.array(["Oslo", "Paris", None] * 50)
+    table = pa.table({"city": names, "kind": names.dictionary_encode(), "y": [0, 1, 2] * 50})
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    data, n = path.read_bytes(), 200
+    script = (
+        "import sys\nfrom streamsvm.runtime import ArrowSource, StreamError\n"
+        "refused = 0\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n"
+        "        with ArrowSource(path, label='y') as source: list(source)\n"
+        "    except StreamError: refused += 1\n"
+        "print(refused)\n"
+    )
+    rng, paths = np.random.default_rng(5), []
+    for i in range(n):
+        spoilt = bytearray(data)
+        for at in rng.integers(200, len(data) - 200, 8):
+            spoilt[at] = int(rng.choice([0, 127, 128, 255]))
+        paths.append(tmp_path / f"{i}.arrow")
+        paths[-1].write_bytes(spoilt)
+    done = subprocess.run([sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > n / 10
