@@ -31,6 +31,7 @@ __all__ = [
     "POLY",
     "RBF",
     "Kernel",
+    "check_learner_kernel",
     "checked_kernel",
     "cos_and_sin",
     "exp64",
@@ -64,6 +65,17 @@ def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> K
     check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
     check_number("coef0", coef0, 0.0, inclusive=True)
     return Kernel(KERNELS[str(kernel)], float(gamma), float(coef0), int(degree))
+
+
+def check_learner_kernel(kernel: str, gamma: object, coef0: object) -> None:
+    """Raise a ValueError that names a kernel parameter of a learner, whose gamma may be ``"scale"``, that is out of its range."""
+    if isinstance(gamma, str):
+        if gamma != "scale":
+            raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
+    else:
+        check_number("gamma", gamma, 0.0, high=LARGEST_GAMMA)
+    # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
+    check_number("coef0", coef0, 0.0 if kernel == "poly" else -1e6, inclusive=True, high=1e6)
 
 
 #: Squared norms of rows stay below this, so that squared distances are finite in float32.

@@ -143,6 +143,7 @@ class BSCARegressor(OnlineRegressor, DualAscent):
     """
 
     C: float = parameter(default=1.0, above=0.0, high=1e15)
+    epsilon: float = parameter(default=0.1, least=0.0, high=1e15)
     maintenance: Strategy | None = None
     averaging: int = 3000
     relaxation: float = parameter(default=0.5, above=0.0, high=2.0)

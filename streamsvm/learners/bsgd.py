@@ -217,6 +217,7 @@ class BSGDRegressor(OnlineRegressor, Descent):
     MAE: 0.296166
     """
 
+    epsilon: float = parameter(default=0.1, least=0.0, high=1e15)
     l2: float = parameter(default=1e-4, least=1e-15, high=1e9)
     maintenance: Strategy | None = None
     learning_rate: LearningRate = parameter(default="capped", choices=SCHEDULES)

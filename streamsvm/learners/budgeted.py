@@ -12,9 +12,9 @@ import numpy as np
 from streamsvm._options import Gamma, KernelName, OutputName, Overflow
 from streamsvm.budget import Refusal, Strategy, strategy_for
 from streamsvm.budget.dispatch import set_strategy
-from streamsvm.checks import check_number, parameter, random_state
+from streamsvm.checks import parameter, random_state
 from streamsvm.frames import Batch
-from streamsvm.kernels import KERNELS, LARGEST_GAMMA
+from streamsvm.kernels import KERNELS, check_learner_kernel
 from streamsvm.learners.compiled import decisions
 from streamsvm.learners.compiled.expansion import expand
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
@@ -26,7 +26,7 @@ from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import SupportVectorStore
 
-__all__ = ["BudgetedEstimator"]
+__all__ = ["BudgetedEstimator", "runs"]
 
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
@@ -58,14 +58,8 @@ class BudgetedEstimator(OnlineEstimator):
     _capped = False  # whether nothing maintains the budget: a support vector that is one too many is refused
 
     def _check_parameters(self) -> None:
-        if isinstance(self.gamma, str):
-            if self.gamma != "scale":
-                raise ValueError(f"gamma must be 'scale' or a number above 0, not {self.gamma!r}")
-        else:
-            check_number("gamma", self.gamma, 0.0, high=LARGEST_GAMMA)
         super()._check_parameters()
-        # With a coef0 below 0 the polynomial is no kernel: there is no space whose products it gives.
-        check_number("coef0", self.coef0, 0.0 if self.kernel == "poly" else -1e6, inclusive=True, high=1e6)
+        check_learner_kernel(self.kernel, self.gamma, self.coef0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,7 +162,7 @@ class BudgetedEstimator(OnlineEstimator):
                 self._learn_all_or_none(batch, columns, targets)
                 return
         try:
-            for rows, n in _runs(outputs):
+            for rows, n in runs(outputs):
                 if n != self._outputs:
                     self._resize(n)
                     self._get_ready(len(batch.matrix))
@@ -360,8 +354,8 @@ def _dense(rows: Any) -> np.ndarray:
         return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
 
 
-def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
-    # Runs of rows that need the same number of outputs.
+def runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
+    """Return the runs of rows that need the same number of outputs, and that number, from that of each row, int64 [n]."""
     if not len(outputs):
         return []
     cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(outputs)]

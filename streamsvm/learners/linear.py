@@ -242,6 +242,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
     """
 
     C: float = parameter(default=0.1, above=0.0, high=1e15, kw_only=False)
+    epsilon: float = parameter(default=0.1, least=0.0, high=1e15)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from river import base
 
 from streamsvm._warnings import warn
-from streamsvm.checks import checked_target, checked_weight, parameter
+from streamsvm.checks import checked_target, checked_weight
 from streamsvm.frames import Batch, as_batch, as_series
 from streamsvm.learners.compiled.iterates import CHOSEN, EPSILON_INSENSITIVE
 from streamsvm.learners.estimator import OnlineEstimator, learner
@@ -24,15 +24,13 @@ _FARTHEST_MEAN, _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 3.0, 1.0 / 3.0, 3.0
 
 @learner
 class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegressor):
-    """A regressor with river's protocol and the epsilon-insensitive loss.
+    """A regressor with river's protocol.
 
     Epsilon, C and learning rates are for targets of about 0 and about 1 in size. A model whose first targets are others warns.
     """
 
     #: The first targets, until they were looked at; None from then on, and for a model that was given or loaded.
     _first_targets: list[float] | None = field(init=False)
-
-    epsilon: float = parameter(default=0.1, least=0.0, high=1e15)
 
     _loss = EPSILON_INSENSITIVE
 

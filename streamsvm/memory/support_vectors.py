@@ -16,7 +16,7 @@ from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY
 from streamsvm.memory.block import LARGEST, LINE, check_size, rounded_up
 from streamsvm.memory.layout import Array, Layout, Store
 
-__all__ = ["HEADER", "SupportVectorStore", "Views", "views"]
+__all__ = ["HEADER", "SupportVectorStore", "Views", "check_vectors", "odd_lines", "views"]
 
 #: The first bytes of a block. The fields up to ``window`` are the sizes, fixed at construction.
 HEADER = np.dtype(
@@ -93,7 +93,8 @@ _SIZES = ("budget", *_LAYOUT.sizes)
 views = _LAYOUT.views
 
 
-def _odd_lines(n: int) -> int:
+def odd_lines(n: int) -> int:
+    """Return ``n`` rounded up so that a feature of so many vectors fills an odd number of cache lines."""
     # With an even number of cache lines the features of one support vector would share few of the cache's sets and evict each
     # other: appending one took ten times as long.
     n = rounded_up(n)
@@ -140,7 +141,7 @@ class SupportVectorStore(Store[Views]):
         given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
         for name, size in given.items():
             check_size(name, size, 0 if name == "window" else 1)
-        stride = _odd_lines(int(budget) + 1)
+        stride = odd_lines(int(budget) + 1)
         sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         named += " and a Gram matrix (budget squared)" if gram else ""
@@ -232,9 +233,14 @@ class SupportVectorStore(Store[Views]):
         stamps = v.stamps[:n]
         if (stamps >= h["next_stamp"]).any() or len(np.unique(stamps)) != n:
             raise ValueError("the snapshot is corrupt: two support vectors have one stamp, or one has the stamp of a later one")
-        norms = np.square(v.vectors[:used, :n], dtype=np.float64).sum(axis=0)
-        if not (
-            (norms <= h["largest_norm"] * _ROUNDING + _UNDERFLOW).all()
-            and (np.abs(v.norms[:n] - norms) <= norms * (_ROUNDING - 1.0) + _UNDERFLOW).all()
-        ):
-            raise ValueError("the snapshot is corrupt: its norms are not those of its support vectors")
+        check_vectors(v.vectors[:used, :n], v.norms[:n], h["largest_norm"])
+
+
+def check_vectors(vectors: np.ndarray, norms: np.ndarray, largest_norm: float) -> None:
+    """Raise a ValueError where squared norms, float32 [n], or the largest of them are not those of vectors, float32 [used, n]."""
+    exact = np.square(vectors, dtype=np.float64).sum(axis=0)
+    if not (
+        (exact <= largest_norm * _ROUNDING + _UNDERFLOW).all()
+        and (np.abs(norms - exact) <= exact * (_ROUNDING - 1.0) + _UNDERFLOW).all()
+    ):
+        raise ValueError("the snapshot is corrupt: its norms are not those of its support vectors")

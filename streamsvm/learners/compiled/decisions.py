@@ -12,15 +12,20 @@ from streamsvm.learners.compiled.step import NO_OUTPUT, best_output, compute_sco
 from streamsvm.memory.slots import scan_row
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["decide", "decide_many", "fill_row", "first_refused"]
+__all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_out"]
 
 
 @njit(cache=True, error_model="numpy")
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
     """Make row i of X the row at hand. Its features have the columns ``columns`` int64 [features]; -1: none."""
     v = views(block)
-    row = v.rows[0]
-    row[: v.header[0]["used"]] = np.float32(0.0)
+    lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def lay_out(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: int) -> None:
+    """Write row i of X into ``row`` float32 [used or more], as `fill_row` does."""
+    row[:used] = np.float32(0.0)
     for j in range(X.shape[1]):
         if columns[j] >= 0:
             row[columns[j]] += X[i, j]
@@ -63,16 +68,21 @@ def decide(block: np.ndarray, what: int) -> float:
     if n_active < 0:
         return np.nan
     compute_scores(block, n_active, norm)
+    return answer(c, v.scores, v.header[0]["live"], what)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
+    """`decide` for a row whose decision values are ``scores``, of which ``live`` are in use: two for each output."""
     iterate = iterate_for(c, what)
-    live = v.header[0]["live"]
     if live == 2:
-        f = v.scores[iterate]
+        f = scores[iterate]
         return probability(c, iterate, f) if what == PROBABILITY else f
-    best = best_output(v.scores, iterate, live, NO_OUTPUT)
+    best = best_output(scores, iterate, live, NO_OUTPUT)
     if what == PROBABILITY:
-        probabilities(c, v.scores, iterate, live, best)
+        probabilities(c, scores, iterate, live, best)
     for k in range(live // 2):
-        v.scores[k] = v.scores[2 * k + iterate]
+        scores[k] = scores[2 * k + iterate]
     return float(best)
 
 

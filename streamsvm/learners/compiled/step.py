@@ -28,11 +28,14 @@ __all__ = [
     "begin_row",
     "best_output",
     "compute_scores",
+    "differ",
     "dot_products",
     "end_row",
     "observe",
+    "observe_variances",
     "random_bits",
     "random_slot",
+    "scale_gamma",
     "track_errors",
     "violation",
 ]
@@ -75,17 +78,29 @@ def begin_row(block: np.ndarray) -> tuple[int, float]:
 @njit(cache=True, error_model="numpy", inline="always")
 def _update_gamma(block: np.ndarray) -> None:
     # gamma = 1 / (sum of the features' variances), by Welford's recurrence over the first rows.
-    v, c = views(block), common(block)
+    v = views(block)
     h = v.header[0]
+    observe_variances(common(block), v.rows[0], v.means, h["used"])
+    h["gamma"] = scale_gamma(common(block))
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
+    """Let a row count in the variances that gamma="scale" is found from; ``means`` are those of features, float64 [used]."""
     c["gamma_rows"] += 1
     n = c["gamma_rows"]
-    for j in range(h["used"]):
-        x = np.float64(v.rows[0, j])
-        before = x - v.means[j]
-        v.means[j] += before / n
-        c["deviation"] += before * (x - v.means[j])
-    h["gamma"] = min(n / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
-    v.cache[0] = 0
+    for j in range(used):
+        x = np.float64(row[j])
+        before = x - means[j]
+        means[j] += before / n
+        c["deviation"] += before * (x - means[j])
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def scale_gamma(c: np.ndarray) -> float:
+    """Return gamma="scale" of the rows that `observe_variances` has seen."""
+    return min(c["gamma_rows"] / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
@@ -100,7 +115,8 @@ def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> t
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
+def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
+    """Return whether the first n numbers of two rows differ."""
     different = 0  # counted to the end, in SIMD, rather than left early
     for j in range(n):
         different += a[j] != b[j]
@@ -116,7 +132,7 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     v, c = views(block), common(block)
     h = v.header[0]
     used, n = h["used"], h["n_support"]
-    if v.cache[0] == 0 or _differ(v.rows[0], v.rows[2], used):
+    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
         fill_kernel_row(block, AT_HAND, n_active, norm)
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
@@ -145,8 +161,9 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
 def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
     """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     compute_scores(block, n_active, norm)
-    track_errors(block, target)
-    h = views(block).header[0]
+    v = views(block)
+    h = v.header[0]
+    track_errors(common(block), v.scores, h["live"], target)
     return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 
@@ -171,17 +188,19 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def track_errors(block: np.ndarray, target: float) -> None:
-    """Update the recent error and the calibration of both iterates, which predictions and probabilities follow."""
-    v, c = views(block), common(block)
-    rate, live = error_rate(c), v.header[0]["live"]
+def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) -> None:
+    """Update the recent error and the calibration of both iterates, which predictions and probabilities follow.
+
+    ``scores`` are the decision values of a row, of which ``live`` are in use: two for each output.
+    """
+    rate = error_rate(c)
     for iterate in range(2):
         if live == 2:
-            track_output(c, iterate, v.scores[iterate], target, rate)
+            track_output(c, iterate, scores[iterate], target, rate)
         else:
-            error = 1.0 if best_output(v.scores, iterate, live, NO_OUTPUT) != int(target) else 0.0
+            error = 1.0 if best_output(scores, iterate, live, NO_OUTPUT) != int(target) else 0.0
             if (c["t"] + iterate) % 2 == 0:  # in turn, as exponentials of all classes are a third of a row's time
-                fit_softmax(c, v.scores, 2 * int(target) + iterate, iterate, live, rate)
+                fit_softmax(c, scores, 2 * int(target) + iterate, iterate, live, rate)
             c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
