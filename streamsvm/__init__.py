@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from streamsvm.budget.removal import Removal
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
+    from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
     from streamsvm.learners.one_class import OneClassBSGD
     from streamsvm.runtime.checkpoint import load
     from streamsvm.storage.model_file import save
@@ -18,6 +19,8 @@ __all__ = [
     "BSCARegressor",
     "BSGDClassifier",
     "BSGDRegressor",
+    "KernelRLSClassifier",
+    "KernelRLSRegressor",
     "Merge",
     "OneClassBSGD",
     "Projection",

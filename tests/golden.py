@@ -89,6 +89,11 @@ ARRAYS = [
     "window_targets",
     "window_weights",
     "window_stamps",
+    "moments",
+    "products",
+    "corrections",
+    "factors",
+    "regressors",
 ]
 COMMON = [
     "t",

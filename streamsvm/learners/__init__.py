@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.fogd import FOGD
     from streamsvm.learners.forgetron import Forgetron
+    from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
     from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
     from streamsvm.learners.nogd import NOGD
     from streamsvm.learners.ogd import KernelOGD
@@ -39,6 +40,8 @@ __all__ = [
     "KernelOGD",
     "KernelPegasos",
     "KernelPerceptron",
+    "KernelRLSClassifier",
+    "KernelRLSRegressor",
     "OneClassBSGD",
     "OnlineLinearSVC",
     "OnlineLinearSVR",
@@ -55,6 +58,8 @@ _MODULES = {
     "KernelOGD": "ogd",
     "KernelPegasos": "pegasos",
     "KernelPerceptron": "perceptron",
+    "KernelRLSClassifier": "kernel_rls",
+    "KernelRLSRegressor": "kernel_rls",
     "OneClassBSGD": "one_class",
     "OnlineLinearSVC": "linear",
     "OnlineLinearSVR": "linear",

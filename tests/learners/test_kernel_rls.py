@@ -1,0 +1,389 @@
+"""Kernel recursive least squares: against the solution in float64, and where its work stands from row to row."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numba import config
+from river import datasets, preprocessing
+
+import naive_rls
+from naive_rls import unpacked
+from problems import blobs, sine_classes, sine_curve, snapshot
+from streamsvm.learners import KernelRLSClassifier, KernelRLSRegressor
+from streamsvm.learners.compiled.iterates import LAST
+from streamsvm.learners.compiled.landmarks import finish
+from streamsvm.memory.landmarks import LandmarkStore
+
+NOJIT = config.DISABLE_JIT
+GAMMA = 0.5
+ROWS = 640 if NOJIT else 1500
+BUDGET = 8 if NOJIT else 30
+
+
+def rows(X):
+    return [dict(enumerate(x)) for x in X.tolist()]
+
+
+def equations(model):
+    """S, c and the prior of a model whose work is done."""
+    finish(model._block)
+    v, n, stride = model._store.views, int(model._own[0]["size"]), int(model._store.views.header[0]["stride"])
+    return unpacked(v.moments, stride, n), v.products[: model._outputs, :n].copy(), unpacked(v.prior, stride, n)
+
+
+def targets_of(y, outputs):
+    if outputs == 1:
+        return np.where(y, 1.0, -1.0)[None]
+    return np.where(y[None] == np.arange(outputs)[:, None], 1.0, -1.0)
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.995])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_equations_are_those_of_all_rows_and_the_weights_solve_them(classes, forgetting):
+    X, y = blobs(classes, rows=ROWS)
+    w = np.random.default_rng(1).choice([0.5, 1.0, 3.0], size=ROWS)
+    model = KernelRLSClassifier(BUDGET, gamma=GAMMA, forgetting_factor=forgetting, max_swaps=0)
+    model.learn_many(X, y.tolist(), w)
+    S, c, R = equations(model)
+    L = model.support_vectors.astype(float)
+    Z = naive_rls.regressors(X.astype(float), L, GAMMA)
+    order = y if classes == 2 else np.array([model.labels.index(k) for k in y.tolist()])
+    T = targets_of(order == 1 if classes == 2 else order, 1 if classes == 2 else classes)
+    expected_R = naive_rls.prior(L, GAMMA, 0.3)
+    np.testing.assert_allclose(R, expected_R, rtol=2e-5, atol=1e-7)
+    expected_S, expected_c, taken = naive_rls.normal_equations(Z, T, w, expected_R, forgetting)
+    assert ROWS - taken == model._own[0]["gathered"]
+    scale = np.abs(expected_S).max()
+    np.testing.assert_allclose(S, expected_S, rtol=1e-5, atol=1e-6 * scale)
+    np.testing.assert_allclose(c, expected_c, rtol=1e-5, atol=1e-6 * scale)
+    best = np.linalg.solve(expected_S, expected_c.T).T
+    for weights, v, right in zip(model._weights("average"), best, expected_c, strict=True):
+        least = -0.5 * right @ v
+        assert 0.5 * weights @ expected_S @ weights - right @ weights - least <= 0.01 * abs(least)
+    # Steps with a factor of S as it is solve the equations.
+    for _ in range(50):
+        model._own["refitting"], model._own["making"] = 1, 0
+        finish(model._block)
+    probe = Z[:50]
+    np.testing.assert_allclose(probe @ model._weights("average").T, probe @ best.T, atol=0.01)
+
+
+def test_corrections_are_normalised_least_mean_squares():
+    X, y = sine_curve(80, 2, 0.1)
+    model, L, v, size = KernelRLSRegressor(12, gamma=GAMMA), [], np.zeros(1), 1
+    for x, row, target in zip(X.astype(np.float32).astype(float), rows(X), y, strict=True):
+        z = naive_rls.regressors([x], L, GAMMA)[0] if L else np.ones(1)
+        slow = z @ model._weights("average")[0]
+        assert model._decide_row(row, LAST) == pytest.approx(slow + z @ v, abs=1e-5)
+        v = 0.9 * v + 0.3 * (target - slow - z @ v) / (z @ z) * z
+        model.learn_one(row, target)
+        if model.n_support == size:
+            L.append(x)
+            v = np.append(v, 0.0)
+            size += 1
+        np.testing.assert_allclose(model._store.views.corrections[0, : len(v)], v, atol=1e-5)
+
+
+def test_the_first_landmarks_are_rows_that_no_landmark_is_near():
+    X, y = blobs(rows=300)
+    model, L = KernelRLSClassifier(25, gamma=GAMMA), []
+    model.learn_many(X, y.tolist())
+    for x in X.astype(float):
+        if len(L) < 25 and all(naive_rls.rbf(x, s, GAMMA) ** 2 < 0.9 for s in L):
+            L.append(x)
+    np.testing.assert_array_equal(model.support_vectors, np.float32(L))
+
+
+def test_gamma_is_that_of_the_first_500_rows():
+    X, y = blobs(rows=700)
+    model = KernelRLSClassifier(10)
+    model.learn_many(X, y.tolist())
+    assert model.effective_gamma == pytest.approx(1.0 / X[:500].astype(float).var(axis=0).sum(), rel=1e-6)
+
+
+def test_a_swap_projects_the_new_landmark_on_its_neighbours():
+    X, y = sine_classes(2000, 2)
+    model = KernelRLSClassifier(20, gamma=4.0, max_swaps=1)
+    swaps = 0
+    for i in range(800 if NOJIT else 2000):
+        before, landmarks, n = equations(model), model.support_vectors, model.n_swaps
+        block = model._store.views.regressors[model._own[0]["half"]].copy()
+        targets = model._store.views.targets[model._own[0]["half"]].copy()
+        model.learn_many(X[i : i + 1], y[i : i + 1].tolist())
+        if model.n_swaps == n:
+            continue
+        swaps += 1
+        S, c, R = equations(model)
+        new = model.support_vectors
+        (place,) = np.flatnonzero((new != landmarks).any(axis=1)) + 1
+        others = [j for j in range(1, 21) if j != place]
+        assert before[0][place, place] == min(np.diag(before[0])[1:])
+        np.testing.assert_allclose(R, naive_rls.prior(new.astype(float), 4.0, 0.3), rtol=2e-5, atol=1e-7)
+        expected_S, expected_c = naive_rls.projected(before[0], before[1], place, R, others)
+        # The rows gathered since, with the projection as the new landmark's regressor, come on top.
+        A = R[np.ix_(others, others)].copy()
+        A[np.diag_indices(19)] *= 1.0 + 1e-4
+        x = np.linalg.solve(A, R[place, others])
+        z = block[:, :21].astype(float)
+        last = naive_rls.regressors(X[i : i + 1].astype(np.float32).astype(float), landmarks.astype(float), 4.0)
+        z[63], targets[63] = last[0], 1.0 if y[i] == 1 else -1.0
+        z[:, place] = z[:, others] @ x
+        np.testing.assert_allclose(S, expected_S + z.T @ z, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(c[0], (expected_c + targets @ z)[0], rtol=1e-4, atol=1e-3)
+    assert swaps == model.n_swaps >= (1 if NOJIT else 4)
+
+
+@pytest.mark.skipif(NOJIT, reason="slow")
+def test_swapped_landmarks_follow_rows_that_move():
+    def accuracy(max_swaps):
+        rng = np.random.default_rng(0)
+        X, place = rng.normal(size=(6000, 2)), 0.002 * np.arange(6000)
+        y = np.square(X).sum(axis=1) > 1.4
+        X[:, 0] += place
+        model = KernelRLSClassifier(30, gamma=0.5, max_swaps=max_swaps)
+        right = 0
+        for begin in range(0, 6000, 50):
+            right += (model.predict_many(X[begin : begin + 50]) == y[begin : begin + 50]).sum() if begin else 0
+            model.learn_many(X[begin : begin + 50], y[begin : begin + 50].tolist())
+        return right / 6000.0
+
+    assert accuracy(5) > accuracy(0) + 0.05
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+def test_one_row_at_a_time_is_many_at_once(kernel):
+    X, y = blobs(3, rows=600 if NOJIT else 1200)
+    many, one = (KernelRLSClassifier(12, kernel=kernel, coef0=1.0) for _ in range(2))
+    many.learn_many(X, y.tolist())
+    for x, label in zip(rows(X), y.tolist(), strict=True):
+        one.predict_one(x)
+        one.learn_one(x, label)
+    assert snapshot(one) == snapshot(many)
+
+
+@pytest.mark.parametrize("budget", [10, 150])
+def test_a_model_that_was_saved_goes_on_as_one_that_was_not(budget):
+    if NOJIT and budget > 10:
+        pytest.skip("slow")
+    X, y = blobs(3, rows=1000)
+    rng = np.random.default_rng(0)
+    model, other = (KernelRLSClassifier(budget) for _ in range(2))
+    stages = set()
+    for begin in range(0, 1000, 10):
+        stages.add((int(model._own[0]["stage"]), bool(model._own[0]["refitting"])))
+        for m in (model, other):
+            m.learn_many(X[begin : begin + 10], y[begin : begin + 10].tolist())
+        if rng.random() < 0.2:
+            model = pickle.loads(pickle.dumps(model))
+    assert snapshot(model) == snapshot(other)
+    assert model.nbytes == other.nbytes
+
+
+def test_work_that_is_left_to_later_rows_is_saved(monkeypatch):
+    # With 400 landmarks a block takes several rows; models are saved in every stage of it.
+    if NOJIT:
+        pytest.skip("slow")
+    X, y = sine_classes(1500, 10)
+    model, stages = KernelRLSClassifier(400, gamma=0.3), set()
+    for i in range(1500):
+        model.learn_many(X[i : i + 1], y[i : i + 1].tolist())
+        s = model._own[0]
+        where = (int(s["stage"]), bool(s["refitting"]), bool(s["started"]), s["making"] > 0)
+        if where not in stages:
+            stages.add(where)
+            loaded = pickle.loads(pickle.dumps(model))
+            assert snapshot(loaded) == snapshot(model)
+    assert len(stages) >= 6
+
+
+def test_a_third_label_changes_no_decision_on_the_other_two():
+    X, y = blobs(rows=700)
+    for labels in (["x", "y"], [True, False], [0, 1]):
+        model = KernelRLSClassifier(10, gamma=GAMMA)
+        model.learn_many(X, [labels[k] for k in y])
+        finish(model._block)
+        positive = model.positive_label
+        before = [model.decision_function_one(x, output="average") for x in rows(X[:20])]
+        model._labels.target("third")
+        model._resize(3)
+        for x, f in zip(rows(X[:20]), before, strict=True):
+            scores = model.decision_function_one(x, output="average")
+            (other,) = set(scores) - {positive, "third"}
+            assert (scores[positive], scores[other], scores["third"]) == pytest.approx((f, -f, -1.0))
+        # The equations of the new label are those of rows that all had the target -1.
+        S, c, R = equations(model)
+        np.testing.assert_allclose(c[2], -(S - R)[0])
+
+
+def test_labels_that_come_late_are_learned():
+    X, y = blobs(4, rows=ROWS)
+    y = y[np.argsort(np.where(y == 3, 1, 0) + np.linspace(0.0, 0.5, ROWS), kind="stable")]
+    X, y = blobs(4, rows=ROWS)
+    late = np.argsort((y == 3) * ROWS // 3 + np.arange(ROWS), kind="stable")
+    model = KernelRLSClassifier(BUDGET, gamma=GAMMA)
+    model.learn_many(X[late], [f"c{k}" for k in y[late]])
+    right = np.mean(model.predict_many(X) == np.array([f"c{k}" for k in y]))
+    assert right > 0.6
+    assert model.coefficients.shape == (4, model.n_support)
+
+
+def test_refused_rows_of_a_new_label_leave_nothing():
+    X, y = blobs(rows=100)
+    model = KernelRLSClassifier(10)
+    model.learn_many(X, y.tolist())
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="finite"):
+        model.learn_one({0: float("nan"), 1: 0.0}, 2)
+    with pytest.raises(ValueError, match="finite"):
+        model.learn_one({0: 1e30, 1: 0.0, 2: 0.5}, 2)
+    with pytest.raises(ValueError, match="finite"):
+        model.learn_many(np.array([[0.0, 1.0], [np.inf, 0.0]]), [2, 3])
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e6, 1e15])
+def test_rows_of_any_size_leave_a_finite_model(kernel, scale):
+    X, y = blobs(rows=600 if NOJIT else 1500)
+    X[::7] *= np.float32(scale)
+    model = KernelRLSClassifier(10, kernel=kernel, gamma=0.5, coef0=1.0)
+    model.learn_many(X, y.tolist(), np.where(np.arange(len(y)) % 5, 1.0, 1e9))
+    assert np.isfinite(model.coefficients).all()
+    assert np.isfinite(model.decision_function_many(X)).all()
+    assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
+
+
+def test_rows_that_are_all_the_same():
+    model = KernelRLSClassifier(10)
+    for i in range(700):
+        model.learn_one({"a": 1.0, "b": 2.0}, i % 3 == 0)
+    assert model.n_support == 1
+    assert model.predict_one({"a": 1.0, "b": 2.0}) is False
+    assert model.decision_function_one({"a": 1.0, "b": 2.0}, output="average") == pytest.approx(-1.0 / 3.0, abs=0.02)
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.99])
+def test_a_quiet_stretch_is_survived(forgetting):
+    n = 400 if NOJIT else 4000
+    X, y = sine_classes(n + 700, 2, noise=0.1)
+    X[700 : 700 + n // 2] = 0.5
+    y[700 : 700 + n // 2] = 1
+    model = KernelRLSClassifier(BUDGET, gamma=1.0, forgetting_factor=forgetting)
+    model.learn_many(X, y.tolist())
+    S, _, _ = equations(model)
+    assert np.linalg.eigvalsh(S)[0] > 0.0
+    assert np.mean(model.predict_many(X[-200:]) == y[-200:]) > 0.85
+
+
+def test_regression_is_more_accurate_than_the_mean_and_close_to_the_noise():
+    X, y = sine_curve(700 if NOJIT else 2500, 2, 0.1)
+    model = KernelRLSRegressor(10 if NOJIT else 60)
+    model.learn_many(X[:-200], y[:-200])
+    assert np.abs(model.predict_many(X[-200:]) - y[-200:]).mean() < 0.15
+
+
+def test_accuracy_on_a_stream_of_river():
+    if NOJIT:
+        pytest.skip("slow")
+    model, right = preprocessing.StandardScaler() | KernelRLSClassifier(100), 0
+    for x, y in datasets.Bananas():
+        right += model.predict_one(x) == y
+        model.learn_one(x, y)
+    assert right > 0.885 * 5300
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("size", 3),
+        ("held", 10**6),
+        ("replayed", 600),
+        ("next_refit", 10**6),
+        ("making", 11),
+        ("place", 1),
+        ("place", -1),
+        ("pending", 5),
+        ("stage", 2),
+        ("stage", 7),
+        ("gathered", 64),
+        ("in_use", 2),
+        ("half", -1),
+        ("refitting", 1),
+        ("jitter", 0.0),
+        ("jitter", np.nan),
+        ("ridge", 1.0),
+        ("max_swaps", 4),
+    ],
+)
+def test_work_that_compiled_code_could_not_trust_is_refused(field, value):
+    X, y = blobs(rows=530)
+    model = KernelRLSClassifier(10)
+    model.learn_many(X, y.tolist())
+    model._own[field] = value
+    with pytest.raises(ValueError, match="corrupt"):
+        pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("norms", 0, 5.0),
+        ("norms", 12, 1.0),
+        ("weights", (0, 12), 1.0),
+        ("weights", (0, 1), np.nan),
+        ("moments", 0, np.inf),
+        ("factors", (0, 0), 1e39),
+        ("usage", 0, -1.0),
+        ("vectors", (3, 0), 1.0),
+        ("window_weights", 0, -1.0),
+        ("window_targets", 3, 0.5),
+        ("targets", (slice(None), 0), 3.0),
+        ("products", (1, 0), 1.0),
+    ],
+)
+def test_arrays_that_no_learning_leads_to_are_refused(name, place, value):
+    X, y = blobs(rows=510)
+    model = KernelRLSClassifier(10)
+    model.learn_many(X, y.tolist())
+    assert model.n_support == 10
+    with np.errstate(over="ignore"):
+        getattr(model._store.views, name)[place] = value
+    with pytest.raises(ValueError, match="corrupt"):
+        pickle.loads(pickle.dumps(model))
+
+
+def test_a_factor_without_pivots_is_refused():
+    X, y = blobs(rows=510)
+    model = KernelRLSClassifier(10)
+    model.learn_many(X, y.tolist())
+    model._store.views.factors[:, 0] = 0.0
+    with pytest.raises(ValueError, match="corrupt: where its work stands"):
+        pickle.loads(pickle.dumps(model))
+
+
+def test_snapshots_of_other_sizes_are_refused():
+    store = LandmarkStore(10, 3)
+    for data in (store.snapshot()[:-1], LandmarkStore(200, 3).snapshot(), LandmarkStore(11, 3).snapshot()):
+        with pytest.raises(ValueError, match="snapshot"):
+            store.restore(data)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"budget": 0}, "budget"),
+        ({"budget": 2**31 - 1}, "budget"),
+        ({"gamma": "auto"}, "gamma must be 'scale'"),
+        ({"gamma": 0.0}, "gamma"),
+        ({"ridge": 0.0}, "ridge"),
+        ({"forgetting_factor": 1.1}, "forgetting_factor"),
+        ({"forgetting_factor": 0.0}, "forgetting_factor"),
+        ({"max_swaps": 65}, "max_swaps"),
+        ({"kernel": "poly", "coef0": -1.0}, "coef0"),
+        ({"max_classes": 1}, "max_classes"),
+    ],
+)
+def test_parameters_out_of_range_are_named(parameters, match):
+    with pytest.raises(ValueError, match=match):
+        KernelRLSClassifier(**parameters)
