@@ -17,7 +17,7 @@ from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.compiled import kernel_rls, least_squares
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
 from streamsvm.learners.compiled.landmarks import finish
-from streamsvm.learners.compiled.least_squares import ADDING, IDLE, PRIOR, STEPPING
+from streamsvm.learners.compiled.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.compiled.triangle import row_start
@@ -175,7 +175,7 @@ class KernelRLS(OnlineEstimator):
         # Where the work stands, which compiled code takes for places in arrays, fits the numbers of rows, landmarks and outputs.
         v, s, stage = self._store.views, self._own[0], self._own[0]["stage"]
         size, n, stride, started = int(s["size"]), self.n_support + 1, int(v.header[0]["stride"]), bool(s["started"])
-        places = {IDLE: 1, PRIOR: size, ADDING: size, STEPPING: self._outputs}
+        places = {IDLE: 1, PRIOR: size, SWAPPING: self.max_swaps, ADDING: size, STEPPING: self._outputs}
         waiting = stage == PRIOR or s["making"] >= 0 or (not started and s["replayed"] < s["held"])
         diagonal = [row_start(j, stride) + j for j in range(size if 1 <= size <= n else 0)]
         if not (
@@ -184,7 +184,7 @@ class KernelRLS(OnlineEstimator):
             and s["next_refit"] <= len(v.window)
             and s["making"] < size
             and s["place"] < places[stage]
-            and (s["pending"] > 0) == (stage == ADDING)
+            and (s["pending"] > 0) == (stage in (SWAPPING, ADDING))
             and (stage != STEPPING or s["ready"])
             and (not s["refitting"] or waiting)
             and (not s["ready"] or s["refitting"] or (v.factors[s["in_use"]][diagonal] > 0.0).all())
@@ -266,7 +266,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     >>> model = preprocessing.StandardScaler() | KernelRLSClassifier(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 89.53%
+    Accuracy: 89.58%
     """
 
     max_classes: int = 10
@@ -342,7 +342,7 @@ class KernelRLSRegressor(OnlineRegressor, KernelRLS):
 
     >>> model = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(KernelRLSRegressor(budget=100))
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 0.435679
+    MAE: 0.436077
     """
 
     @classmethod

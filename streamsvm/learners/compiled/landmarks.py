@@ -20,13 +20,15 @@ from streamsvm.learners.compiled.least_squares import (
     PRIOR,
     STATE,
     STEPPING,
+    SWAPPING,
     add_rows,
-    begin_chunk,
+    begin_adding,
     compute_regressors,
     gather,
     make_factor,
     step_weights,
     target_of,
+    turn,
 )
 from streamsvm.learners.compiled.rule import state_of
 from streamsvm.learners.compiled.step import scale_gamma
@@ -36,13 +38,15 @@ from streamsvm.memory.slots import scan_row
 
 __all__ = ["advance", "finish", "take_row"]
 
-_ROW_WORK = 2_000_000.0  # multiplications of one row: about .1 ms
-_ROW_SQUARES = 8.0  # the same, over the square of the regressors: more than a row brings
+_ROW_WORK = 1_000_000.0  # multiplications of one row: less than .1 ms
+_ROW_SQUARES = 4.0  # the same, over the square of the regressors: more than a row brings
+_FIRST_SQUARES = 8.0  # the same while rows are held: more than it takes to replay one row alone
 _GROWTH = 0.25  # rows until the next refit, over those so far; and until the next factor
 _LARGEST_AGE = 1024  # rows until the next factor, at most
 _START_NOVELTY = 0.1  # 1 - the largest squared cosine with a landmark, of a row that becomes one at the start
 _NOVELTY = 0.3  # the same later
 _PERIOD = 256  # rows between swaps
+_SWAP_WORK = 1400.0  # multiplications of a swap, over the regressors
 _CENTRE_PRIOR = np.float32(1.0)  # of the intercept
 _SLACK = 1.0 + 1e-5  # on the diagonal of the prior
 _RIDGE = 1e-4  # of a projection
@@ -65,17 +69,19 @@ def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
         if s["gathered"] == CHUNK_ROWS:
             while s["stage"] != IDLE or s["refitting"]:
                 _work(block)
-            if s["period"] >= _PERIOD:
-                _swap_landmarks(block)
+            turn(block, CHUNK_ROWS)
             if s["making"] < 0 and s["age"] >= min(_GROWTH * common(block)["t"], _LARGEST_AGE):
                 s["making"] = 0  # when S has taken these rows
-            begin_chunk(block, CHUNK_ROWS)
+            if s["period"] >= _PERIOD and s["max_swaps"] > 0:
+                s["stage"], s["place"], s["period"] = SWAPPING, 0, 0
+            else:
+                begin_adding(block)
     else:
         _hold(block, norm, target, weight)
         if s["stage"] == IDLE and not s["refitting"] and s["held"] >= s["next_refit"]:
             _begin_refit(block)
     n = s["size"]
-    advance(block, max(_ROW_WORK, _ROW_SQUARES * n * n))
+    advance(block, max(_ROW_WORK, (_ROW_SQUARES if s["started"] else _FIRST_SQUARES) * n * n))
     if not s["started"] and s["held"] == h["window"]:
         finish(block)
         if not s["started"]:
@@ -106,6 +112,8 @@ def _work(block: np.ndarray) -> float:
     s = state_of(block, STATE)
     if s["stage"] == PRIOR:
         return _compute_prior(block)
+    if s["stage"] == SWAPPING:
+        return _swap_next(block)
     if s["stage"] == ADDING:
         return add_rows(block)
     if s["stage"] == STEPPING:
@@ -227,7 +235,8 @@ def _replay(block: np.ndarray) -> float:
         compute_regressors(block, 1, n_active, norm)
         gather(block, s["half"], t, v.kernel_rows[1], v.window_targets[place], v.window_weights[place])
     s["making"] = 0  # when S has taken these rows
-    begin_chunk(block, rows)
+    turn(block, rows)
+    begin_adding(block)
     return rows * cost
 
 
@@ -260,13 +269,16 @@ def _watch(block: np.ndarray, norm: float, target: float, weight: float) -> None
 
 
 @njit(cache=True, error_model="numpy")
-def _swap_landmarks(block: np.ndarray) -> None:
+def _swap_next(block: np.ndarray) -> float:
     v, s = landmark_views(block), state_of(block, STATE)
-    s["period"] = 0
-    for c in range(s["max_swaps"]):
-        if v.candidates[c] > 0.0:
-            _swap(block, c)
-            v.candidates[c] = 0.0
+    candidate = s["place"]
+    if v.candidates[candidate] > 0.0:
+        _swap(block, candidate)
+        v.candidates[candidate] = 0.0
+    s["place"] = candidate + 1
+    if candidate + 1 == s["max_swaps"]:
+        begin_adding(block)
+    return _SWAP_WORK * s["size"]
 
 
 @njit(cache=True, error_model="numpy")
@@ -301,7 +313,7 @@ def _least_used(block: np.ndarray) -> int:
     least, place = np.inf, 1
     for i in range(1, h["n_support"] + 1):
         own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
-        usage = v.moments[row_start(i, h["stride"]) + i] / max(own, LEAST_SELF_KERNEL)
+        usage = v.usage[i] / max(own, LEAST_SELF_KERNEL)
         if usage < least:
             least, place = usage, i
     return place
@@ -399,8 +411,9 @@ def _project(block: np.ndarray, place: int, own: float) -> None:
         for a in range(count):
             total += x[a] * v.products[k, v.starts[a]]
         v.products[k, place], v.weights[k, place], v.corrections[k, place] = total, 0.0, 0.0
-    for t in range(CHUNK_ROWS):  # the rows that were gathered since
-        total = 0.0
-        for a in range(count):
-            total += x[a] * np.float64(v.regressors[s["half"], t, v.starts[a]])
-        v.regressors[s["half"], t, place] = np.float32(total)
+    for half in range(2):  # the rows that S has not taken
+        for t in range(s["gathered"] if half == s["half"] else s["pending"]):
+            total = 0.0
+            for a in range(count):
+                total += x[a] * np.float64(v.regressors[half, t, v.starts[a]])
+            v.regressors[half, t, place] = np.float32(total)

@@ -34,8 +34,9 @@ __all__ = [
     "PRIOR",
     "STATE",
     "STEPPING",
+    "SWAPPING",
     "add_rows",
-    "begin_chunk",
+    "begin_adding",
     "compute_regressors",
     "correct",
     "decide_regressors",
@@ -43,6 +44,7 @@ __all__ = [
     "make_factor",
     "step_weights",
     "target_of",
+    "turn",
 ]
 
 #: The jitter that makes a factor in float32 exist is doubled where it does not; its range.
@@ -82,12 +84,12 @@ LEARNED = {
     "gathered": (0, CHUNK_ROWS - 1),
     "pending": (0, CHUNK_ROWS),
     "making": (-1, 2**31 - 1),
-    "stage": (0, 3),
+    "stage": (0, 4),
     **dict.fromkeys(("started", "refitting", "half", "in_use", "ready"), (0, 1)),
 }
 
-#: Stages: nothing to do, the prior is computed, rows are added to S and c, the weights take a step.
-IDLE, PRIOR, ADDING, STEPPING = (cast("int", np.int64(n)) for n in range(4))
+#: Stages: nothing to do, the prior is computed, landmarks are swapped, rows are added to S, the weights take a step.
+IDLE, PRIOR, SWAPPING, ADDING, STEPPING = (cast("int", np.int64(n)) for n in range(5))
 
 _EASING = 0.95  # of the jitter, with each factor that exists
 _ROUNDING = 1e-9  # of sums in float32, times the regressors: so much more on the diagonal leaves S positive definite
@@ -179,13 +181,20 @@ def gather(block: np.ndarray, half: int, place: int, regressors: np.ndarray, tar
     v.targets[half, place], v.row_weights[half, place] = target, weight
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def turn(block: np.ndarray, rows: int) -> None:
+    """Let ``rows`` gathered rows be those that the normal equations take next; the other array is filled from now on."""
+    s = state_of(block, STATE)
+    s["pending"], s["half"], s["gathered"] = rows, 1 - s["half"], 0
+
+
 @njit(cache=True, error_model="numpy")
-def begin_chunk(block: np.ndarray, rows: int) -> None:
-    """Let the normal equations take ``rows`` gathered rows; the other array is filled from now on."""
+def begin_adding(block: np.ndarray) -> None:
+    """Let c take the pending rows; S is next."""
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
-    n, decay = s["size"], s["forgetting_factor"] ** rows
-    half = s["half"]
+    n, rows, half = s["size"], s["pending"], 1 - s["half"]
+    decay = s["forgetting_factor"] ** rows
     for k in range(h["live"]):
         products = v.products[k]
         if decay < 1.0:
@@ -196,7 +205,6 @@ def begin_chunk(block: np.ndarray, rows: int) -> None:
             target = target_of(v.targets[half, t], k, h["live"]) * np.float64(row[0])
             _add_multiple(row, v.row_weights[half, t] * target, products, n)
         v.residuals[k, :n] = 0.0
-    s["pending"], s["half"], s["gathered"] = rows, 1 - half, 0
     s["stage"], s["place"] = ADDING, 0
 
 
