@@ -132,7 +132,7 @@ def test_a_swap_projects_the_new_landmark_on_its_neighbours():
         z[:, place] = z[:, others] @ x
         np.testing.assert_allclose(S, expected_S + z.T @ z, rtol=1e-4, atol=1e-3)
         np.testing.assert_allclose(c[0], (expected_c + targets @ z)[0], rtol=1e-4, atol=1e-3)
-    assert swaps == model.n_swaps >= (1 if NOJIT else 4)
+    assert swaps == model.n_swaps >= (1 if NOJIT else 3)
 
 
 @pytest.mark.skipif(NOJIT, reason="slow")
@@ -217,16 +217,23 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
         np.testing.assert_allclose(c[2], -(S - R)[0])
 
 
-def test_labels_that_come_late_are_learned():
-    X, y = blobs(4, rows=ROWS)
-    y = y[np.argsort(np.where(y == 3, 1, 0) + np.linspace(0.0, 0.5, ROWS), kind="stable")]
+def test_labels_that_come_late_are_learned_as_if_they_had_been_known():
     X, y = blobs(4, rows=ROWS)
     late = np.argsort((y == 3) * ROWS // 3 + np.arange(ROWS), kind="stable")
-    model = KernelRLSClassifier(BUDGET, gamma=GAMMA)
-    model.learn_many(X[late], [f"c{k}" for k in y[late]])
-    right = np.mean(model.predict_many(X) == np.array([f"c{k}" for k in y]))
-    assert right > 0.6
-    assert model.coefficients.shape == (4, model.n_support)
+    X, y = X[late], y[late]
+    models = [KernelRLSClassifier(BUDGET, gamma=GAMMA, max_swaps=0) for _ in range(2)]
+    for label in range(4):
+        models[1]._labels.target(label)
+    models[1]._resize(4)
+    for model in models:
+        model.learn_many(X, y.tolist())
+    order = [models[0].labels.index(label) for label in range(4)]
+    S, c, _ = equations(models[0])
+    known_S, known_c, _ = equations(models[1])
+    np.testing.assert_array_equal(S, known_S)
+    np.testing.assert_allclose(c[order], known_c, atol=1e-6 * ROWS)
+    assert np.mean(models[0].predict_many(X) == models[1].predict_many(X)) > 0.95
+    assert models[0].coefficients.shape == (4, models[0].n_support)
 
 
 def test_refused_rows_of_a_new_label_leave_nothing():

@@ -46,6 +46,7 @@ _LARGEST_AGE = 1024  # rows until the next factor, at most
 _START_NOVELTY = 0.1  # 1 - the largest squared cosine with a landmark, of a row that becomes one at the start
 _NOVELTY = 0.3  # the same later
 _PERIOD = 256  # rows between swaps
+_UNUSED = 0.5  # a landmark is swapped where its usage is at most this, over the mean usage
 _SWAP_WORK = 1400.0  # multiplications of a swap, over the regressors
 _CENTRE_PRIOR = np.float32(1.0)  # of the intercept
 _SLACK = 1.0 + 1e-5  # on the diagonal of the prior
@@ -299,7 +300,9 @@ def _swap(block: np.ndarray, candidate: int) -> None:
         s["size"] = place + 1
         v.kernel_rows[1, place] = _ZERO
     else:
-        place = _least_used(block)
+        place = _unused(block)
+        if place < 0:
+            return
     _project(block, place, own)
     _put_landmark(block, row, place - 1, norm)
     s["n_swaps"] = min(s["n_swaps"] + 1, 2**31 - 1)
@@ -307,16 +310,18 @@ def _swap(block: np.ndarray, candidate: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _least_used(block: np.ndarray) -> int:
+def _unused(block: np.ndarray) -> int:
+    # The landmark that rows come near to least, or -1 where they do come near.
     v = landmark_views(block)
     h = v.header[0]
-    least, place = np.inf, 1
+    least, place, total = np.inf, 1, 0.0
     for i in range(1, h["n_support"] + 1):
         own = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[i - 1]))
         usage = v.usage[i] / max(own, LEAST_SELF_KERNEL)
+        total += usage
         if usage < least:
             least, place = usage, i
-    return place
+    return place if least <= _UNUSED * total / h["n_support"] else -1
 
 
 @njit(cache=True, error_model="numpy")
