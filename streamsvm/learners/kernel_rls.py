@@ -247,10 +247,14 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     solution, which takes rows 64 at a time; ``"last"`` is that and a correction for the last ten rows or so, by normalised least
     mean squares, which pays where labels come in runs. Predictions follow the one that has made fewer errors recently.
 
-    O(m^2) a row for m landmarks, most of it in matrix products of 64 rows: 0.6, 3 and 6 us a row for 100, 300 and 500 landmarks
-    of 10 features. A Cholesky factor, O(m^3), is made anew at least every 1,024 rows, and where landmarks were swapped. All of
-    this is done in small parts, so that no row waits for more than .1 ms of it with 500 landmarks or fewer. The normal equations
-    are in float64, and need about 8 m^2 bytes; factors and sums within 64 rows are in float32.
+    O(m^2) a row for m landmarks, most of it in matrix products of 64 rows: about 1, 3 and 6 us a row for 100, 300 and 500
+    landmarks of 10 features. A Cholesky factor, O(m^3), is made anew every 1,024 rows or earlier, and where landmarks were
+    swapped: up to half as much again. All of this is done in small parts, so that no row waits for more than .2 ms of it with 500
+    landmarks or fewer. The normal equations are in float64, and need 10 m^2 bytes with all that belongs to them; factors and sums
+    within 64 rows are in float32.
+
+    Least squares asks each label to be -1 or 1 exactly, and landmarks resolve no more than their number allows: where the classes
+    meet in many places, as in ijcnn1, `BSCAClassifier` is more accurate.
 
     References
     ----------
