@@ -97,6 +97,7 @@ _LEAST_PIVOT = 0.25  # of a factor, over that
 _FADING, _RATE = 0.9, 0.3  # of corrections
 _LARGEST_REGRESSOR = 1e8  # rows with larger kernel values count less
 _USAGE_ROWS = 2000.0  # rows that the usage of landmarks is a mean of
+_LINE = 16  # numbers of a cache line; the stride is a multiple of it
 _ZERO = np.float32(0.0)
 
 
@@ -226,10 +227,12 @@ def add_rows(block: np.ndarray) -> float:
         v.starts[t] = t * stride
         v.multipliers[0, t] = weight * row[j]
         v.multipliers[1, t] = weight * row[j + 1] if j + 1 < n else _ZERO
-    v.sums[0, j:n] = _ZERO
-    v.sums[1, j:n] = _ZERO
+    # From a cache line on and to the end of one, where regressors are zeros: SIMD code without a rest.
+    first, end = j // _LINE * _LINE, (n + _LINE - 1) // _LINE * _LINE
+    v.sums[0, first:end] = _ZERO
+    v.sums[1, first:end] = _ZERO
     values = v.regressors[half].reshape(CHUNK_ROWS * stride)
-    add_two_rows(values, v.starts, v.multipliers[0], v.multipliers[1], count, j, n, v.sums)
+    add_two_rows(values, v.starts, v.multipliers[0], v.multipliers[1], count, first, end, v.sums)
     for row_number in range(j, min(j + 2, n)):
         start = row_start(row_number, stride)
         row_of_s = v.moments[start + row_number : start + n]
