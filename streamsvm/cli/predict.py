@@ -9,7 +9,7 @@ import json
 import sys
 
 from streamsvm.cli.streams import open_streams, stopping
-from streamsvm.cli.tables import table_of
+from streamsvm.cli.tables import label_of, table_of
 from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
 from streamsvm.runtime.checkpoint import read_model
 from streamsvm.runtime.open import format_of
@@ -20,10 +20,12 @@ __all__ = ["run"]
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
     saved = read_model(arguments.model, arguments.trusted)
-    table = table_of(arguments, format_of(arguments.source, arguments.format), saved, predict=True)
+    text_format = format_of(arguments.source, arguments.format)
+    table = table_of(arguments, text_format, saved, predict=True)
+    usual_label = None if text_format == "libsvm" else label_of(saved)
     with contextlib.ExitStack() as stack:
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
-        source, sink = stack.enter_context(open_streams(arguments, table))
+        source, sink = stack.enter_context(open_streams(arguments, table, usual_label))
         loop = PredictionLoop(
             source,
             saved.model,
@@ -34,19 +36,21 @@ def run(arguments: argparse.Namespace) -> bool:
             error_limit=arguments.error_limit,
             error_share=arguments.error_share,
         )
+        before = loop.predicted
         if loop.rows and not arguments.quiet:
             print(f"going on after row {loop.rows:,}", file=sys.stderr)
         with stopping(loop.stop):
             end = loop.run(arguments.max_rows)
-    _show(end, arguments.quiet)
+    _show(end, before, arguments.quiet)
     return end.interrupted
 
 
-def _show(end: Predicted, quiet: bool) -> None:
+def _show(end: Predicted, before: int, quiet: bool) -> None:
     if quiet:
         facts = {"event": "end", "rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused)}
         print(json.dumps(facts | {"interrupted": end.interrupted}))
         return
     counted = "".join(f"  {count:,} {kind}" for kind, count in end.refused.items())
     refused = f"  {sum(end.refused.values()):,} refused{counted}" if counted else ""
-    print(f"{end.predicted:,} rows predicted{refused}", file=sys.stderr)
+    now = f", {end.predicted - before:,} of them in this run" if before else ""
+    print(f"{end.predicted:,} row{'s' * (end.predicted != 1)} predicted{now}{refused}", file=sys.stderr)

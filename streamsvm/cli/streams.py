@@ -15,10 +15,14 @@ __all__ = ["open_streams", "stopping"]
 
 
 @contextlib.contextmanager
-def open_streams(arguments: argparse.Namespace, table: Table) -> Iterator[tuple[Source, Any]]:
-    """Open the source and the sink, None if none is named; close both at the end."""
+def open_streams(arguments: argparse.Namespace, table: Table, usual_label: str | None = None) -> Iterator[tuple[Source, Any]]:
+    """Open the source and the sink, None if none is named; close both at the end.
+
+    ``usual_label`` is the name of the label where ``--label`` is not given; a source may do without it.
+    """
     with contextlib.ExitStack() as stack:
-        how = {"label": arguments.label, "format": arguments.format, "stop_at_end": arguments.stop_at_end}
+        how: dict[str, Any] = {"format": arguments.format, "stop_at_end": arguments.stop_at_end}
+        how |= {"label": usual_label, "label_needed": False} if arguments.label is None else {"label": arguments.label}
         source = open_source(arguments.source, **how, **table.source)
         stack.callback(source.close)
         sink = None

@@ -10,9 +10,10 @@ from river import compose
 
 from streamsvm.cli import CommandError, UsageError
 from streamsvm.cli.flags import names, written
+from streamsvm.runtime.rows import learner_of
 from streamsvm.tables import Reading, TableEncoder
 
-__all__ = ["Table", "flags_of", "table_of"]
+__all__ = ["Table", "flags_of", "label_of", "table_of"]
 
 _READING = ("features", "drop", "categorical", "dates", "missing")
 _ENCODING = ("when_missing", "cycles")
@@ -62,8 +63,8 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
     saved
         The checkpoint that is resumed or predicts, None where there is none.
     predict
-        Whether rows are predicted only: another file may have another delimiter or encoding then, and need not have columns that
-        the model drops.
+        Whether rows are predicted only: another file may have another delimiter or encoding then, need not have columns that the
+        model drops, and may drop others that the model does not know.
 
     Raises
     ------
@@ -80,6 +81,9 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
         raise UsageError(f"{flags_of({unknown[0]: given[unknown[0]]})} means nothing for {text_format or 'a stream with a URL'}")
     if saved is not None:
         known = _saved(saved)
+        dropped = given.pop("drop") if predict and "drop" in given else []
+        if learned := [name for name in dropped if name in _columns_of(saved.model)]:
+            raise CommandError(f"{flags_of({'drop': learned})} contradicts the model, which has learned it. Leave the flag out")
         for name, value in given.items():
             if known.get(name) != value and not (predict and name in _TEXT):
                 there = flags_of({name: known[name]}) if name in known else f"no --{name.replace('_', '-')}"
@@ -88,13 +92,28 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
                     + ("" if predict else ", or give another checkpoint folder to start afresh")
                 )
         given = known | given
+    else:
+        dropped = []
     try:
         Reading(**{name: value for name, value in given.items() if name in _READING})
     except ValueError as error:
         raise UsageError(str(error)) from None
     wanted = [name for name in possible if not (predict and name in ("features", "drop"))]
     encoder = {name: value for name, value in given.items() if name not in _TEXT}
-    return Table({name: given[name] for name in wanted if name in given}, encoder)
+    source = {name: given[name] for name in wanted if name in given}
+    return Table(source | ({"drop": dropped} if dropped else {}), encoder)
+
+
+def label_of(saved: Any) -> str | None:
+    """Return the name that the label had where a checkpoint was learned; None if the checkpoint has none."""
+    label = _mapping(saved.header, "position").get("label")
+    return label if isinstance(label, str) else None
+
+
+def _mapping(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a mapping among the facts of a file, which may be anybody's; an empty one where it has none."""
+    found = facts.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -113,11 +132,23 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def _encoder_of(model: Any) -> TableEncoder | None:
+    steps = model.steps.values() if isinstance(model, compose.Pipeline) else [model]
+    return next((step for step in steps if isinstance(step, TableEncoder)), None)
+
+
+def _columns_of(model: Any) -> set[Any]:
+    """Return the columns that a model has learned."""
+    columns = set(getattr(learner_of(model), "feature_names", ()))
+    if (encoder := _encoder_of(model)) is not None:
+        columns |= {*encoder.categorical, *encoder.dates, *(encoder.features or ())}
+    return columns
+
+
 def _saved(checkpoint: Any) -> dict[str, Any]:
-    steps = checkpoint.model.steps.values() if isinstance(checkpoint.model, compose.Pipeline) else [checkpoint.model]
-    encoder = next((step for step in steps if isinstance(step, TableEncoder)), None)
-    position = checkpoint.header.get("position", {})
-    found = {name: value for name, value in position.get("table", {}).items() if name in _TEXT}
+    encoder = _encoder_of(checkpoint.model)
+    table = _mapping(_mapping(checkpoint.header, "position"), "table")
+    found: dict[str, Any] = {name: value for name, value in table.items() if name in _TEXT and isinstance(value, str)}
     for name in (*_READING, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)
         if value and not (name == "when_missing" and value == "drop"):

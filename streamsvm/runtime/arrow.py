@@ -36,6 +36,8 @@ class ArrowSource:
         How columns are read, as in `streamsvm.tables.Reading`.
     kind
         ``"parquet"`` or ``"arrow"``; None if the file's suffix tells (``.parquet``, else Arrow).
+    label_needed
+        Whether a file without a column of the label is an error. If not, its rows have no label.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class ArrowSource:
         dates: Dates = (),
         missing: Names = (),
         kind: str | None = None,
+        label_needed: bool = True,
     ) -> None:
         self._reading = Reading(features=features, drop=drop, categorical=categorical, dates=dates, missing=missing)
         self.name, self._label = str(path), label
@@ -95,7 +98,7 @@ class ArrowSource:
             self._open.close()
             raise StreamError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         names = schema.names
-        if problem := self._reading.problem(names, label):
+        if problem := self._reading.problem(names, label if label_needed else None):
             self._open.close()
             raise StreamError(f"{path}: {problem}")
         dropped = {*self._reading.drop, *(set(names) - {*(self._reading.features or names), label})}
@@ -109,7 +112,7 @@ class ArrowSource:
             for batch in self._batches(self._rows):
                 names = [name for name in batch.schema.names if name != label]
                 columns = [batch.column(name).to_pylist() for name in names]
-                labels = [None] * batch.num_rows if label is None else batch.column(label).to_pylist()
+                labels = batch.column(label).to_pylist() if label in self.columns else [None] * batch.num_rows
                 # Of no columns there is no row to zip.
                 for y, *cells in zip(labels, *columns, strict=True):
                     if self._stopped:

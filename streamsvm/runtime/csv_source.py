@@ -28,6 +28,8 @@ class CSVSource(TextSource):
         As in `TextSource`.
     delimiter
         The character between two cells.
+    label_needed
+        Whether a table without a column of the label is an error. If not, its rows have no label.
 
     Examples
     --------
@@ -43,11 +45,13 @@ class CSVSource(TextSource):
     [Row(x={'zip': '01234', 'since': 86400.0}, y=1)]
     """
 
-    def __init__(self, path: str | Path, label: str | None = None, *, delimiter: str = ",", **reading: Any) -> None:
+    def __init__(
+        self, path: str | Path, label: str | None = None, *, delimiter: str = ",", label_needed: bool = True, **reading: Any
+    ) -> None:
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")
         super().__init__(path, label, **reading)
-        self._delimiter = delimiter
+        self._delimiter, self._label_needed = delimiter, label_needed
         if delimiter != ",":
             self._options["delimiter"] = delimiter
 
@@ -67,7 +71,7 @@ class CSVSource(TextSource):
             if not self._reader.stopped:
                 raise StreamError(f"{self.name} is empty: its first line must name the columns")
             names = []
-        elif problem := (self._reading or Reading()).problem(names, self._label):
+        elif problem := (self._reading or Reading()).problem(names, self._label if self._label_needed else None):
             mark = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), None)
             raise self._error(problem if mark is None else f"{problem}. Is {mark!r} the delimiter?")
         self._names: list[str] = names

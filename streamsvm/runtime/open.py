@@ -55,6 +55,7 @@ def open_source(
     label: str | None = None,
     format: str | None = None,  # noqa: A002
     stop_at_end: bool = False,
+    label_needed: bool = True,
     **reading: Any,
 ) -> Source:
     """Open the source that ``spec`` names.
@@ -69,6 +70,8 @@ def open_source(
         ``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"`` or ``"arrow"``; None if the suffix of the path tells.
     stop_at_end
         End an endless stream at the row that was its last when it was opened.
+    label_needed
+        Whether a table (CSV, Parquet, Arrow) without a column of the label is an error. If not, its rows have no label.
     **reading
         How a file is read: further arguments of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
 
@@ -88,6 +91,8 @@ def open_source(
     if unknown := reading.keys() - known.get(kind or "", set()):
         hint = "" if unknown - columns else ". Put a streamsvm.tables.TableEncoder in front of the model instead"
         raise StreamError(f"{spec}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
+    if kind == "csv" or kind in KINDS:
+        reading["label_needed"] = label_needed
     if kind in KINDS:
         if spec == "-":
             raise StreamError(f"{kind} cannot be read from standard input: give a file")

@@ -226,9 +226,13 @@ class TableEncoder(base.Transformer):
             return f"It is no date as that column has them ({self.dates[str(name)] or 'ISO 8601'}): mend it, or give its format"
         text = isinstance(value, str)
         return (
-            (f"If the column holds names: categorical={name!r}. If it holds dates: dates={name!r}. " if text else "")
-            + f"If that means that there is no value: missing={shown(value) if text else repr(str(value))}. "
-            + f"To leave the column out: drop={name!r}"
+            (
+                f"If the column holds names: {_asked('categorical', name)}. If it holds dates: {_asked('dates', name)}. "
+                if text
+                else ""
+            )
+            + f"If that means that there is no value: {_asked('missing', value if text else str(value))}. "
+            + f"To leave the column out: {_asked('drop', name)}"
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -254,3 +258,8 @@ class TableEncoder(base.Transformer):
     def _unit_test_params(cls) -> Any:
         yield {}
         yield {"when_missing": "mean", "scaler": None}
+
+
+def _asked(option: str, value: Hashable) -> str:
+    """Return an option as an argument and, in brackets, as a flag."""
+    return f"{option}={shown(value)} (--{option} {shown(value)})"
