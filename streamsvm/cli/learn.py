@@ -10,7 +10,7 @@ import warnings
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
-from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
+from streamsvm.cli.parsing import DEVIATIONS, make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
@@ -29,6 +29,10 @@ def run(arguments: argparse.Namespace) -> bool:
     regression = arguments.regression
     if regression and (flag := "--positive" if arguments.positive else "--labels-are" if arguments.labels_are else None):
         raise UsageError(f"{flag} is about labels, and --regression predicts a number: leave one out")
+    scaled_targets = regression and arguments.scale != "none"  # unlike features, they stay as sparse as they are
+    if arguments.bound is not None and scale == "none" and not scaled_targets:
+        why = "" if arguments.scale else f" of {text_format} text unless --scale standard asks for it"
+        raise UsageError(f"--bound {arguments.bound:g} bounds scaled values, and nothing is scaled{why}: leave it out")
     how = {"learner": arguments.model, "budget": arguments.budget, "settings": arguments.set, "regression": regression}
     learner = make_model(**how)  # a mistake there is said before any file is opened
     positive = parse_positive(arguments.positive, text_format)
@@ -47,7 +51,13 @@ def run(arguments: argparse.Namespace) -> bool:
         # Once something was learned, the table is as it was; of LIBSVM text all is known.
         rows_may_fail = arguments.on_error != "stop"
         looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table, rows_may_fail)
-        model = make_model(**how, scale=scale == "standard", deviations=arguments.bound or None, encoder=table.encoder)
+        model = make_model(
+            **how,
+            scale=scale == "standard",
+            scale_targets=scaled_targets,
+            deviations=DEVIATIONS if arguments.bound is None else arguments.bound or None,
+            encoder=table.encoder,
+        )
         source, sink = stack.enter_context(open_streams(arguments, table))
         display = stack.enter_context(Display(arguments.quiet))
         display.say("starting (the first run on a machine compiles for some seconds)")

@@ -93,17 +93,14 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     _add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
     model = learn.add_argument_group("the model")
     model.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
-    regression_help = "predict a number, and not a label: the model is a regressor, and targets are scaled as features are"
+    regression_help = "predict a number, and not a label: the model is a regressor, and targets are scaled (unless --scale none)"
     model.add_argument("--regression", action="store_true", help=regression_help)
     model.add_argument("--budget", type=int, metavar="B", help="support vectors (default: 500; linear has none)")
     model.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as gamma=0.5; repeatable")
     scale_help = "standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)"
     model.add_argument("--scale", choices=["standard", "none"], help=scale_help)
-    bound_help = (
-        "a scaled value is bounded to so many standard deviations, so that one absurd value does no harm; 0: no bound (default: "
-        "%(default)g)"
-    )
-    model.add_argument("--bound", type=_bound, default=8.0, metavar="D", help=bound_help)
+    bound_help = "bound scaled values to so many standard deviations, so that an absurd one does no harm; 0: none (default: 8)"
+    model.add_argument("--bound", type=_bound, metavar="D", help=bound_help)
     score = learn.add_argument_group("the score")
     metric_help = "a metric of river.metrics, such as F1, 'FBeta(beta=2)' or R2 (default: Accuracy; of a regression MAE)"
     score.add_argument("--metric", metavar="NAME", help=metric_help)

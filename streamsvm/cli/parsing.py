@@ -18,7 +18,7 @@ from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
 from streamsvm.tables import TableEncoder
 
-__all__ = ["LEARNERS", "make_metric", "make_model", "parse_classes", "parse_positive"]
+__all__ = ["DEVIATIONS", "LEARNERS", "make_metric", "make_model", "parse_classes", "parse_positive"]
 
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {
@@ -26,6 +26,8 @@ LEARNERS: dict[str, tuple[Any, Any]] = {
     "bsca": (BSCAClassifier, BSCARegressor),
     "linear": (OnlineLinearSVC, OnlineLinearSVR),
 }
+#: Standard deviations to which a scaled value is bounded where nothing else is asked for.
+DEVIATIONS = 8.0
 _DEFAULT_BUDGET = 500
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
@@ -36,13 +38,14 @@ def make_model(
     settings: list[str],
     regression: bool = False,
     scale: bool = False,
+    scale_targets: bool = False,
     deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
 ) -> Any:
     """Make the learner of that name with its settings (``KEY=VALUE``), behind a `BoundedScaler` if ``scale``.
 
-    For a ``regression`` it is a regressor, whose targets are then scaled too. Where there are parameters of a `TableEncoder`,
-    that stands before the learner, and scales the numbers.
+    For a ``regression`` it is a regressor, within a `BoundedTargetScaler` if ``scale_targets``. Where there are parameters of a
+    `TableEncoder`, that stands before the learner, and scales the numbers.
 
     Raises
     ------
@@ -72,7 +75,7 @@ def make_model(
         model = kind(**parameters)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if regression and scale:
+    if regression and scale_targets:
         model = BoundedTargetScaler(model, deviations)
     if table is not None:
         return table | model

@@ -108,7 +108,7 @@ class BSCARegressor(OnlineRegressor, DualAscent):
     """A kernel support vector regression that learns row by row in the dual, within a budget of support vectors.
 
     Each row whose prediction is off by more than epsilon becomes a support vector, with the coefficient that brings it back, C at
-    most. Targets should be about 0 and about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
+    most. Targets should be about 0 and about 1 in size: wrap the model in ``streamsvm.preprocessing.BoundedTargetScaler``.
 
     Parameters
     ----------
@@ -134,12 +134,13 @@ class BSCARegressor(OnlineRegressor, DualAscent):
 
     Examples
     --------
-    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from river import datasets, evaluate, metrics
     >>> from streamsvm import BSCARegressor
+    >>> from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 
-    >>> model = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(BSCARegressor(budget=100))
+    >>> model = BoundedScaler() | BoundedTargetScaler(BSCARegressor(budget=100))
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 0.399178
+    MAE: 0.41233
     """
 
     C: float = parameter(default=1.0, above=0.0, high=1e15)

@@ -185,7 +185,7 @@ class BSGDRegressor(OnlineRegressor, Descent):
     """A kernel support vector regression that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the epsilon-insensitive loss, otherwise as `BSGDClassifier`. Targets should be about 0 and
-    about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
+    about 1 in size: wrap the model in ``streamsvm.preprocessing.BoundedTargetScaler``.
 
     Parameters
     ----------
@@ -209,12 +209,13 @@ class BSGDRegressor(OnlineRegressor, Descent):
 
     Examples
     --------
-    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from river import datasets, evaluate, metrics
     >>> from streamsvm import BSGDRegressor
+    >>> from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 
-    >>> model = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(BSGDRegressor(budget=100))
+    >>> model = BoundedScaler() | BoundedTargetScaler(BSGDRegressor(budget=100))
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 0.296166
+    MAE: 0.299514
     """
 
     epsilon: float = parameter(default=0.1, least=0.0, high=1e15)

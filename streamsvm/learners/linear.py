@@ -206,7 +206,7 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
 class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
     """Linear support vector regression that learns row by row: see `OnlineLinearSVC`.
 
-    Targets should be about 0 and about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
+    Targets should be about 0 and about 1 in size: wrap the model in ``streamsvm.preprocessing.BoundedTargetScaler``.
 
     Parameters
     ----------
@@ -233,12 +233,13 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
 
     Examples
     --------
-    >>> from river import datasets, evaluate, metrics, preprocessing
+    >>> from river import datasets, evaluate, metrics
     >>> from streamsvm.learners import OnlineLinearSVR
+    >>> from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 
-    >>> model = preprocessing.StandardScaler() | preprocessing.TargetStandardScaler(OnlineLinearSVR())
+    >>> model = BoundedScaler() | BoundedTargetScaler(OnlineLinearSVR())
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 0.297687
+    MAE: 0.314193
     """
 
     C: float = parameter(default=0.1, above=0.0, high=1e15, kw_only=False)

@@ -85,7 +85,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             name = type(self).__name__
             warn(
                 f"the first {len(first)} targets have mean {mean:.4g} and standard deviation {deviation:.4g}, and {name} is for "
-                f"targets of about 0 and 1: wrap it in river.preprocessing.TargetStandardScaler({name}(...))"
+                f"targets of about 0 and 1: wrap it in streamsvm.preprocessing.BoundedTargetScaler({name}(...))"
             )
 
     def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:

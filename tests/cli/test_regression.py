@@ -35,6 +35,37 @@ def test_a_regression(trump, tmp_path, call, model):
     assert probability == ""
 
 
+@pytest.mark.filterwarnings("default")
+def test_targets_of_libsvm_text_are_scaled(tmp_path, call):
+    path = tmp_path / "rows.libsvm"
+    path.write_text("".join(f"{5000 + 300 * (i % 11)} 1:{i % 11} 7:{i % 3}\n" for i in range(400)))
+
+    def error(*words):
+        done = call("learn", path, "--regression", "--quiet", *words)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])["metric"], done.stderr
+
+    wrong, warning = error("--scale", "none")
+    assert "standard deviation" in warning
+    right, warning = error()
+    assert right < 0.2 * wrong
+    assert warning == ""
+    assert error("--bound", "0")[0] < 0.2 * wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["rows.csv", "--scale", "none"], "nothing is scaled: leave it out"),
+        (["rows.csv", "--scale", "none", "--regression"], "nothing is scaled: leave it out"),
+        (["rows.libsvm"], "nothing is scaled of libsvm text unless --scale standard asks for it: leave it out"),
+    ],
+)
+def test_a_bound_of_nothing(call, words, text):
+    done = call("learn", *words, "--label", "y", "--bound", "3")
+    assert (done.returncode, f"--bound 3 bounds scaled values, and {text}" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
