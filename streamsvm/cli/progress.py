@@ -61,11 +61,13 @@ class Display:
 
 
 def _line(progress: Progress) -> str:
-    line = (
-        f"{progress.rows:,} row{'s' * (progress.rows != 1)}  "
-        f"{progress.rows_per_second:,.0f} rows/s  {progress.metric_name} {progress.metric:.4f}  "
-        f"last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
-    )
+    line = f"{progress.rows:,} row{'s' * (progress.rows != 1)}"
+    if progress.rows_per_second > 0.0:
+        line += f"  {progress.rows_per_second:,.0f} rows/s"
+    if math.isfinite(progress.metric):
+        line += f"  {progress.metric_name} {progress.metric:.4f}"
+    if math.isfinite(progress.windowed):
+        line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
     if hasattr(learner, "n_support"):
         line += f"  {learner.n_support:,} support vectors  {learner.n_merges:,} merges"

@@ -32,7 +32,8 @@ class Progress:
     rows_per_second
         Since the progress before.
     metric_name, metric, windowed, window
-        The metric over all rows, and over the last ``window`` rows (over all if there are fewer). NaN if it has no value.
+        The metric over all rows, and over the last ``window`` rows (over all if there are fewer). NaN if it has no value, and
+        before a row was scored.
     model
         The model in its present state.
     seconds
@@ -243,7 +244,7 @@ class LearningLoop(StreamLoop):
         ------
         StreamError
             The stream failed, a row was refused and is to stop the run, or is one too many (the message names its place), or the
-            stream ended without any label. The checkpoints are as they were.
+            stream ended without any row or any label. The checkpoints are as they were.
         CheckpointError
             A checkpoint cannot be written.
         ValueError
@@ -328,8 +329,10 @@ class LearningLoop(StreamLoop):
         return self.learned > 0
 
     def _check_end(self, x: Any) -> None:
-        if not self.rows or self.learned:
+        if self.learned:
             return
+        if not self.rows:
+            raise StreamError(f"{self.source.name} has no rows: there is nothing to learn")
         end = f"{self.source.name} ended, and none of its {self.rows:,} rows"
         if self.refused:
             counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
@@ -355,7 +358,8 @@ class LearningLoop(StreamLoop):
 
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
         score = self._score
-        scores = score.name, score.value, score.windowed_value, score.window
+        values = (score.value, score.windowed_value) if score.counted else (math.nan, math.nan)
+        scores = score.name, *values, score.window
         interrupted = ended and self._stopped
         counts = self.refused, self.unlabelled, self.empty
         return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted, *counts)
