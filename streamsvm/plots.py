@@ -16,7 +16,7 @@ from river import base, compose
 
 from streamsvm.checks import shown
 from streamsvm.runtime.curve import LearningCurve
-from streamsvm.runtime.rows import GuardedModel
+from streamsvm.runtime.rows import GuardedModel, learner_of
 from streamsvm.storage.model_file import ModelFileError, write
 from streamsvm.tables import TableEncoder
 
@@ -174,14 +174,14 @@ class _Boundary:
 
     def __init__(self, model: Any, rows: Rows) -> None:
         guarded = GuardedModel(model)
-        self.last = guarded.last
+        self.last, self._learner = guarded.last, learner_of(model)
         self._prepare = guarded.prepare or dict
         scaler = _scaler(model)
-        self.names = _two_features(self.last, scaler)
+        self.names = _two_features(self._learner, scaler)
         try:
             self.rows = [([float(x.get(name, 0.0)) for name in self.names], y) for x, y in rows]
             made = set(self.names) - set(getattr(scaler, "counts", self.names))  # such as those of categories
-            if made or (hasattr(self.last, "feature_names") and set(self._seen(0.0, 0.0)) != set(self.names)):
+            if made or (hasattr(self._learner, "feature_names") and set(self._seen(0.0, 0.0)) != set(self.names)):
                 raise DrawingError(f"its features are made of others than {' and '.join(map(shown, self.names))}")
             moments = _moments(scaler, self.names)
             self.vectors = self._support_vectors(moments)
@@ -201,7 +201,7 @@ class _Boundary:
 
     def _support_vectors(self, moments: _Moments | None) -> np.ndarray:
         """Return the support vectors in the units of the rows, float64 [n, 2]; none where they have no place among the rows."""
-        vectors = getattr(self.last, "support_vectors", None)
+        vectors = getattr(self._learner, "support_vectors", None)
         if vectors is None or np.shape(vectors)[1:] != (2,):
             return np.empty((0, 2))
         at_zero = self._scaled(np.zeros(2))
@@ -281,9 +281,9 @@ class _Boundary:
         if handles:
             axes.legend(handles=handles, loc="upper right")
         (left, *_, right), (bottom, *_, top) = self.sides
-        title = _plain(type(self.last).__name__)
-        if hasattr(self.last, "n_support"):
-            title += f", {self.last.n_support:,} support vectors, {self.last.nbytes / 1024:,.0f} KiB"
+        title = _plain(type(self._learner).__name__)
+        if hasattr(self._learner, "n_support"):
+            title += f", {self._learner.n_support:,} support vectors, {self._learner.nbytes / 1024:,.0f} KiB"
         axes.set(xlim=(left, right), ylim=(bottom, top), title=title)
         axes.set(xlabel=f"feature {_plain(self.names[0])}", ylabel=f"feature {_plain(self.names[1])}")
 

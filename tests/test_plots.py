@@ -12,7 +12,7 @@ from river import datasets, feature_extraction, linear_model, preprocessing, tre
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD, plots
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.plots import DrawingError, draw, draw_boundary, draw_curve
-from streamsvm.preprocessing import BoundedScaler
+from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.runtime import LearningCurve
 from streamsvm.tables import TableEncoder
 
@@ -108,6 +108,17 @@ def test_what_is_drawn_of_each_kind_of_model():
     assert drawn(one_label).collections
     constant = learned(scaler() | BSGDClassifier(budget=30, seed=1), [({**x, "b": 3.0}, y) for x, y in bananas(300)])
     assert set(drawn(constant).collections[-1].get_offsets()[:, 1].tolist()) == {3.0}
+
+
+def test_a_regressor_whose_targets_are_scaled_is_drawn_as_itself():
+    model = preprocessing.StandardScaler() | BoundedTargetScaler(BSGDRegressor(budget=30, seed=1))
+    for x, y in bananas(300):
+        model.learn_one(x, 40.0 + 3.0 * y)
+    axes, learner = drawn(model), model[-1].regressor
+    assert axes.get_title().startswith("BSGDRegressor, 30 support vectors, ")
+    support = axes.collections[-1].get_offsets().tolist()
+    scaled = [model[0].transform_one({"a": a, "b": b}) for a, b in support]
+    assert np.allclose([[x["a"], x["b"]] for x in scaled], learner.support_vectors, atol=1e-4)
 
 
 def test_rows_are_drawn_in_the_colour_of_their_label():
