@@ -21,7 +21,8 @@ ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20
 _MOST_COLUMNS = 40
-_MOST_MARKS = 3  # texts among numbers that may mean "missing"
+_MOST_MARKS = 3  # texts among numbers that may mean "missing", beside those that usually do
+_USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "?", "-", "missing"}
 _FORMATS = (None, "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
 
 
@@ -141,12 +142,12 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False) -> Col
         return Column(name, "number", "", "no value in these rows")
     if not others:
         return Column(name, "number", _range(numbers), _suspicion(numbers, distinct))
-    if len(marks) <= _MOST_MARKS and len(numbers) > len(others):
+    if any(isinstance(value, dict | list) for value in others):
+        return Column(name, "nested", "", "no number", ("drop", name))
+    if numbers and (len(marks) <= _MOST_MARKS or all(text.strip().lower() in _USUAL_MARKS for text in marks)):
         note = ", ".join(f"{text!r} in {count} row{'s' * (count > 1)}" for text, count in marks.items())
         verb = "is no number" if len(marks) == 1 else "are no numbers"
         return Column(name, "number", _range(numbers), f"{note} {verb}", ("missing", list(marks)))
-    if any(isinstance(value, dict | list) for value in others):
-        return Column(name, "nested", "", "no number", ("drop", name))
     if all(_is_number(value) for value in others):
         return Column(name, "number", _most_common(values), "numbers as text", None if reads_text else ("features", name))
     if not numbers and (form := _date_format(others)) is not _NO_DATE:
