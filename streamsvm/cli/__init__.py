@@ -7,3 +7,19 @@ class UsageError(Exception):
 
 class CommandError(Exception):
     """The command failed; the message says why in one line."""
+
+
+def printable(text: str, newlines: bool = False) -> str:
+    r"""Return a text that may be a stranger's with what is not printable escaped, so that it cannot steer a terminal.
+
+    ``newlines`` says whether those stay as they are.
+
+    Examples
+    --------
+    >>> print(printable("rows\x1b[2J.csv, naïve"))
+    rows\x1b[2J.csv, naïve
+    """
+    return "".join(
+        letter if letter.isprintable() or (newlines and letter == "\n") else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

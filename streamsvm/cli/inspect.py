@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from streamsvm import plots
-from streamsvm.cli import CommandError, UsageError
+from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.runtime import LearningCurve
 from streamsvm.runtime.checkpoint import read_newest
 from streamsvm.runtime.rows import learner_of
@@ -45,9 +45,10 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         if "curve" in header:
             facts["curve"] = corrupt if curve is None else f"{len(curve.points)} points, one every {curve.every:,} rows"
+        facts = {printable(str(name)): value for name, value in facts.items()}
         width = max(map(len, facts)) + 2
         for name, value in facts.items():
-            text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+            text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), True)
             print(f"{name:<{width}}" + text.replace("\n", "\n" + " " * width))
     if arguments.plot is None:
         return
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
     except plots.DrawingError as error:
         raise CommandError(f"--plot: {error}") from None
     # Standard output may be JSON for scripts.
-    print(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}", file=sys.stderr)
+    print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
 
 def _check(plot: Path, path: Path) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import sys
 import warnings
 
-from streamsvm.cli import UsageError
+from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
 from streamsvm.cli.parsing import DEVIATIONS, make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
@@ -60,7 +60,6 @@ def run(arguments: argparse.Namespace) -> bool:
         )
         source, sink = stack.enter_context(open_streams(arguments, table))
         display = stack.enter_context(Display(arguments.quiet))
-        display.say("starting (the first run on a machine compiles for some seconds)")
         loop = LearningLoop(
             source if looked or rows_may_fail else FirstRow(source, table),
             model,
@@ -76,8 +75,11 @@ def run(arguments: argparse.Namespace) -> bool:
             error_share=arguments.error_share,
             classes=classes,
         )
-        if loop.rows:
-            display.say(f"going on after row {loop.rows:,}")
+        display.say(
+            f"going on after row {loop.rows:,}"
+            if loop.rows
+            else "starting (the first run on a machine compiles for some seconds)"
+        )
         with stopping(loop.stop):
             end = loop.run(arguments.max_rows)
     if end.rows and not end.learned and not end.interrupted:
@@ -89,7 +91,7 @@ def _look(arguments: argparse.Namespace, text_format: str | None, table: Table, 
     """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
     n_rows, columns = look(arguments.source, text_format, arguments.label, table, arguments.regression)
     if columns and not arguments.quiet:
-        print(drawn(arguments.source, n_rows, columns), file=sys.stderr)
+        print(printable(drawn(arguments.source, n_rows, columns), newlines=True), file=sys.stderr)
     if (error := unanswered(arguments.source, columns, table, rows_may_fail)) is not None:
         raise error
     return n_rows > 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import __version__
-from streamsvm.cli import CommandError, UsageError
+from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.flags import EXAMPLES, add_table_flags, expanded
 
 __all__ = ["main"]
@@ -30,35 +30,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 1 if the command failed (one line on standard error says why); 2 if the command line is wrong; 130 after Ctrl-C.
     """
     parser, commands = _parser()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        words, source = expanded(commands, list(sys.argv[1:] if argv is None else argv))
+        words, source = expanded({name: commands[name] for name in ("learn", "predict")}, words)
     except UsageError as error:
-        parser.error(str(error))
+        commands[words[0]].error(printable(str(error)))
     arguments = parser.parse_args(words)
+    command = commands[arguments.command]
     if "to" in arguments:
         arguments.source = arguments.source or source
         if arguments.source is None:
-            commands[arguments.command].error("the following arguments are required: SOURCE")
-        _check_sink(parser, arguments)
+            command.error("the following arguments are required: SOURCE")
     try:
-        return _run(parser, arguments)
+        return _run(command, arguments)
     except KeyboardInterrupt:  # before a command has its own way to end, or the second one
         _fail("interrupted")
         return INTERRUPTED
 
 
-def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     # Imported here and not above: --help must be quick.
     from streamsvm.runtime import CheckpointError, StreamError
 
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(f"streamsvm: warning: {message}", file=sys.stderr)
+        warnings.showwarning = lambda message, *_, **__: print(f"streamsvm: warning: {printable(str(message))}", file=sys.stderr)
         try:
+            if "to" in arguments:
+                _check_sink(arguments)
             interrupted = importlib.import_module(f"streamsvm.cli.{arguments.command}").run(arguments)
             status = INTERRUPTED if interrupted else 0
             print(end="", flush=True)
         except UsageError as error:
-            parser.error(str(error))
+            command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError) as error:
             status = _fail(str(error))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
@@ -73,12 +76,12 @@ def _run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 
 def _fail(text: str) -> int:
-    print(f"streamsvm: {text}", file=sys.stderr)
+    print(f"streamsvm: {printable(text)}", file=sys.stderr)
     return 1
 
 
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Make the parser of the command line, and those of the commands that read a source."""
+    """Make the parser of the command line, and those of its commands."""
     parser = argparse.ArgumentParser(prog="streamsvm", description="Kernel SVMs that learn streams in a fixed number of bytes.")
     parser.add_argument("--version", action="version", version=f"streamsvm {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -141,7 +144,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "demo", help="learn real data through an embedded broker, kill the learner, resume it, draw what it learned"
     )
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help="default: %(default)s")
-    return parser, {"learn": learn, "predict": predict}
+    return parser, {"learn": learn, "predict": predict, "inspect": inspect, "demo": demo}
 
 
 def _add_run(group: Any, checkpoint_help: str) -> None:
@@ -238,11 +241,11 @@ def _bound(text: str) -> float:
     return number
 
 
-def _check_sink(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+def _check_sink(arguments: argparse.Namespace) -> None:
     sinks = {"--to": arguments.to, "--on-error": None if arguments.on_error in ("stop", "skip") else arguments.on_error}
     streams = [option if sink == "-" else "" for option, sink in sinks.items()] + ["--quiet" if arguments.quiet else ""]
     if len(wanted := list(filter(None, streams))) > 1:
-        parser.error(
+        raise UsageError(
             f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both want standard output: leave one out"
         )
     files = {"SOURCE": arguments.source} | sinks
@@ -251,7 +254,7 @@ def _check_sink(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
             continue
         for other, name in files.items():
             if other != option and name is not None and _is_same_file(sink, name):
-                parser.error(f"{option} {sink} would overwrite {other}: name another file")
+                raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
 
 
 def _is_same_file(one: str, other: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -68,8 +69,12 @@ def make_model(
         parameters["max_features"] = each + categories + 2 * len(table.dates) * len(table.cycles)
     for setting in settings:
         name, equals, text = setting.partition("=")
-        if not equals or name not in valid:
+        if not equals:
             raise UsageError(f"--set {setting}: the form is KEY=VALUE, and {learner} has {', '.join(valid)}")
+        if name not in valid:
+            near = difflib.get_close_matches(name, valid, 1, 0.75)
+            advice = f"; is it {near[0]}?" if near else f": it has {', '.join(valid)}"
+            raise UsageError(f"--set {setting}: {learner} has no parameter {name}{advice}")
         parameters[name] = _parse_value(setting, text)
     try:
         model = kind(**parameters)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from river import compose
 
+from streamsvm.cli import printable
 from streamsvm.runtime import Progress
 from streamsvm.runtime.rows import learner_of
 
@@ -42,9 +43,9 @@ class Display:
     def say(self, text: str) -> None:
         """Show a line of text, unless quiet."""
         if self._status is not None:
-            self._status.update(Text(text))
+            self._status.update(Text(printable(text)))
         elif not self._quiet:
-            self._console.print(Text(text))
+            self._console.print(Text(printable(text)))
 
     def show(self, progress: Progress) -> None:
         """Show progress if it is the end or time for another line."""

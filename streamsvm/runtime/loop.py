@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,7 +215,7 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(text) from None
         if parameters != self._parameters:
             raise CheckpointError(
-                f"{folder} holds a model with other parameters:\n{parameters}\nthan the one asked for:\n{self._parameters}\n"
+                f"{folder} holds a model with other parameters: {_differing(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"
             )
         if scored != repr(self._score):
@@ -374,3 +375,11 @@ def _parameters_of(model: Any) -> str:
             step = step._wrapped_model
             texts.append(repr(step))
     return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
+
+
+def _differing(then: str, now: str) -> str:
+    """Say which lines of the parameters of two models differ."""
+    before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
+    learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))
+    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {asked}"] * bool(asked)
+    return ", and ".join(parts) or "its steps have another order"

@@ -127,7 +127,8 @@ class PredictionLoop(StreamLoop):
                 self._mismatch = str(found.header["mismatch"])
             except (KeyError, TypeError, ValueError):
                 raise CheckpointError(
-                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop: give another folder"
+                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop: give another folder (in a file "
+                    "of --config, each of [learn] and [predict] its own)"
                 ) from None
             self._check_sink(checkpoints.path, found.header.get("sink"))
             self._go_on(found)

@@ -303,10 +303,11 @@ class LabelRules:
             return len(self.known) < _MOST_LABELS
         if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
             return len(self.known) < _MOST_LABELS
+        numbers = "If they are numbers to predict: --regression, or a regressor. " * (_is_number(first) and _reads_as_number(y))
         raise RowError(
             "label",
             f"label {shown(y)} is a {type(y).__name__}, and the labels before it are {type(first).__name__}s "
-            f"(such as {first!r}). {_DECLARE}",
+            f"(such as {first!r}). {numbers}{_DECLARE}",
         )
 
     def add(self, y: Any) -> None:
@@ -327,6 +328,13 @@ class LabelRules:
 
 
 _DECLARE = "If it is one, declare all labels: --labels-are A,B,C, or LearningLoop(classes=[...])"
+
+
+def _reads_as_number(y: Any) -> bool:
+    try:
+        return math.isfinite(float(y)) and len(str(y)) < _LONGEST_NUMBER
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _plain(y: Any) -> Any:

@@ -158,7 +158,8 @@ def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
     ("words", "message"),
     [
         (["learn", "{csv}"], "--label NAME"),
-        (["learn", "{csv}", "--label", "y", "--set", "gama=1"], "gamma"),
+        (["learn", "{csv}", "--label", "y", "--set", "gama=1"], "--set gama=1: bsgd has no parameter gama; is it gamma?"),
+        (["learn", "{csv}", "--label", "y", "--set", "gamma"], "the form is KEY=VALUE"),
         (["learn", "{csv}", "--label", "y", "--set", "gamma=-1"], "gamma must be"),
         (["learn", "{csv}", "--label", "y", "--set", "maintenance=Merge('gs')"], "search must be one of"),
         (["learn", "{csv}", "--label", "y", "--budget", "0"], "budget must be"),

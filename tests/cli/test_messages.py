@@ -2,6 +2,9 @@
 
 import pytest
 
+from streamsvm import BSGDClassifier
+from streamsvm.runtime.checkpoint import CheckpointFolder
+
 
 @pytest.fixture
 def rows(tmp_path):
@@ -30,3 +33,93 @@ def test_a_source_without_rows_is_an_error(tmp_path, call):
     assert done.stderr.splitlines()[-1] == f"streamsvm: {path} has no rows: there is nothing to learn"
     assert not list((tmp_path / "state").glob("*.ckpt"))
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
+    words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
+    assert "starting" in call(*words).stderr
+    assert "starting" not in (said := call(*words).stderr)
+    assert "going on after row 60" in said
+    for flags in (["--budget", "7"], ["--metric", "F1"], ["--to", tmp_path / "out.csv"]):
+        done = call(*words, *flags)
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--budget", "7"], "it was learned with budget=500, and asked for is budget=7. Ask for the same"),
+        (["--scale", "none"], "it was learned with Pipeline, BoundedScaler, deviations=8.. Ask for the same"),
+        (["--set", "l2=1e-5", "--bound", "9"], "with deviations=8., l2=0.0001, and asked for is deviations=9., l2=1e-05. Ask"),
+    ],
+)
+def test_only_what_differs_is_named(rows, tmp_path, call, flags, text):
+    words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
+    assert call(*words).returncode == 0
+    said = call(*words, *flags).stderr
+    assert f"{tmp_path / 'state'} holds a model with other parameters: " in said
+    assert text in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["learn", "rows.csv"],
+        ["learn", "rows.csv", "--label", "y", "--to", "rows.csv"],
+        ["learn", "--config", "none.toml"],
+        ["predict", "--config", "none.toml"],
+        ["predict", "rows.csv", "--model", "state", "--to", "-", "--quiet"],
+        ["inspect", "state", "--plot", "out.unknown"],
+    ],
+)
+def test_a_mistake_shows_the_usage_of_its_command(call, words):
+    done = call(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: streamsvm {words[0]} ")
+
+
+def test_a_folder_of_another_command_in_a_file_of_flags(rows, tmp_path, call):
+    config = tmp_path / "flags.toml"
+    config.write_text(f"label = 'y'\ncheckpoint = '{tmp_path / 'state'}'\n")
+    assert call("learn", rows, "--config", config).returncode == 0
+    done = call("predict", rows, "--config", config, "--model", tmp_path / "state", "--to", tmp_path / "out.csv")
+    assert (done.returncode, "each of [learn] and [predict] its own" in done.stderr) == (1, True)
+
+
+def test_a_number_as_text_among_labels_may_be_one_to_predict(tmp_path, call):
+    path = tmp_path / "prices.csv"
+    path.write_text("a,price\n" + "".join(f"{i},{i}.5\n" for i in range(9)) + "9,959.00\n")
+    done = call("learn", path, "--label", "price")
+    assert "label '959.00' is a str" in done.stderr
+    assert "If they are numbers to predict: --regression, or a regressor." in done.stderr
+    path.write_text(path.read_text().replace("959.00", "many"))
+    assert "--regression" not in call("learn", path, "--label", "price", "--quiet").stderr
+
+
+WILD = "\x1b[2J\x07"
+
+
+def test_what_a_file_names_is_printed_escaped(tmp_path, call):
+    model = BSGDClassifier(budget=5)
+    model.learn_one({f"a{WILD}": 1.0}, f"yes{WILD}")
+    position = {"rows": 1, f"at{WILD}": WILD, "label": None}
+    with CheckpointFolder(tmp_path / "state") as folder:
+        folder.save(model, None, rows=1, position=position, source=f"rows{WILD}.csv", **{f"more{WILD}": f"one\n{WILD}"})
+    shown = call("inspect", tmp_path / "state").stdout
+    assert r"rows\x1b[2J\x07.csv" in shown
+    assert r"more\x1b[2J\x07" in shown
+    assert shown.replace("\n", "").isprintable()
+
+    path = tmp_path / f"rows{WILD}.csv"
+    path.write_text(f"a{WILD},b,y\n" + "".join(f"{i % 7},{WILD}{i % 3},{i % 2}\n" for i in range(60)))
+    for words in (
+        ["learn", path, "--label", f"z{WILD}"],
+        ["learn", path, "--label", "y"],
+        ["learn", path, "--label", "y", "--drop", "b"],
+        ["learn", path, "--label", "y", "--drop", "b", "--to", path],
+        ["predict", path, "--model", tmp_path / "state", "--to", f"{tmp_path / 'out'}{WILD}"],
+        ["predict", path, "--model", tmp_path / f"none{WILD}", "--to", "-"],
+    ):
+        done = call(*words)
+        assert r"\x1b[2J" in done.stderr
+        assert done.stderr.replace("\n", "").isprintable()

@@ -76,7 +76,7 @@ def test_a_bound_of_nothing(call, words, text):
         (["--regression", "--metric", "F1"], "no such metric for regressors; try MAE, RMSE or R2"),
         (["--regression", "--positive", "1"], "--positive is about labels, and --regression predicts a number"),
         (["--regression", "--labels-are", "1,2"], "--labels-are is about labels, and --regression predicts a number"),
-        (["--regression", "--set", "max_classes=3"], "the form is KEY=VALUE, and bsgd has"),
+        (["--regression", "--set", "max_classes=3"], "bsgd has no parameter max_classes: it has budget, "),
     ],
 )
 def test_what_does_not_go_together(trump, call, words, text):
