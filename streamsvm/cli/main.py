@@ -71,7 +71,9 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     try:
         print(end="", flush=True)
     except OSError:  # the rest of the output cannot be written, and Python must not try again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
     return status
 
 

@@ -22,6 +22,8 @@ LONGEST_LINE = 16 * 2**20
 #: A stream is recognised by digests of as many bytes at most: at its beginning, and before the position.
 FINGERPRINT_BYTES = 4096
 _CHUNK_BYTES = 2**18
+#: Whether a wait for a pipe can be ended: not on Windows.
+_CAN_POLL = hasattr(select, "poll") and hasattr(os, "O_NONBLOCK")
 
 
 def digest(data: bytes) -> str:
@@ -85,7 +87,8 @@ class LineReader:
             if standard:
                 self._file = io.FileIO(sys.stdin.fileno(), closefd=False)
             else:  # without O_NONBLOCK, opening a FIFO would wait for its writer, and nothing could stop that
-                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+                no_wait = os.O_NONBLOCK if _CAN_POLL else 0
+                self._file = io.FileIO(path, opener=lambda path, flags: os.open(path, flags | no_wait))
         except OSError as error:
             raise StreamError(f"{self.name}: {error.strerror or error}") from error
         except AttributeError:  # sys.stdin is None then
@@ -94,7 +97,7 @@ class LineReader:
         regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self._seekable = regular and not standard and self._unpacked is None
         self._wakes: tuple[io.FileIO, io.FileIO] | None = None
-        if not regular:
+        if not regular and _CAN_POLL:  # else only the next bytes end a wait
             receiver, sender = os.pipe()  # `stop` writes to it, to end a wait
             self._wakes = io.FileIO(receiver), io.FileIO(sender, "w")
             self._poll = select.poll()
@@ -183,7 +186,10 @@ class LineReader:
         self.set_mark()
 
     def stop(self) -> None:
-        """End a wait for bytes that have not come yet. Called from a signal handler or another thread."""
+        """End a wait for bytes that have not come yet. Called from a signal handler or another thread.
+
+        Where the system has no ``select.poll`` (Windows), a wait for a pipe ends when its next bytes come.
+        """
         self.stopped = True
         if self._wakes is not None:
             self._wakes[1].write(b"\0")

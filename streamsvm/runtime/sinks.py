@@ -58,7 +58,7 @@ class FileSink:
                 self._created = not self._path.exists()
                 self._regular = self._created or self._path.is_file()
                 # It is cut back only when `seek` is called or the first line comes.
-                flags = os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY
+                flags = (os.O_RDWR | os.O_CREAT if self._regular else os.O_WRONLY) | getattr(os, "O_BINARY", 0)
                 self._file = os.fdopen(os.open(path, flags, 0o644), "r+b" if self._regular else "wb")
         except OSError as error:
             raise self._failure(error) from error
@@ -125,8 +125,11 @@ class FileSink:
     def _tail(self, offset: int) -> str | None:
         if not self._regular:
             return None
-        begin = max(offset - FINGERPRINT_BYTES, 0)
-        return digest(os.pread(self._file.fileno(), offset - begin, begin))
+        begin, at = max(offset - FINGERPRINT_BYTES, 0), self._file.tell()
+        self._file.seek(begin)
+        last = self._file.read(offset - begin)
+        self._file.seek(at)
+        return digest(last)
 
     def seek(self, position: Position) -> None:
         """Drop the lines after a position. Lines that went to a pipe come again.

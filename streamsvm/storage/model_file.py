@@ -200,8 +200,13 @@ def write(path: Path, data: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable what was created, renamed or removed in a folder; OSError if that fails."""
-    folder = os.open(path, os.O_RDONLY)
+    """Make durable what was created, renamed or removed in a folder; OSError if that fails.
+
+    Where the system cannot open a folder (Windows), nothing is done.
+    """
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     finally:

@@ -1,0 +1,72 @@
+"""Systems without the functions of POSIX that this one has, as Windows: they are taken away."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from streamsvm.storage.model_file import sync_folder
+
+#: What Python has not on Windows.
+MISSING = {
+    "os": ["O_NONBLOCK", "O_DIRECTORY", "pread", "pwrite", "geteuid", "getuid", "fchmod", "mkfifo", "set_blocking"],
+    "select": ["poll", "epoll"],
+    "signal": ["SIGKILL", "SIGHUP", "SIGUSR1", "pthread_sigmask"],
+}
+#: In a process of its own, which imports everything after that. There, no folder can be opened either.
+START = f"""
+import io, os, select, signal, sys
+for module, names in {MISSING!r}.items():
+    for name in names:
+        if hasattr(sys.modules[module], name):
+            delattr(sys.modules[module], name)
+real = os.open
+def open_file(path, flags, *more, **options):
+    if os.path.isdir(path):
+        raise PermissionError(13, "Permission denied", str(path))
+    return real(path, flags, *more, **options)
+os.open = open_file
+from streamsvm.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def command(*words, text=None):
+    return subprocess.run(
+        [sys.executable, "-c", START, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_a_file_is_learned_resumed_and_predicted(tmp_path):
+    path, state, out = tmp_path / "rows.csv", tmp_path / "state", tmp_path / "out.csv"
+    path.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(60)))
+    learn = ["learn", path, "--label", "y", "--checkpoint", state, "--to", out, "--checkpoint-every", 10]
+    for more, rows in ((["--max-rows", 25], 25), ([], 60)):
+        done = command(*learn, *more)
+        assert done.returncode == 0, done.stderr
+        assert len(out.read_text().splitlines()) == 1 + rows
+    assert [line.split(",")[0] for line in out.read_text().splitlines()[1:]] == [str(row) for row in range(60)]
+    predict = ["predict", path, "--model", state, "--to", tmp_path / "later.jsonl", "--checkpoint", tmp_path / "own"]
+    for more in (["--max-rows", 25], []):
+        done = command(*predict, *more)
+        assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["row"] for line in (tmp_path / "later.jsonl").read_text().splitlines()] == list(range(60))
+    done = command("predict", "-", "--format", "csv", "--model", state, "--to", "-", text=path.read_text())
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 60), done.stderr
+
+
+def test_no_folder_is_opened_where_none_can_be(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_DIRECTORY")
+    monkeypatch.delattr(os, "open")
+    sync_folder(tmp_path)
+
+
+def test_here_folders_are_made_durable(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    sync_folder(tmp_path)
+    assert len(synced) == 1
+    with pytest.raises(FileNotFoundError):
+        sync_folder(tmp_path / "none")
