@@ -33,9 +33,9 @@ examples:
 
 def add_table_flags(group: Any) -> None:
     """Add the flags that say what the columns of a table are."""
-    text = "the columns that become features, with commas between them (default: all but the label)"
+    text = "columns to learn from, with commas between them (default: all but the label)"
     group.add_argument("--features", metavar="A,B", help=text)
-    group.add_argument("--drop", metavar="A,B", help="columns that do not, such as ids")
+    group.add_argument("--drop", metavar="A,B", help="columns to leave out, such as ids")
     text = "columns of names, such as cities: a feature for each of the first 64 values, 32 hashed ones for all others"
     group.add_argument("--categorical", metavar="A,B", help=text)
     text = "columns of dates, as seconds; ISO 8601, or written as the format says, such as since=%%d.%%m.%%Y"
@@ -44,7 +44,7 @@ def add_table_flags(group: Any) -> None:
     group.add_argument("--cycles", metavar="day,week,year", help=text)
     text = "texts and numbers that mean that there is no value, as an empty cell does (--missing=-,NA if a dash comes first)"
     group.add_argument("--missing", metavar="NA,-", help=text)
-    text = "then drop the feature of that row (the default), take the mean so far, or add a feature that says so"
+    text = "where there is no value, drop the feature from that row (default), take its mean so far, or add a feature for it"
     group.add_argument("--when-missing", choices=["drop", "mean", "indicator"], help=text)
     group.add_argument("--delimiter", metavar="C", help="between two cells of CSV (default: a comma; tab for a tab)")
     group.add_argument("--encoding", metavar="NAME", help="of text (default: utf-8), such as latin-1 or cp1252")

@@ -96,6 +96,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
+    _add_errors(learn, labels=True)
+    add_table_flags(learn.add_argument_group("the table"))
     model = learn.add_argument_group("the model")
     model.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
     regression_help = "predict a number, and not a label: the model is a regressor, and targets are scaled (unless --scale none)"
@@ -117,23 +119,24 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     window_help = "the metric is also computed over the last N rows (default: %(default)s)"
     score.add_argument("--window", type=_count, default=1000, metavar="N", help=window_help)
     run = learn.add_argument_group("the run")
-    checkpoint_help = "save checkpoints there, and resume from the newest one if there are any, with its flags about the table"
+    checkpoint_help = "a folder for checkpoints; if it has some, the run goes on from the newest, with its flags about the table"
     _add_run(run, checkpoint_help)
     _add_trusted(run, "the checkpoint")
-    labels_help = "the labels that rows may have; any other is an error of its row (default: any of the type of the first)"
-    run.add_argument("--labels-are", metavar="A,B,C", help=labels_help)
 
     predict = commands.add_parser(
         "predict",
         help="predict the rows of a stream without learning them, read as the model's rows were",
         usage="%(prog)s SOURCE --model FILE_OR_DIR --to SINK [flags]",
     )
-    _add_streams(predict, label="the column or key of the label, if any: it is then no feature", sink_required=True)
-    predict.add_argument("--model", required=True, metavar="FILE_OR_DIR", help="a checkpoint, or a folder of them")
-    run = predict.add_argument_group("the run")
-    checkpoint_help = "save there where the run stands, and go on from there; another folder than that of the model"
-    _add_run(run, checkpoint_help)
-    _add_trusted(run, "the model")
+    label_help = "the column or key of the label, which is no feature (default: as in the checkpoint, where rows have it)"
+    _add_streams(predict, label=label_help, sink_required=True)
+    model = predict.add_argument_group("the model")
+    model.add_argument("--model", required=True, metavar="FILE_OR_DIR", help="a checkpoint, or a folder of them")
+    _add_trusted(model, "the model")
+    _add_errors(predict, labels=False)
+    add_table_flags(predict.add_argument_group("the table"))
+    checkpoint_help = "a folder for the position of the run, from which the same command goes on; not the folder of the model"
+    _add_run(predict.add_argument_group("the run"), checkpoint_help)
 
     inspect = commands.add_parser("inspect", help="show what a checkpoint holds")
     inspect.add_argument("path", type=Path, metavar="FILE_OR_DIR")
@@ -188,7 +191,14 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
     streams.add_argument("--stop-at-end", action="store_true", help="end where the topic ended at the start")
     streams.add_argument("--quiet", action="store_true", help="progress as JSON lines on standard output, nothing else")
     streams.add_argument("--config", metavar="F.toml", help="flags from a file, such as: label = 'y'; those given here win")
+
+
+def _add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
+    """Add the flags about rows that cannot be used, with that which declares the ``labels``."""
     errors = command.add_argument_group("rows that cannot be used")
+    if labels:
+        text = "the labels that rows may have; any other is an error of its row (default: any of the type of the first)"
+        errors.add_argument("--labels-are", metavar="A,B,C", help=text)
     errors.add_argument(
         "--on-error",
         default="stop",
@@ -204,7 +214,6 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
         metavar="S",
         help="the most of about the last 1,000 rows that may be refused, once 100 were (default: %(default)s)",
     )
-    add_table_flags(command.add_argument_group("the table"))
 
 
 def _count(text: str) -> int:

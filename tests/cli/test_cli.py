@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -418,6 +419,23 @@ def test_version_and_what_sinks_take(call):
     text = " ".join(call("learn", "--help").stdout.split())
     assert "stop after so many rows of this run" in text
     assert "CSV where it ends in .csv, else JSON lines" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "group"),
+    [
+        ("learn", "--labels-are", "rows that cannot be used"),
+        ("learn", "--drop", "the table"),
+        ("learn", "--trusted", "the run"),
+        ("predict", "--model", "the model"),
+        ("predict", "--trusted", "the model"),
+        ("predict", "--checkpoint", "the run"),
+    ],
+)
+def test_help_shows_a_flag_in_its_group(call, command, flag, group):
+    text = call(command, "--help").stdout
+    headings = re.findall(r"^(\S.*):$", text[: text.index(f"\n  {flag} ")], re.MULTILINE)
+    assert headings[-1] == group
 
 
 def test_json_has_no_nan(capsys):
