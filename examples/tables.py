@@ -12,6 +12,7 @@ import random
 import re
 import shlex
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -241,7 +242,8 @@ def page() -> str:
             for number, (title, text, make, commands) in enumerate(TABLES, 1):
                 make()
                 transcript = "\n\n".join(f"$ streamsvm {command}\n{run(command)}" for command in commands)
-                parts.append(f"## {number}. {title}\n\n{text}\n\n```text\n{transcript}\n```\n")
+                prose = textwrap.fill(text, 130, break_long_words=False, break_on_hyphens=False)
+                parts.append(f"## {number}. {title}\n\n{prose}\n\n```text\n{transcript}\n```\n")
         finally:
             os.chdir(here)
     return "\n".join(parts)
