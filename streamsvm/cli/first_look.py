@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
@@ -20,7 +21,10 @@ __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20
+#: A number as people write it in documents: 1.209,28 or 1,209.28 or 1 209, with a sign, a currency or a percent sign.
+_DRESSED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}((?P<mark>[.,'\s])\d{3})*(?:[.,]\d+)?\s?[%$€£¥]?|[-+]?\d+[.,]\d+\s?[%$€£¥]?")
 _MOST_COLUMNS = 40
+_MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers that may mean "missing", beside those that usually do
 _USUAL_MARKS = {"na", "n/a", "null", "none", "nan", "?", "-", "missing"}
 _FORMATS = (None, "%d.%m.%Y", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M")
@@ -39,7 +43,7 @@ class Column(NamedTuple):
 
 
 def look(
-    path: str, text_format: str | None, label: str | None, table: Table, regression: bool = False
+    path: str, text_format: str | None, label: str | None, table: Table, regression: bool = False, rows_may_fail: bool = False
 ) -> tuple[int, list[Column]]:
     """Look at the first rows of a file.
 
@@ -53,6 +57,8 @@ def look(
         How it is read.
     regression
         Whether the label is a number to predict.
+    rows_may_fail
+        Whether a row that cannot be used is left out.
 
     Returns
     -------
@@ -77,7 +83,8 @@ def look(
     for name in found:
         values = [value for row in rows if (value := row.get(name)) is not None]
         if name == label:
-            number = len(set(values)) > _ENOUGH and any(isinstance(y, float) and not y.is_integer() for y in values)
+            floats = {y for y in values if isinstance(y, float)}
+            number = len(floats) > _ENOUGH and not all(map(float.is_integer, floats))
             note = "looks like a number to predict: --regression" if number and not regression else ""
             columns.append(Column(name, "label", _most_common(values), note))
         elif name in answered.get("drop", ()) or name not in answered.get("features", [name]):
@@ -87,7 +94,7 @@ def look(
         elif name in answered.get("dates", ()):
             columns.append(Column(name, "date", _most_common(values, 1), *_not_read(name, values, answered["dates"][name])))
         else:
-            columns.append(column_of(name, values, bool(answered)))
+            columns.append(column_of(name, values, bool(answered), rows_may_fail))
             if text_format == "csv" and _are_days(values):  # elsewhere a number that is a date is taken for seconds
                 columns[-1] = columns[-1]._replace(note="looks like a date: read by --dates")
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
@@ -124,8 +131,10 @@ class FirstRow:
         yield from rows
 
 
-def column_of(name: str, values: Sequence[Any], reads_text: bool = False) -> Column:
+def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_may_fail: bool = False) -> Column:
     """Say what a column of these values, without the missing ones, is taken for.
+
+    Text that comes among ten times as many numbers is not what the column is for: where rows may fail, it needs no answer.
 
     Examples
     --------
@@ -148,10 +157,15 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False) -> Col
         note = ", ".join(f"{text!r} in {count} row{'s' * (count > 1)}" for text, count in marks.items())
         verb = "is no number" if len(marks) == 1 else "are no numbers"
         return Column(name, "number", _range(numbers), f"{note} {verb}", ("missing", list(marks)))
+    if len(numbers) >= _MOSTLY * len(others) and rows_may_fail:
+        return Column(name, "number", _range(numbers), f"no number in {len(others)} rows")
     if all(_is_number(value) for value in others):
         return Column(name, "number", _most_common(values), "numbers as text", None if reads_text else ("features", name))
     if not numbers and (form := _date_format(others)) is not _NO_DATE:
         return Column(name, "date", _most_common(values, 1), "looks like a date", ("dates", (name, form)))
+    if not numbers and sum(map(_is_dressed_number, marks)) * (_MOSTLY + 1) >= _MOSTLY * len(marks):
+        note = "numbers with commas, currencies or %: to learn them, write them as 1234.5"
+        return Column(name, "text", _most_common(values), note, ("drop", name))
     if distinct == len(values) >= _ENOUGH:
         return Column(name, "text", _most_common(values), "looks like an id", ("drop", name))
     note = "one value only" if distinct == 1 and len(values) >= _ENOUGH else ""
@@ -200,6 +214,10 @@ def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:
         kinds = Counter(column.kind for column in columns[_MOST_COLUMNS:])
         lines.append("  and " + ", ".join(f"{count} of {kind}" for kind, count in kinds.items()))
     return "\n".join(lines)
+
+
+def _is_dressed_number(text: str) -> bool:
+    return _DRESSED.fullmatch(text.strip()) is not None
 
 
 def _suspicion(numbers: Sequence[float], distinct: int) -> str:

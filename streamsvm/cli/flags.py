@@ -99,7 +99,7 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of decoding, or of numbers of thousands of digits
         raise UsageError(f"--config {path}: not TOML: {error}") from None
     command = words[0]
     flags = {name: set(parser._option_string_actions) for name, parser in commands.items()}

@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> bool:
 
 def _look(arguments: argparse.Namespace, text_format: str | None, table: Table, rows_may_fail: bool) -> bool:
     """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
-    n_rows, columns = look(arguments.source, text_format, arguments.label, table, arguments.regression)
+    n_rows, columns = look(arguments.source, text_format, arguments.label, table, arguments.regression, rows_may_fail)
     if columns and not arguments.quiet:
         print(printable(drawn(arguments.source, n_rows, columns), newlines=True), file=sys.stderr)
     if (error := unanswered(arguments.source, columns, table, rows_may_fail)) is not None:

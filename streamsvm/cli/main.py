@@ -259,13 +259,18 @@ def _check_sink(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both want standard output: leave one out"
         )
-    files = {"SOURCE": arguments.source} | sinks
+    files = {"SOURCE": arguments.source, "--config": arguments.config} | sinks
+    # --model of `learn` is the name of a learner.
+    folders = {"--checkpoint": arguments.checkpoint} | ({"--model": arguments.model} if arguments.command == "predict" else {})
     for option, sink in sinks.items():
         if sink is None or sink == "-" or "://" in sink:
             continue
         for other, name in files.items():
             if other != option and name is not None and _is_same_file(sink, name):
                 raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
+        for other, name in folders.items():
+            if name is not None and (_is_same_file(sink, str(name)) or Path(name).absolute() in Path(sink).absolute().parents):
+                raise UsageError(f"{option} {sink} would spoil {other} {name}: name another file")
 
 
 def _is_same_file(one: str, other: str) -> bool:

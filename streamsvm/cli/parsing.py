@@ -62,7 +62,10 @@ def make_model(
     elif budget is not None:
         raise UsageError(f"--budget: {learner} has no support vectors")
     scaler = BoundedScaler(deviations) if scale else None
-    table = TableEncoder(**encoder, scaler=scaler) if encoder else None
+    try:
+        table = TableEncoder(**encoder, scaler=scaler) if encoder else None
+    except ValueError as error:
+        raise UsageError(f"--{error}") from None
     if table is not None:  # so that no value of a category finds the model full
         each = kind().max_features * (2 if table.when_missing == "indicator" else 1)
         categories = len(table.categorical) * (table.max_values + table.buckets)
@@ -136,7 +139,7 @@ def make_metric(text: str, window: int, positive: Any, regression: bool = False)
     try:
         metric = kind(*call[1], **call[2])
         Score(metric, window, positive, regression=regression)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
         raise UsageError(f"--metric {text}: {error}") from None
     return metric
 

@@ -36,7 +36,7 @@ def checked_encoding(name: str) -> str:
     try:
         usual = codecs.lookup(name).name
         newline = "\n".encode(usual)
-    except (LookupError, TypeError, UnicodeError):
+    except (LookupError, TypeError, ValueError):
         raise StreamError(f"encoding {name!r} is not known: utf-8, latin-1, cp1252 or shift_jis are") from None
     if usual == "utf-8-sig":
         return "utf-8"

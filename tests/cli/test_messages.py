@@ -1,5 +1,7 @@
 """What the commands print: lines of progress without figures of nothing, and errors that say what to do."""
 
+import json
+
 import pytest
 
 from streamsvm import BSGDClassifier
@@ -123,3 +125,80 @@ def test_what_a_file_names_is_printed_escaped(tmp_path, call):
         done = call(*words)
         assert r"\x1b[2J" in done.stderr
         assert done.stderr.replace("\n", "").isprintable()
+
+
+def test_a_sink_spoils_neither_model_nor_config(tmp_path, call):
+    rows, state = tmp_path / "rows.csv", tmp_path / "state"
+    rows.write_text("a,y\n" + "".join(f"{i % 7},{i % 2}\n" for i in range(60)))
+    assert call("learn", rows, "--label", "y", "--checkpoint", state).returncode == 0
+    (model,) = state.glob("*.ckpt")
+    before = model.read_bytes()
+    config = tmp_path / "flags.toml"
+    config.write_text("label = 'y'\n")
+    words = ["predict", rows, "--label", "y"]
+    for more in (
+        ["--model", model, "--to", model],
+        ["--model", model, "--to", tmp_path / "out.csv", "--on-error", model],
+        ["--model", state, "--to", state / "checkpoint-000000099999.ckpt"],
+        ["--model", model, "--to", config, "--config", config],
+        ["--model", model, "--to", tmp_path / "p" / "out.csv", "--checkpoint", tmp_path / "p"],
+    ):
+        done = call(*words, *more)
+        assert done.returncode == 2
+        assert "would spoil" in done.stderr or "would overwrite" in done.stderr
+    assert model.read_bytes() == before
+    assert config.read_text() == "label = 'y'\n"
+
+
+@pytest.mark.parametrize("label", ['["yes"]', '{"yes": 1}'])
+def test_a_label_that_is_no_value_costs_its_row(tmp_path, call, label):
+    path = tmp_path / "rows.jsonl"
+    good = [f'{{"a": {i % 5}, "y": {i % 2}}}' for i in range(40)]
+    path.write_text("\n".join([*good[:20], f'{{"a": 1, "y": {label}}}', *good[20:]]) + "\n")
+    done = call("learn", path, "--label", "y", "--on-error", "skip", "--quiet")
+    assert done.returncode == 0, done.stderr
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert (end["learned"], end["refused"]) == (40, {"label": 1})
+
+
+def test_a_few_different_texts_among_numbers_cost_their_rows(tmp_path, call):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n" + "".join(f"{f'x{i}' if i % 50 == 7 else i % 9},{i % 2}\n" for i in range(200)))
+    done = call("learn", path, "--label", "y", "--on-error", "skip")
+    assert done.returncode == 0, done.stderr
+    assert "no number in 4 rows" in done.stderr
+    assert "4 not a number" in done.stderr
+    assert call("learn", path, "--label", "y").returncode == 1
+
+
+@pytest.mark.parametrize("texts", [["1.209,28", "77,5", "13.100,00"], ["$6.73", "$12.00", "$1,024.50"], ["97%", "12.5%", "3 %"]])
+def test_numbers_with_marks_are_told(tmp_path, call, texts):
+    path = tmp_path / "rows.csv"
+    path.write_text("a;b;y\n" + "".join(f"{texts[i % 3]};{i};{i % 2}\n" for i in range(60)))
+    done = call("learn", path, "--label", "y", "--delimiter", ";")
+    assert "numbers with commas, currencies or %: to learn them, write them as 1234.5" in done.stderr
+    assert "--categorical" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--dates", "a", "--cycles", "moon"], "--cycles must be of day, week, year"),
+        (["--metric", "F1(cm=1)"], "--metric F1(cm=1): "),
+        (["--metric", "FBeta(beta=1e308)"], "--metric FBeta(beta=1e308): "),
+    ],
+)
+def test_words_that_have_no_meaning_are_told_in_one_line(tmp_path, call, words, text):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n2024-01-01,1\n")
+    done = call("learn", path, "--label", "y", *words)
+    assert done.returncode == 2
+    assert text in done.stderr.splitlines()[-1]
+
+
+def test_a_config_that_is_none(tmp_path, call):
+    config = tmp_path / "flags.toml"
+    for text in ("label = " + "[" * 5000, "budget = " + "9" * 5000):
+        config.write_text(text)
+        done = call("learn", "rows.csv", "--config", config)
+        assert (done.returncode, "not TOML" in done.stderr) == (2, True)
