@@ -257,6 +257,8 @@ class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-ar
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
         if not isinstance(regressor, base.Regressor):
             raise ValueError(f"the regressor must be one of river, not {regressor!r}")
+        if hasattr(regressor, "expect_scaled_targets"):
+            regressor.expect_scaled_targets()
         self.regressor = regressor
         self.deviations = deviations
         self._scaler = BoundedScaler(deviations)

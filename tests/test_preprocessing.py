@@ -14,8 +14,8 @@ from numba.core.config import DISABLE_JIT
 from river import checks, datasets, evaluate, metrics, preprocessing
 
 from saved import dumps
-from streamsvm import BSGDClassifier
-from streamsvm.preprocessing import BoundedScaler
+from streamsvm import BSGDClassifier, BSGDRegressor
+from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 
 
 def normal_rows(n, seed=1):
@@ -196,3 +196,10 @@ def test_pipelines_learn_frames():
     model = BoundedScaler() | BSGDClassifier(budget=50, seed=0)
     model.learn_many(X, y)
     assert (model.predict_many(X) == y).mean() > 0.8
+
+
+def test_targets_that_are_scaled_are_not_warned_of():
+    model = BoundedTargetScaler(BSGDRegressor(budget=10, seed=0))
+    for i in range(200):  # so many deviations above the mean of those before it, always
+        model.learn_one({"a": i % 7 / 7}, 1000.0 + i)
+    assert model.predict_one({"a": 0.5}) > 1000.0

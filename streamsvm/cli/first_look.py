@@ -15,6 +15,7 @@ from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table, flags_of
 from streamsvm.runtime import Row, open_source
 from streamsvm.tables.dates import parsed
+from streamsvm.tables.reading import Reading
 
 __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 
@@ -72,7 +73,7 @@ def look(
     if text_format in (None, "libsvm") or path == "-" or not Path(path).is_file():
         return 0, []
     answered = table.encoder
-    options = {name: table.source[name] for name in ("delimiter", "encoding", "missing") if name in table.source}
+    options = {name: table.source[name] for name in ("delimiter", "encoding", "missing", "decimal") if name in table.source}
     source: Any = open_source(path, label=label, format=text_format, **options)
     with contextlib.closing(source):
         rows = [
@@ -143,6 +144,7 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
     >>> column_of("since", ["02.01.2024", "31.12.2023"]).answer
     ('dates', ('since', '%d.%m.%Y'))
     """
+    commas = Reading(decimal=",")
     numbers = [value for value in values if isinstance(value, int | float)]
     others = [value for value in values if not isinstance(value, int | float)]
     marks = Counter(str(value) for value in others)
@@ -164,6 +166,8 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
     if not numbers and (form := _date_format(others)) is not _NO_DATE:
         return Column(name, "date", _most_common(values, 1), "looks like a date", ("dates", (name, form)))
     if not numbers and sum(map(_is_dressed_number, marks)) * (_MOSTLY + 1) >= _MOSTLY * len(marks):
+        if all(_is_number(commas.plain(text)) for text in marks):
+            return Column(name, "text", _most_common(values), "numbers with decimal commas", ("decimal", ","))
         note = "numbers with commas, currencies or %: to learn them, write them as 1234.5"
         return Column(name, "text", _most_common(values), note, ("drop", name))
     if distinct == len(values) >= _ENOUGH:
@@ -183,7 +187,9 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
         return None
     options: dict[str, Any] = {}
     for flag, value in (column.answer for column in open_ if column.answer is not None):
-        if flag == "dates":
+        if flag == "decimal":
+            options[flag] = value
+        elif flag == "dates":
             options.setdefault(flag, {})[value[0]] = value[1]
         else:
             known = options.setdefault(flag, [])
@@ -191,9 +197,12 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
     if "features" in options:  # text is read as numbers where any flag says how columns are read
         del options["features"]
         options = options or {"features": [column.name for column in columns if column.kind != "label"]}
+    decimal = options.pop("decimal", None)
     for flag, value in options.items():  # what was answered before stays so
         before = table.encoder.get(flag, {} if flag == "dates" else [])
         options[flag] = before | value if flag == "dates" else [*before, *value]
+    if decimal is not None:
+        options["decimal"] = decimal
     names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
     count = f"{len(open_)} column{'s' * (len(open_) > 1)}"
     return CommandError(

@@ -46,6 +46,7 @@ def add_table_flags(group: Any) -> None:
     group.add_argument("--missing", metavar="NA,-", help=text)
     text = "where there is no value, drop the feature from that row (default), take its mean so far, or add a feature for it"
     group.add_argument("--when-missing", choices=["drop", "mean", "indicator"], help=text)
+    group.add_argument("--decimal", choices=[".", ","], help="the decimal mark of numbers (default: a point)")
     group.add_argument("--delimiter", metavar="C", help="between two cells of CSV (default: a comma; tab for a tab)")
     group.add_argument("--encoding", metavar="NAME", help="of text (default: utf-8), such as latin-1 or cp1252")
 

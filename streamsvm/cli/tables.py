@@ -15,7 +15,7 @@ from streamsvm.tables import Reading, TableEncoder
 
 __all__ = ["Table", "flags_of", "label_of", "table_of"]
 
-_READING = ("features", "drop", "categorical", "dates", "missing")
+_READING = ("features", "drop", "categorical", "dates", "missing", "decimal")
 _ENCODING = ("when_missing", "cycles")
 _TEXT = ("delimiter", "encoding")
 #: What each format can be read with; of a URL nothing, for messages name their fields and have their encoding.
@@ -124,7 +124,7 @@ def _given(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.dates is not None:
         parts = [name.partition("=") for name in names(arguments.dates)]
         found["dates"] = {name: form or None for name, _, form in parts}
-    for name in ("when_missing", *_TEXT):
+    for name in ("when_missing", "decimal", *_TEXT):
         if (text := getattr(arguments, name)) is not None:
             found[name] = text
     if found.get("delimiter") in ("tab", "\\t"):
@@ -151,6 +151,6 @@ def _saved(checkpoint: Any) -> dict[str, Any]:
     found: dict[str, Any] = {name: value for name, value in table.items() if name in _TEXT and isinstance(value, str)}
     for name in (*_READING, *_ENCODING) if encoder is not None else ():
         value = getattr(encoder, name)
-        if value and not (name == "when_missing" and value == "drop"):
+        if value and not (name == "when_missing" and value == "drop") and not (name == "decimal" and value == "."):
             found[name] = value
     return found

@@ -74,6 +74,10 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         if self._first_targets is not None:
             self._look_at(batch.y[:_FIRST_TARGETS])
 
+    def expect_scaled_targets(self) -> None:
+        """Do not look at the first targets, for something before this regressor scales them."""
+        self._first_targets = None
+
     def _look_at(self, targets: Sequence[Any]) -> None:
         # Warn where the first targets, which are learned by now, are far from what the parameters are for.
         first = self._first_targets = (self._first_targets or []) + [float(y) for y in targets]

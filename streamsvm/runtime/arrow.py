@@ -32,7 +32,7 @@ class ArrowSource:
         The file.
     label
         Name of the label's column; None if there is none.
-    features, drop, categorical, dates, missing
+    features, drop, categorical, dates, missing, decimal
         How columns are read, as in `streamsvm.tables.Reading`.
     kind
         ``"parquet"`` or ``"arrow"``; None if the file's suffix tells (``.parquet``, else Arrow).
@@ -69,10 +69,12 @@ class ArrowSource:
         categorical: Names = (),
         dates: Dates = (),
         missing: Names = (),
+        decimal: str = ".",
         kind: str | None = None,
         label_needed: bool = True,
     ) -> None:
-        self._reading = Reading(features=features, drop=drop, categorical=categorical, dates=dates, missing=missing)
+        columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
+        self._reading = Reading(**columns, missing=missing, decimal=decimal)
         self.name, self._label = str(path), label
         self._kind = kind or ("parquet" if self.name.lower().endswith(".parquet") else "arrow")
         self._rows = 0

@@ -142,7 +142,8 @@ class CSVSource(TextSource):
                 else:
                     self._no_row()
                 continue
-            y = parse_label(cells.pop(at)) if at >= 0 else None
+            y: Any = cells.pop(at) if at >= 0 else ""
+            y = parse_label(y if reading is None else reading.plain(y))
             if reading is not None:
                 self._last = reading.row(zip(features, cells, strict=True))
                 self._row_given()

@@ -86,7 +86,7 @@ def open_source(
     """
     kind = format_of(spec, format)
     reading = {name: value for name, value in reading.items() if value}
-    columns = {"features", "drop", "categorical", "dates", "missing"}
+    columns = {"features", "drop", "categorical", "dates", "missing", "decimal"}
     known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
     if unknown := reading.keys() - known.get(kind or "", set()):
         hint = "" if unknown - columns else ". Put a streamsvm.tables.TableEncoder in front of the model instead"

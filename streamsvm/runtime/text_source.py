@@ -39,7 +39,7 @@ class TextSource:
         A file, ``.gz`` for gzip; a FIFO; ``"-"`` for standard input.
     label
         Name of the label; None if the rows have none.
-    features, drop, categorical, dates, missing
+    features, drop, categorical, dates, missing, decimal
         How columns are read, as in `streamsvm.tables.Reading`: which are features, which hold names or dates, and which texts
         mean that there is no value. Without any of them, rows are as the format has them.
     encoding
@@ -63,9 +63,11 @@ class TextSource:
         categorical: Names = (),
         dates: Dates = (),
         missing: Names = (),
+        decimal: str = ".",
         encoding: str = "utf-8",
     ) -> None:
-        reading = Reading(features=features, drop=drop, categorical=categorical, dates=dates, missing=missing)
+        columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
+        reading = Reading(**columns, missing=missing, decimal=decimal)
         self._encoding = checked_encoding(encoding)
         # How the text is read, where it is not as usual.
         self._options = reading.options | ({} if self._encoding == "utf-8" else {"encoding": self._encoding})

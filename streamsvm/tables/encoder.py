@@ -40,7 +40,7 @@ class TableEncoder(base.Transformer):
 
     Parameters
     ----------
-    categorical, dates, features, drop, missing
+    categorical, dates, features, drop, missing, decimal
         As in `Reading`. A column that is not named is one of numbers.
     when_missing
         Of columns that were learned before: ``"drop"`` their feature in that row; the running ``"mean"`` of a number instead;
@@ -87,6 +87,7 @@ class TableEncoder(base.Transformer):
         features: Names | None = None,
         drop: Names = (),
         missing: Names = (),
+        decimal: str = ".",
         when_missing: WhenMissing = "drop",
         cycles: Names = (),
         scaler: Literal["standard"] | base.Transformer | None = "standard",
@@ -94,10 +95,11 @@ class TableEncoder(base.Transformer):
         buckets: int = 32,
         max_columns: int = 1024,
     ) -> None:
-        self._reading = Reading(features=features, drop=drop, categorical=categorical, dates=dates, missing=missing)
+        columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
+        self._reading = Reading(**columns, missing=missing, decimal=decimal)
         read = self._reading
         self.categorical, self.dates, self.features = read.categorical, read.dates, read.features
-        self.drop, self.missing = read.drop, read.missing
+        self.drop, self.missing, self.decimal = read.drop, read.missing, read.decimal
         self.when_missing, self.cycles, self.scaler = when_missing, as_names("cycles", cycles), scaler
         self.max_values, self.buckets, self.max_columns = max_values, buckets, max_columns
         if when_missing not in get_args(WhenMissing):

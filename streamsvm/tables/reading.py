@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ __all__ = ["Dates", "Names", "Reading", "as_dates", "as_names"]
 Names = str | Iterable[str]
 Dates = str | Iterable[str] | Mapping[str, str | None]
 
+_WITH_COMMA = re.compile(r"[-+]?(\d{1,3}([.'\s]\d{3})+|\d+)(,\d*)?([eE][-+]?\d+)?")
+_WITH_POINT = {ord("."): None, ord("'"): None, ord(" "): None, 0xA0: None, 0x202F: None, ord(","): "."}
 _DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
 
 
@@ -37,6 +40,9 @@ class Reading:
         Columns of dates and times; as a mapping, to the format of each (as in `datetime.datetime.strptime`), None for ISO 8601.
     missing
         Texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` for every NaN.
+    decimal
+        The decimal mark of numbers that come as text: ``"."`` or ``","``. With a comma, points, blanks and apostrophes between
+        groups of three digits are left out.
 
     Raises
     ------
@@ -58,7 +64,11 @@ class Reading:
         categorical: Names = (),
         dates: Dates = (),
         missing: Names = (),
+        decimal: str = ".",
     ) -> None:
+        if decimal not in (".", ","):
+            raise ValueError(f"decimal must be '.' or ',', not {decimal!r}")
+        self.decimal = decimal
         self.features = None if features is None else as_names("features", features)
         self.drop, self.categorical = as_names("drop", drop), as_names("categorical", categorical)
         self.dates = as_dates(dates)
@@ -88,7 +98,8 @@ class Reading:
     def options(self) -> dict[str, Any]:
         """The parameters that are not the default, as plain values."""
         given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing")}
-        return {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
+        found = {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
+        return found if self.decimal == "." else found | {"decimal": self.decimal}
 
     def problem(self, columns: Sequence[str], label: str | None) -> str:
         """Say why a table of these columns cannot be read: one of those named is not there, or there twice; empty if it can."""
@@ -114,7 +125,7 @@ class Reading:
                     continue
                 if kind == _NUMBER:
                     with contextlib.suppress(ValueError):
-                        value = float(value)
+                        value = float(value if self.decimal == "." else self.plain(value))
             if numbers and type(value) in (float, int) and (value in numbers or (value != value and self._nan_is_missing)):
                 continue
             if kind == _CATEGORY:
@@ -126,6 +137,12 @@ class Reading:
                     value = seconds(value, self.dates[str(name)])
             x[name] = value
         return x
+
+    def plain(self, text: str) -> str:
+        """Return a text with a point as the decimal mark, if it is a number with this one."""
+        if self.decimal == "," and _WITH_COMMA.fullmatch(text.strip()):
+            return text.translate(_WITH_POINT)
+        return text
 
     def category_of(self, name: Hashable) -> bool:
         """Whether a column's values are names of categories."""

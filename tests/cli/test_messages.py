@@ -171,7 +171,7 @@ def test_a_few_different_texts_among_numbers_cost_their_rows(tmp_path, call):
     assert call("learn", path, "--label", "y").returncode == 1
 
 
-@pytest.mark.parametrize("texts", [["1.209,28", "77,5", "13.100,00"], ["$6.73", "$12.00", "$1,024.50"], ["97%", "12.5%", "3 %"]])
+@pytest.mark.parametrize("texts", [["$6.73", "$12.00", "$1,024.50"], ["97%", "12.5%", "3 %"]])
 def test_numbers_with_marks_are_told(tmp_path, call, texts):
     path = tmp_path / "rows.csv"
     path.write_text("a;b;y\n" + "".join(f"{texts[i % 3]};{i};{i % 2}\n" for i in range(60)))

@@ -15,6 +15,7 @@ from streamsvm import load
 from streamsvm.cli.first_look import column_of
 from streamsvm.cli.flags import EXAMPLES, names
 from streamsvm.cli.main import _parser
+from streamsvm.tables import Reading
 
 ROOT = Path(__file__).parents[2]
 PEOPLE = "id,city,since,age,y\n" + "".join(
@@ -267,3 +268,47 @@ def test_transcripts_of_ten_tables():
         assert float(ours) == pytest.approx(float(shown), abs=0.02)
     result = doctest.testfile(str(ROOT / "docs" / "tables.md"), module_relative=False)
     assert (result.attempted, result.failed) == (10, 0)
+
+
+@pytest.mark.parametrize("regression", [True, False])
+def test_decimal_commas(tmp_path, call, regression):
+    path, plain = tmp_path / "umsatz.csv", tmp_path / "plain.csv"
+    rows = [(1209.28 + 37.5 * i, 77.5 - i / 4, 1000.25 + i if regression else i % 2) for i in range(120)]
+
+    def written(value):
+        return f"{value:,.2f}".translate(str.maketrans(",.", ".,")) if isinstance(value, float) else str(value)
+
+    path.write_text("umsatz;alter;y\n" + "".join(";".join(map(written, row)) + "\n" for row in rows))
+    plain.write_text(
+        "umsatz,alter,y\n"
+        + "".join(",".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row) + "\n" for row in rows)
+    )
+    words = ["--label", "y", "--quiet", *(["--regression"] if regression else [])]
+    done = call("learn", path, "--delimiter", ";", *words)
+    assert done.returncode == 1
+    assert done.stderr.endswith("These flags would serve: --decimal ,\n")
+    done = call("learn", path, "--delimiter", ";", "--decimal", ",", *words, "--checkpoint", tmp_path / "state")
+    assert done.returncode == 0, done.stderr
+    expected = json.loads(call("learn", plain, *words).stdout.splitlines()[-1])
+    end = json.loads(done.stdout.splitlines()[-1])
+    assert (end["learned"], end["refused"]) == (120, {})
+    assert end["metric"] == pytest.approx(expected["metric"], abs=0.02 if not regression else 1.0)
+    done = call("predict", path, "--delimiter", ";", "--model", tmp_path / "state", "--to", tmp_path / "out.csv", "--quiet")
+    assert json.loads(done.stdout)["predicted"] == 120
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.209,28", 1209.28),
+        ("77,5", 77.5),
+        ("-3", -3.0),
+        ("13 100,0", 13100.0),
+        ("1'000", 1000.0),
+        ("1.5", 1.5),
+        ("a,b", "a,b"),
+        ("1,2,3", "1,2,3"),
+    ],
+)
+def test_numbers_with_a_decimal_comma(text, value):
+    assert Reading(decimal=",").row([("a", text)]) == {"a": value}
