@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 import secrets
-from collections.abc import Iterable
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,8 @@ __all__ = [
     "check_number",
     "check_one_of",
     "check_parameters",
+    "checked_count",
+    "checked_mapping",
     "checked_target",
     "checked_weight",
     "parameter",
@@ -32,7 +37,7 @@ _LARGEST_TARGET = 1e30
 def check_one_of(name: str, value: object, choices: Any) -> None:
     """Raise a ValueError that names a parameter whose value is not among the choices."""
     if value not in tuple(choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
 
 
 def check_number(
@@ -48,12 +53,12 @@ def check_number(
     ):
         bound = f"{'at least' if inclusive else 'above'} {low:g}"
         bound += f" and at most {high:g}" if high < math.inf else ""
-        raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {value!r}")
+        raise ValueError(f"{name} must be {'an integer' if integer else 'a finite number'} {bound}, not {shown(value)}")
 
 
 def _check_boolean(name: str, value: object) -> None:
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"{name} must be True or False, not {value!r}")
+        raise ValueError(f"{name} must be True or False, not {shown(value)}")
 
 
 def check_decay(eta0: float, l2: float) -> None:
@@ -103,18 +108,97 @@ def checked_target(y: float) -> float:
     """Return a row's target as a float; raise a ValueError where it is not a finite number of at most 1e30 in size."""
     number = y.item() if isinstance(y, np.generic) else y
     if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
-        raise ValueError(f"target {y!r} is not a finite number: leave rows without one out of learning")
+        raise ValueError(f"target {shown(y)} is not a finite number: leave rows without one out of learning")
     return float(number)
 
 
 def random_state(seed: int | None) -> int:
     """Return the 64 bits that a learner's random numbers start from; None draws them."""
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-        raise ValueError(f"seed must be an integer or None, not {seed!r}")
+        raise ValueError(f"seed must be an integer or None, not {shown(seed)}")
     return secrets.randbits(64) if seed is None else int(seed) % 2**64
 
 
+def checked_count(name: str, value: object) -> int:
+    """Return a count that was saved; raise a ValueError that names it where it is no int from 0 to 2**63.
+
+    >>> checked_count("rows", 3)
+    3
+    >>> checked_count("rows", 0.5)
+    Traceback (most recent call last):
+        ...
+    ValueError: rows is 0.5, and no count
+    """
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is {shown(value)}, and no count")
+    return value
+
+
+def checked_mapping(name: str, value: object) -> dict[str, Any]:
+    """Return a mapping that was saved; raise a ValueError that names it where it is none.
+
+    >>> checked_mapping("position", [1])
+    Traceback (most recent call last):
+        ...
+    ValueError: position is [1], and no mapping
+    """
+    if type(value) is not dict:
+        raise ValueError(f"{name} is {shown(value)}, and no mapping")
+    return value
+
+
 def shown(value: object) -> str:
-    """Return the repr of a value for a message: of a long one its beginning."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    """Return the repr of a value for a message: of a long one its beginning, in a time that does not grow with it.
+
+    An object that holds others is shown by its class only, if it is no plain container: nobody knows how long its repr is.
+
+    >>> nested = [1]
+    >>> for _ in range(60):
+    ...     nested = [nested, nested]
+    >>> shown(nested) == "[" * 60 + "[1], [1]], [[1], [..."
+    True
+    """
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > _SHOWN:
+            return f"{text[: _SHOWN - 3]}..."
+    return text
+
+
+_SHOWN = 80  # characters
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("frozenset({", "})")}
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    # The parts of a repr, one after the other.
+    kind = type(value)
+    if kind in (set, frozenset) and not value:
+        yield repr(value)
+    elif kind in _BRACKETS:
+        opening, closing = _BRACKETS[kind]
+        yield opening
+        for number, inner in enumerate(value):
+            yield ", " if number else ""
+            yield from _pieces(inner)
+        yield ("," if kind is tuple and len(value) == 1 else "") + closing
+    elif kind is dict:
+        yield "{"
+        for number, (key, inner) in enumerate(value.items()):
+            yield ", " if number else ""
+            yield from _pieces(key)
+            yield ": "
+            yield from _pieces(inner)
+        yield "}"
+    elif kind in (str, bytes, bytearray):
+        yield repr(value[: _SHOWN + 1])
+    elif kind is int and value.bit_length() > 4 * _SHOWN:
+        yield hex(value)[: _SHOWN + 1]
+    elif isinstance(value, _HOLDERS) or kind.__module__.partition(".")[0] in ("river", "streamsvm"):
+        yield f"<{kind.__name__}>"
+    else:
+        yield repr(value)
+
+
+#: Objects whose repr is made of those of others.
+_HOLDERS = (list, tuple, dict, set, frozenset, deque, functools.partial, operator.itemgetter, types.MethodType)
