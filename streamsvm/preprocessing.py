@@ -14,8 +14,9 @@ from numba import njit
 from river import base
 
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
-from streamsvm.checks import checked_target
+from streamsvm.checks import checked_count, checked_target, shown
 from streamsvm.frames import as_frame, as_matrix
+from streamsvm.storage.bounds import check_hashes
 
 __all__ = ["BoundedScaler", "BoundedTargetScaler"]
 
@@ -75,7 +76,7 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def __init__(self, deviations: float | None = 8.0) -> None:
         if deviations is not None and not (isinstance(deviations, int | float) and 2.0 <= deviations < math.inf):
-            raise ValueError(f"deviations must be at least 2, or None, not {deviations!r}")
+            raise ValueError(f"deviations must be at least 2, or None, not {shown(deviations)}")
         self.deviations = deviations
         self.n_bounded = 0
         self._bound = math.inf if deviations is None else float(deviations)
@@ -199,12 +200,13 @@ class BoundedScaler(base.MiniBatchTransformer):
         self.__init__(state["deviations"])  # type: ignore[misc]
         names, n = state["names"], len(state["names"])
         moments, first = (np.array(state[key], np.float64) for key in ("moments", "first"))
+        check_hashes(names)
         self._columns = {name: column for column, name in enumerate(names)}
         if len(self._columns) != n or moments.shape != (n, 3) or first.shape != (n, _N_FIRST):
             raise ValueError(f"the saved scaler is corrupt: {n} names for moments {moments.shape} and first values {first.shape}")
         if not (np.isfinite(moments).all() and np.isfinite(first).all() and (moments[:, ::2] >= 0.0).all()):
             raise ValueError("the saved scaler is corrupt: its moments are not finite, or a variance is negative")
-        self.n_bounded = int(state["n_bounded"])
+        self.n_bounded = checked_count("n_bounded", state["n_bounded"])
         self._make_arrays(max(n, len(self._moments)))
         self._moments[:n], self._first[:n] = moments, first
 
@@ -216,9 +218,9 @@ def _complain(x: Mapping[Hashable, Any]) -> None:
         except OverflowError:
             number = math.inf
         except (struct.error, TypeError):
-            raise ValueError(f"feature {name!r} is {value!r}, a {type(value).__name__}: features must be numbers") from None
+            raise ValueError(f"feature {name!r} is {shown(value)}, a {type(value).__name__}: features must be numbers") from None
         if not abs(number) <= _LARGEST:
-            raise ValueError(f"feature {name!r} is {value!r}: {_MUST_BE_FINITE}")
+            raise ValueError(f"feature {name!r} is {shown(value)}: {_MUST_BE_FINITE}")
     raise AssertionError("every feature is a finite number")
 
 
@@ -256,7 +258,7 @@ class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-ar
 
     def __init__(self, regressor: base.Regressor, deviations: float | None = 8.0) -> None:
         if not isinstance(regressor, base.Regressor):
-            raise ValueError(f"the regressor must be one of river, not {regressor!r}")
+            raise ValueError(f"the regressor must be one of river, not {shown(regressor)}")
         if hasattr(regressor, "expect_scaled_targets"):
             regressor.expect_scaled_targets()
         self.regressor = regressor

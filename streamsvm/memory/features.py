@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm._options import Overflow
 from streamsvm.checks import shown
+from streamsvm.storage.bounds import check_hashes
 
 __all__ = ["LONGEST_NAME", "OVERFLOW", "FeatureSpace"]
 
@@ -255,6 +256,8 @@ class FeatureSpace:
         ValueError
             There are more names than columns, or one of them stands twice.
         """
+        names = list(names)
+        check_hashes(names)
         columns = {name: column for column, name in enumerate(names)}
         if len(columns) > self.max_features or sorted(columns.values()) != list(range(len(columns))):
             raise ValueError(f"{len(columns)} feature names, or one of them twice, for {self.max_features} columns")

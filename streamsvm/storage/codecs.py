@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from river.utils import VectorDict
 
+from streamsvm.checks import shown
 from streamsvm.storage import river_state
+from streamsvm.storage.bounds import check_hashes
 from streamsvm.storage.container import CorruptError
 
 __all__ = ["CODECS", "Codec", "codec_of"]
@@ -50,13 +52,13 @@ class Codec:
 def _partial(parts: Any) -> functools.partial[Any]:
     function, arguments, named = parts
     if not callable(function):
-        raise CorruptError(f"{function!r} cannot be called")
+        raise CorruptError(f"{shown(function)} cannot be called")
     return functools.partial(function, *_tuple(arguments), **dict(_tuple(named)))
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     if type(value) is not tuple:
-        raise CorruptError(f"{value!r} stands where a tuple belongs")
+        raise CorruptError(f"{shown(value)} stands where a tuple belongs")
     return value
 
 
@@ -68,7 +70,7 @@ def _twister(words: Any, position: Any) -> np.ndarray:
 
 def _number(value: Any) -> float:
     if type(value) is not float:
-        raise CorruptError(f"{value!r} stands where a float belongs")
+        raise CorruptError(f"{shown(value)} stands where a float belongs")
     return value
 
 
@@ -95,7 +97,7 @@ def _random_state_parts(generator: np.random.RandomState) -> tuple[Any, ...]:
 
 def _random_state(parts: Any) -> np.random.RandomState:
     words, position, has_gauss, gauss = parts
-    if has_gauss not in (0, 1):
+    if type(has_gauss) is not int or has_gauss not in (0, 1):
         raise CorruptError("the state of a random generator is none")
     state = {"key": _twister(words, position), "pos": position}
     generator = np.random.RandomState(0)
@@ -110,7 +112,9 @@ def _vector_dict_parts(vector: Any) -> tuple[Any, ...]:
 
 def _vector_dict(parts: Any) -> Any:
     values, default, mask = parts
-    return river_state.make_vector_dict(dict(_tuple(values)), default, None if mask is None else set(mask))
+    pairs = [_tuple(pair) for pair in _tuple(values)]
+    check_hashes(pair[0] for pair in pairs)
+    return river_state.make_vector_dict(dict(pairs), default, None if mask is None else set(mask))
 
 
 def _compiled(cls: Any) -> Codec:

@@ -11,6 +11,8 @@ import importlib
 import types
 from typing import Any
 
+from streamsvm.checks import shown
+
 __all__ = ["METHODS", "UntrustedError", "find_class", "find_function", "name_of"]
 
 #: Packages whose classes are listed: of streamsvm, and of river but for datasets, streams and environments, which open files and
@@ -109,7 +111,7 @@ def find_function(name: str, trusted: bool = False) -> Any:
 def _split(name: str) -> tuple[str, str]:
     module, _, qualified = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *qualified.split("."))):
-        raise UntrustedError(f"it names {name!r}, which is no class or function")
+        raise UntrustedError(f"it names {shown(name)}, which is no class or function")
     return module, qualified
 
 

@@ -20,9 +20,10 @@ from river._river_rust import drift as compiled_drift
 from river._river_rust import stats as compiled
 from river.utils import VectorDict
 
+from streamsvm.checks import shown
 from streamsvm.storage import river_layouts as layouts
 
-__all__ = ["COMPILED", "check_wrapper", "make_vector_dict", "restore", "state_of", "vector_dict_parts"]
+__all__ = ["COMPILED", "check_scaler", "check_wrapper", "make_vector_dict", "restore", "state_of", "vector_dict_parts"]
 
 #: The longest window that is read: a copy of the object reserves memory for all of it.
 _LONGEST_WINDOW = 2**22
@@ -43,9 +44,9 @@ class _Argument(NamedTuple):
 
     def check(self, value: object) -> None:
         if type(value) is not self.kind:
-            raise ValueError(f"{self.name} is {value!r}, not of type {self.kind.__name__}")
+            raise ValueError(f"{self.name} is {shown(value)}, not of type {self.kind.__name__}")
         if not self.low <= value <= self.high:  # type: ignore[operator]
-            raise ValueError(f"{self.name} is {value!r}, not in [{self.low:g}, {self.high:g}]")
+            raise ValueError(f"{self.name} is {shown(value)}, not in [{self.low:g}, {self.high:g}]")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Compiled:
     def check(self, arguments: Arguments, state: bytes) -> None:
         """Raise a ValueError that says why an object with this state may not be made."""
         if type(arguments) is not tuple or len(arguments) != len(self.arguments):
-            raise ValueError(f"the arguments are {arguments!r}, not {len(self.arguments)} values")
+            raise ValueError(f"the arguments are {shown(arguments)}, not {len(self.arguments)} values")
         if type(state) is not bytes:
             raise ValueError(f"it is {type(state).__name__}, not bytes")
         for argument, value in zip(self.arguments, arguments, strict=True):
@@ -235,13 +236,41 @@ def check_wrapper(instance: object) -> None:
         if argument is _LABEL:  # may be anything that int takes, and is read in the constructor only
             continue
         if not isinstance(value, (Real, np.bool_)):
-            raise ValueError(f"{argument.name} of a {name} is {value!r}, not a number")
+            raise ValueError(f"{argument.name} of a {name} is {shown(value)}, not a number")
         try:
             argument.check(argument.kind(value))
         except (ValueError, OverflowError) as error:
             raise ValueError(f"a {name} is corrupt: {error}") from None
     if cls in _NEVER_EMPTY and own.get("_is_updated") and state_of(held)[1].startswith(bytes(8)):
         raise ValueError(f"a {name} is corrupt: it says that it has values, and its window is empty")
+
+
+def check_scaler(instance: object) -> None:
+    """Check that a StandardScaler of river which is filled from a file has numbers; others pass.
+
+    A number may be NaN, for river's scaler learns that too.
+
+    Parameters
+    ----------
+    instance : object
+        Any object, with all its attributes.
+
+    Raises
+    ------
+    ValueError
+        If a count is no int of at least 0, or a mean or a variance no number.
+    """
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(instance).__mro__)
+    own = vars(instance) if "river.preprocessing.scale.StandardScaler" in names else {}
+    if not own or own.get("window_size") is not None:  # whose numbers are objects
+        return
+    for name, kinds in (("counts", int), ("means", (int, float, np.number)), ("vars", (int, float, np.number))):
+        values = own.get(name)
+        if not isinstance(values, dict):
+            raise ValueError(f"{name} of a StandardScaler are {shown(values)}, and no dict")
+        for value in values.values():
+            if not isinstance(value, kinds) or isinstance(value, bool) or (kinds is int and value < 0):
+                raise ValueError(f"a StandardScaler has {shown(value)} among its {name}")
 
 
 def vector_dict_parts(instance: VectorDict[Any, Any]) -> tuple[dict[Any, Any], Any, set[Any] | None]:
@@ -309,6 +338,6 @@ def _check_vector_dict(values: object, default_factory: object, mask: object) ->
     if type(values) is not dict or not all(isinstance(value, Real) for value in values.values()):
         raise ValueError("the values of a VectorDict are not a dict of numbers")
     if not (default_factory is None or default_factory in (float, int) or isinstance(default_factory, Initializer)):
-        raise ValueError(f"the default_factory of a VectorDict is {default_factory!r}, not an initializer of river")
+        raise ValueError(f"the default_factory of a VectorDict is {shown(default_factory)}, not an initializer of river")
     if not (mask is None or type(mask) is set):
         raise ValueError(f"the mask of a VectorDict is {type(mask).__name__}, not a set")

@@ -34,10 +34,12 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.checks import shown
+from streamsvm.storage.bounds import check_hashes, check_shared
 from streamsvm.storage.codecs import CODECS, codec_of
 from streamsvm.storage.container import DTYPES, CorruptError
 from streamsvm.storage.names import METHODS, UntrustedError, find_class, find_function, name_of
-from streamsvm.storage.river_state import check_wrapper
+from streamsvm.storage.river_state import check_scaler, check_wrapper
 
 __all__ = ["UnsupportedError", "read", "written"]
 
@@ -241,6 +243,7 @@ def read(text: bytes, arrays: Sequence[np.ndarray], trusted: bool = False) -> An
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"its records are not JSON ({error})") from error
     try:
+        check_shared(tree["records"], tree["root"], arrays)
         return _Reader(tree["records"], arrays, trusted).read(tree["root"])
     except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
         raise CorruptError(f"its records do not fit together ({type(error).__name__}: {error})") from error
@@ -250,6 +253,7 @@ class _Reader:
     def __init__(self, records: list[Any], arrays: Sequence[np.ndarray], trusted: bool) -> None:
         self._records, self._arrays, self._trusted = records, arrays, trusted
         self._made: dict[int, Any] = {}
+        self._taken: set[int] = set()  # numbers of arrays
 
     def read(self, root: Any) -> Any:
         # All of them empty, so that each can refer to each; then what they hold, the last first, for what is in a record comes
@@ -260,6 +264,7 @@ class _Reader:
             self._fill(self._made[number], *self._records[number])
         for made in self._made.values():
             check_wrapper(made)
+            check_scaler(made)
         return self._value(root)
 
     def _make(self, number: int) -> Any:
@@ -285,7 +290,7 @@ class _Reader:
         elif kind == "pickle":
             raise UntrustedError("it holds a class with a way of its own to be saved")
         else:
-            raise CorruptError(f"it holds a record of kind {kind!r}")
+            raise CorruptError(f"it holds a record of kind {shown(kind)}")
         self._made[number] = made
         return made
 
@@ -293,10 +298,12 @@ class _Reader:
         if kind in ("list", "deque"):
             made.extend(self._values(rest[0]))
         elif kind == "set":
-            made.update(self._values(rest[0]))
+            made.update(self._members(rest[0]))
         elif kind in _EMPTY:  # a dict
-            for key, value in rest[0]:
-                made[self._value(key)] = self._value(value)
+            pairs = [(self._value(key), self._value(value)) for key, value in rest[0]]
+            check_hashes(key for key, _ in pairs)
+            for key, value in pairs:
+                made[key] = value
             if kind == "defaultdict":
                 made.default_factory = self._callable(rest[1])
         elif kind == "model":
@@ -313,7 +320,7 @@ class _Reader:
     def _callable(self, value: Any) -> Any:
         found = self._value(value)
         if found is not None and not callable(found):
-            raise CorruptError(f"{found!r} cannot be called")
+            raise CorruptError(f"{shown(found)} cannot be called")
         return found
 
     def _value(self, value: Any) -> Any:
@@ -333,9 +340,9 @@ class _Reader:
         if tag == "bytes":
             return self._bytes(content)
         if tag == "frozenset":
-            return frozenset(self._values(content))
+            return frozenset(self._members(content))
         if tag == "number":
-            return DTYPES[content[0]].type(self._value(content[1]))
+            return self._number(*content)
         if tag == "class":
             return find_class(content, self._trusted)
         if tag == "named":
@@ -349,14 +356,25 @@ class _Reader:
             return self._method(*content)
         if tag == "of":
             return CODECS[content[0]].put_together(self._value(content[1]))
-        raise CorruptError(f"it holds a value of kind {tag!r}")
+        raise CorruptError(f"it holds a value of kind {shown(tag)}")
 
     def _values(self, values: list[Any]) -> list[Any]:
         return [self._value(value) for value in values]
 
+    def _members(self, values: list[Any]) -> list[Any]:
+        members = self._values(values)
+        check_hashes(members)
+        return members
+
+    def _number(self, dtype: str, number: Any) -> Any:
+        value = self._value(number)
+        if type(value) not in (bool, int, float, complex):  # numpy takes more, and makes arrays of it
+            raise CorruptError(f"{shown(value)} stands where a number belongs")
+        return DTYPES[dtype].type(value)
+
     def _method(self, instance: Any, name: str) -> Any:
         if name not in METHODS and not self._trusted:
-            raise UntrustedError(f"it asks for {name!r} of an instance, which is not a method of a model")
+            raise UntrustedError(f"it asks for {shown(name)} of an instance, which is not a method of a model")
         owner = self._value(instance)
         found = getattr_static(type(owner), name)  # never what was set on the instance
         if not isinstance(found, types.FunctionType | types.MethodDescriptorType | staticmethod | classmethod):
@@ -364,7 +382,11 @@ class _Reader:
         return found.__get__(owner, type(owner))
 
     def _array(self, number: Any) -> np.ndarray:
-        return self._arrays[_index(number, len(self._arrays))]
+        number = _index(number, len(self._arrays))
+        if number in self._taken:  # each time would be a copy
+            raise CorruptError(f"it names array {number} twice")
+        self._taken.add(number)
+        return self._arrays[number]
 
     def _bytes(self, number: Any) -> bytes:
         return self._array(number).tobytes()
@@ -372,18 +394,18 @@ class _Reader:
 
 def _index(value: Any, end: int) -> int:
     if type(value) is not int or not 0 <= value < end:
-        raise CorruptError(f"it counts {value!r} where there are {end:,}")
+        raise CorruptError(f"it counts {shown(value)} where there are {end:,}")
     return value
 
 
 def _set_attribute(instance: Any, name: Any, value: Any) -> None:
     # On this instance only, and only what is no part of its class: a slot, or an entry of its dict.
     if not isinstance(name, str) or (name.startswith("__") and name.endswith("__")):
-        raise CorruptError(f"{name!r} is no attribute that is saved")
+        raise CorruptError(f"{shown(name)} is no attribute that is saved")
     of_class = getattr_static(type(instance), name, None)
     if isinstance(of_class, types.MemberDescriptorType):
         of_class.__set__(instance, value)
     elif isinstance(of_class, types.FunctionType | property | staticmethod | classmethod | types.GetSetDescriptorType):
-        raise CorruptError(f"{name!r} is a method of {type(instance).__name__}, and no attribute that is saved")
+        raise CorruptError(f"{shown(name)} is a method of {type(instance).__name__}, and no attribute that is saved")
     else:
         vars(instance)[name] = value

@@ -36,6 +36,11 @@ class Window:
     n_put : int
         Rows put in so far.
 
+    Raises
+    ------
+    ValueError
+        The rows do not fit into memory.
+
     Examples
     --------
     >>> window = Window(size=2, columns=1)
@@ -46,9 +51,15 @@ class Window:
     """
 
     def __init__(self, size: int, columns: int) -> None:
-        self._X = np.zeros((size, columns), np.float32)
-        self._targets = np.zeros(size)
-        self._weights = np.zeros(size)
+        try:
+            self._X = np.zeros((size, columns), np.float32)
+            self._targets = np.zeros(size)
+            self._weights = np.zeros(size)
+        except (MemoryError, ValueError) as error:
+            raise ValueError(
+                f"window={size:,} and max_features={columns:,} need {size * (4 * columns + 16):,} bytes, "
+                "more than this machine has: lower one of them"
+            ) from error
         self.n_put = 0
 
     def __len__(self) -> int:
