@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,7 @@ WhenMissing = Literal["drop", "mean", "indicator"]
 
 #: A longer text of a category is hashed: names of features are never forgotten.
 LONGEST_FEATURE = 1024
+_NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
 _LARGEST = 3.4028234663852886e38  # of float32
 
 
@@ -103,17 +105,17 @@ class TableEncoder(base.Transformer):
         self.when_missing, self.cycles, self.scaler = when_missing, as_names("cycles", cycles), scaler
         self.max_values, self.buckets, self.max_columns = max_values, buckets, max_columns
         if when_missing not in get_args(WhenMissing):
-            raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {when_missing!r}")
+            raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {shown(when_missing)}")
         if unknown := [cycle for cycle in self.cycles if cycle not in CYCLES]:
-            raise ValueError(f"cycles must be of {', '.join(CYCLES)}, not {unknown[0]!r}")
+            raise ValueError(f"cycles must be of {', '.join(CYCLES)}, not {shown(unknown[0])}")
         for name, least in (("max_values", 0), ("buckets", 1), ("max_columns", 1)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+                raise ValueError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
         if len(self.categorical) > max_columns:
             raise ValueError(f"{len(self.categorical)} categorical columns are more than max_columns={max_columns}")
-        if not (scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)):
-            raise ValueError(f"scaler must be 'standard', None or a transformer of river, not {scaler!r}")
+        if not _is_scaler(scaler):
+            raise ValueError(_NO_SCALER.format(shown(scaler)))
         self._scaler: Any = preprocessing.StandardScaler() if scaler == "standard" else scaler and scaler.clone()
         #: Rows and mean of each column of numbers that was learned, and the feature of each value of each categorical one.
         self._numbers: dict[Hashable, tuple[int, float]] = {}
@@ -241,19 +243,25 @@ class TableEncoder(base.Transformer):
         return {name: value for name, value in self.__dict__.items() if name != "_reading"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Made anew and checked: the state may come from a file.
-        made = TableEncoder(**{name: value for name, value in state.items() if not name.startswith("_")})
+        # Made anew and checked: the state may come from a file. A scaler is not cloned: that may take for ever.
+        scaler, learned = state["scaler"], state["_scaler"]
+        if not _is_scaler(scaler):
+            raise ValueError(_NO_SCALER.format(shown(scaler)))
+        made = TableEncoder(**{name: value for name, value in state.items() if not name.startswith("_")} | {"scaler": None})
+        made.scaler = scaler
         numbers, features = state["_numbers"], state["_features"]
         if len(numbers) + len(features) > made.max_columns or any(len(values) > made.max_values for values in features.values()):
             raise ValueError("the encoder has more columns or values than its parameters allow")
         for count, mean in numbers.values():
             if type(count) is not int or count < 1 or type(mean) is not float or not math.isfinite(mean):
-                raise ValueError(f"a column has the mean {mean!r} of {count!r} rows")
+                raise ValueError(f"a column has the mean {shown(mean)} of {shown(count)} rows")
         for name, values in features.items():
             if any(feature != f"{name}={text}" or len(feature) > LONGEST_FEATURE for text, feature in values.items()):
-                raise ValueError(f"the values of column {name!r} are not those of their features")
-        if type(state["_scaler"]) is not type(made._scaler):
+                raise ValueError(f"the values of column {shown(name)} are not those of their features")
+        if learned.__class__ is not (preprocessing.StandardScaler if scaler == "standard" else scaler.__class__):
             raise ValueError("the encoder and its scaler do not fit")
+        if scaler == "standard":
+            _check_scaler(learned)
         self.__dict__.update(made.__dict__, **{name: state[name] for name in ("_scaler", "_numbers", "_features")})
 
     @classmethod
@@ -265,3 +273,30 @@ class TableEncoder(base.Transformer):
 def _asked(option: str, value: Hashable) -> str:
     """Return an option as an argument and, in brackets, as a flag."""
     return f"{option}={shown(value)} (--{option} {shown(value)})"
+
+
+def _is_scaler(scaler: object) -> bool:
+    return scaler is None or scaler == "standard" or isinstance(scaler, base.Transformer)
+
+
+def _check_scaler(scaler: preprocessing.StandardScaler) -> None:
+    """Raise a ValueError where a StandardScaler of river has numbers that no finite rows give."""
+    if scaler.with_std is not True or scaler.window_size is not None:
+        raise ValueError("the scaler of the encoder has other parameters than it was made with")
+    counts, means, variances = scaler.counts, scaler.means, scaler.vars
+    if type(counts) is not Counter or not _is_of_floats(means) or not _is_of_floats(variances):
+        raise ValueError("the scaler of the encoder has no counts, means or variances")
+    if not counts.keys() == means.keys() == variances.keys():
+        raise ValueError("the scaler of the encoder has means or variances of other columns than counts")
+    for name, count in counts.items():
+        mean, variance = means[name], variances[name]
+        finite = all(type(value) is float and math.isfinite(value) for value in (mean, variance))
+        if type(count) is not int or count < 1 or not finite or variance < 0.0:
+            raise ValueError(
+                f"the scaler of column {shown(name)} has the mean {shown(mean)} and the variance {shown(variance)} "
+                f"of {shown(count)} rows"
+            )
+
+
+def _is_of_floats(values: object) -> bool:
+    return type(values) is defaultdict and values.default_factory is float

@@ -1,5 +1,6 @@
 """Columns as they are read, and as they become features."""
 
+import math
 import pickle
 import tracemalloc
 from datetime import date, datetime, timedelta, timezone
@@ -13,6 +14,7 @@ from river import checks, preprocessing
 from saved import dumps, loads
 from streamsvm import BSGDClassifier
 from streamsvm.runtime import IterableSource, LearningLoop
+from streamsvm.storage.model_file import ModelFileError
 from streamsvm.tables import Reading, TableEncoder
 
 
@@ -234,3 +236,43 @@ def test_another_scaler_and_a_clone():
     clone = encoder.clone()
     assert clone.columns == []
     assert clone.drop == ["id"]
+
+
+WRONG_SCALERS = {
+    "a count of text": lambda scaler: scaler.counts.__setitem__("a", "5"),
+    "a negative count": lambda scaler: scaler.counts.__setitem__("a", -1),
+    "a count of 0": lambda scaler: scaler.counts.__setitem__("a", 0),
+    "a count that is true": lambda scaler: scaler.counts.__setitem__("a", True),
+    "a mean that is NaN": lambda scaler: scaler.means.__setitem__("a", math.nan),
+    "an infinite mean": lambda scaler: scaler.means.__setitem__("a", math.inf),
+    "a mean of text": lambda scaler: scaler.means.__setitem__("a", "0"),
+    "a variance below 0": lambda scaler: scaler.vars.__setitem__("a", -1.0),
+    "a variance that is a class": lambda scaler: scaler.vars.__setitem__("a", float),
+    "no variance": lambda scaler: scaler.vars.pop("a"),
+    "a mean too many": lambda scaler: scaler.means.__setitem__("z", 1.0),
+    "no counts": lambda scaler: setattr(scaler, "counts", None),
+    "means of another kind": lambda scaler: setattr(scaler, "means", {"a": 1.0}),
+    "no deviations": lambda scaler: setattr(scaler, "with_std", False),
+    "a window": lambda scaler: setattr(scaler, "window_size", 5),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SCALERS)
+def test_a_saved_scaler_has_numbers_that_rows_give(wrong):
+    encoder = TableEncoder()
+    for i in range(5):
+        encoder.learn_one({"a": i})
+    assert loads(dumps(encoder)).transform_one({"a": 4.0}) == encoder.transform_one({"a": 4.0})
+    WRONG_SCALERS[wrong](encoder.learned_scaler)
+    with pytest.raises(ModelFileError, match="scaler of"):
+        dumps(encoder)
+
+
+def test_a_scaler_of_the_users_own_comes_back_as_it_was():
+    encoder = TableEncoder(scaler=preprocessing.StandardScaler(with_std=False))
+    encoder.learn_one({"a": 3.0})
+    found = loads(dumps(encoder))
+    assert isinstance(found.scaler, preprocessing.StandardScaler)
+    assert found.scaler.counts == {}
+    assert found.learned_scaler.means == {"a": 3.0}
+    assert not found.learned_scaler.with_std
