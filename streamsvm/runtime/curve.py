@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any, NamedTuple
 
 from streamsvm.checks import shown
@@ -11,11 +10,13 @@ from streamsvm.checks import shown
 __all__ = ["CurvePoint", "LearningCurve"]
 
 _MOST_POINTS = 200
+_LONGEST_NAME = 100
+_LARGEST = 1e300  # a picture has no room for larger ones
 _DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend on the order of their sums
 
 
 class CurvePoint(NamedTuple):
-    """The scores after so many rows of the stream, to six digits; NaN where there is no value."""
+    """The scores after so many rows of the stream, to six digits; NaN where there is no value, or one beyond 1e300."""
 
     rows: int
     metric: float
@@ -32,7 +33,7 @@ class LearningCurve:
     Parameters
     ----------
     metric
-        The metric's name.
+        The metric's name; its first 100 characters stay.
     window
         Rows of the windowed metric.
 
@@ -56,7 +57,7 @@ class LearningCurve:
     """
 
     def __init__(self, metric: str, window: int) -> None:
-        self.metric, self.window = metric, window
+        self.metric, self.window = metric[:_LONGEST_NAME], window
         self.every = 1
         self.points: list[CurvePoint] = []
 
@@ -92,7 +93,12 @@ class LearningCurve:
         if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
             raise ValueError(f"the learning curve is corrupt: {shown(state)}")
         metric, window, every, points = (state[name] for name in ("metric", "window", "every", "points"))
-        if type(metric) is not str or not _is_count(window) or not (_is_count(every) and every.bit_count() == 1):
+        if (
+            type(metric) is not str
+            or len(metric) > _LONGEST_NAME
+            or not _is_count(window)
+            or not (_is_count(every) and every.bit_count() == 1)
+        ):
             raise ValueError(
                 f"the learning curve is corrupt: it is of {shown(metric)}, {shown(window)}, every {shown(every)} rows"
             )
@@ -115,7 +121,7 @@ class LearningCurve:
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else math.nan
+    return float(f"{value:.{_DIGITS}g}") if abs(value) <= _LARGEST else math.nan
 
 
 def _is_count(value: Any) -> bool:
@@ -123,4 +129,4 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+    return value is None or (type(value) in (int, float) and abs(value) <= _LARGEST)

@@ -153,3 +153,16 @@ def test_a_checkpoint_with_a_corrupt_curve_is_refused(tmp_path):
         loop.run(10)
         with pytest.raises(CheckpointError, match=r"not written by a learning loop \(the learning curve.*every 3 rows"):
             make_loop(folder)
+
+
+def test_a_curve_has_a_short_name_and_values_that_a_picture_holds():
+    curve = LearningCurve("x" * 10**6, 5)
+    curve.add(1, 1e308, -1e301)
+    curve.add(2, 1e60, -1e60)
+    assert curve.metric == "x" * 100
+    assert math.isnan(curve.points[0].metric)
+    assert math.isnan(curve.points[0].windowed)
+    assert LearningCurve.of(curve.state, 2).points[1:] == curve.points[1:] == [CurvePoint(2, 1e60, -1e60)]
+    for change in ({"metric": "x" * 101}, {"points": [[1, 1e308, 0.5]]}, {"points": [[1, 0.5, -1e308]]}):
+        with pytest.raises(ValueError, match="the learning curve is corrupt"):
+            LearningCurve.of(curve.state | change, 2)
