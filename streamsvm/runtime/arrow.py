@@ -169,7 +169,8 @@ class ArrowSource:
         """
         if self._begun:
             raise RuntimeError(f"{self.name}: rows were read already. Open the source anew to continue at a position")
-        if not {"rows", "file", "label"} <= position.keys():
+        rows = position.get("rows")
+        if not {"rows", "file", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")
         if position["file"] != self._digest:
             raise StreamError(f"{self.name} is not the file of the checkpoint, or was written anew. Give it, {START_AFRESH}")
@@ -180,7 +181,7 @@ class ArrowSource:
                     f"{self.name}: the checkpoint was learned with the {what} {position.get(what)!r}, not {here.get(what)!r}. "
                     f"Ask for the same, {START_AFRESH}"
                 )
-        self._rows = int(position["rows"])
+        self._rows = rows
 
     def stop(self) -> None:
         """End before the next row."""

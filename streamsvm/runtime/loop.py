@@ -12,6 +12,7 @@ from typing import Any
 
 from river import base, compose, metrics
 
+from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.curve import LearningCurve
 from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
@@ -207,7 +208,11 @@ class LearningLoop(StreamLoop):
         header, folder = found.header, checkpoints.path
         try:
             parameters, scored, sink = header["parameters"], header["scored"], header["sink"]
-            rows, learned, unlabelled, empty = (int(header[key]) for key in ("rows", "learned", "unlabelled", "empty"))
+            rows, learned, unlabelled, empty = (
+                checked_count(key, header[key]) for key in ("rows", "learned", "unlabelled", "empty")
+            )
+            if learned + unlabelled > rows or empty > rows:
+                raise ValueError(f"of {rows:,} rows {learned:,} were learned, {unlabelled:,} had no label, {empty:,} no feature")
             labels, (metric, windowed, rows_anew) = header["label_rules"], found.metric
             curve = LearningCurve.of(header["curve"], rows)
         except (KeyError, TypeError, ValueError) as error:
@@ -222,9 +227,12 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(f"{folder} has scored with {scored}, not {self._score!r}: ask for the same, {START_AFRESH}")
         self._check_sink(folder, sink)
         self._score.resume(metric, windowed, rows_anew)
-        self._labels.resume(labels)
+        try:
+            self._labels.resume(labels)
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: {error}: give another folder") from None
         self._score.admitted(self._labels.known)
-        self._go_on(found)
+        self._go_on(folder, found)
         self.rows, self._saved_rows, self.curve = rows, rows, curve
         self.model, self._guarded = found.model, GuardedModel(found.model)
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty

@@ -10,6 +10,7 @@ from typing import Any
 from river import base
 
 from streamsvm._warnings import warn
+from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.endpoints import Prediction, Sink, Source, StreamError
 from streamsvm.runtime.rows import GuardedModel, gives_probabilities, learner_of, listed
@@ -123,15 +124,18 @@ class PredictionLoop(StreamLoop):
         self._mismatch = ""
         if checkpoints is not None and (found := checkpoints.newest()) is not None:
             try:
-                rows, predicted = int(found.header["rows"]), int(found.header["predicted"])
-                self._mismatch = str(found.header["mismatch"])
-            except (KeyError, TypeError, ValueError):
+                rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
+                mismatch = found.header["mismatch"]
+                if predicted > rows or type(mismatch) is not str:
+                    raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
+            except (KeyError, ValueError) as error:
                 raise CheckpointError(
-                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop: give another folder (in a file "
-                    "of --config, each of [learn] and [predict] its own)"
+                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another folder (in a "
+                    "file of --config, each of [learn] and [predict] its own)"
                 ) from None
+            self._mismatch = mismatch
             self._check_sink(checkpoints.path, found.header.get("sink"))
-            self._go_on(found)
+            self._go_on(checkpoints.path, found)
             self.rows = self._saved_rows = rows
             self.predicted = predicted
 

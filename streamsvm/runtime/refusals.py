@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from streamsvm.checks import checked_count, checked_mapping, shown
 from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Sink, StreamError
 from streamsvm.runtime.open import open_sink
 
@@ -151,8 +152,8 @@ class Refusals:
         """What a checkpoint saves: counts, the position of the dead letters, and what the limit is computed of."""
         return {"counts": self.counts, "letters": self.flush(), "recent": self._recent, "recent_row": self._recent_row}
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved `state`: `open` then drops the dead letters after it, if the medium can.
+    def resume(self, state: Mapping[str, Any], rows: int) -> None:
+        """Go on from a saved `state`, after so many rows: `open` then drops the dead letters after it, if the medium can.
 
         A run without a sink holds the position for the next run with one.
 
@@ -162,11 +163,19 @@ class Refusals:
             It is no such state.
         """
         try:
-            self.counts = {str(kind): int(count) for kind, count in state["counts"].items()}
-            self._recent, self._recent_row = float(state["recent"]), int(state["recent_row"])
-            self._position = state["letters"]
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise StreamError(f"the checkpoint does not say which rows were refused: remove it, {START_AFRESH}") from None
+            saved = checked_mapping("counts", state["counts"])
+            counts = {kind: checked_count(kind, count) for kind, count in saved.items()}
+            recent, recent_row = state["recent"], checked_count("recent_row", state["recent_row"])
+            letters = None if state["letters"] is None else checked_mapping("letters", state["letters"])
+            if sum(counts.values()) > rows or recent_row > rows:
+                raise ValueError(f"{sum(counts.values()):,} of {rows:,} rows, the last after {recent_row:,}")
+            if type(recent) not in (int, float) or not 0.0 <= recent <= 2 * _WINDOW:
+                raise ValueError(f"recent is {shown(recent)}")
+        except (KeyError, ValueError) as error:
+            raise StreamError(
+                f"the checkpoint does not say which rows were refused ({error}): remove it, {START_AFRESH}"
+            ) from None
+        self.counts, self._recent, self._recent_row, self._position = counts, float(recent), recent_row, letters
 
 
 def _shown(raw: Any) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from river import base, compose
 
-from streamsvm.checks import checked_target, shown
+from streamsvm.checks import checked_mapping, checked_target, shown
 
 __all__ = ["GuardedModel", "LabelRules", "RowError", "checked_number", "gives_probabilities", "learner_of", "listed", "reason_of"]
 
@@ -320,11 +320,23 @@ class LabelRules:
         known = [y for y in self.known if isinstance(y, _PLAIN)]
         return {"classes": self.classes, "known": known}
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved `state`. Labels that are declared now replace those declared then."""
+    def resume(self, state: Any) -> None:
+        """Go on from a saved `state`. Labels that are declared now replace those declared then.
+
+        Raises
+        ------
+        ValueError
+            It is no such state.
+        """
+        saved = checked_mapping("label_rules", state)
+        classes: Any = saved.get("classes")
+        known: Any = saved.get("known")
+        for labels in (known, [] if classes is None else classes):
+            if type(labels) is not list or not all(isinstance(y, _PLAIN) for y in labels):
+                raise ValueError(f"the labels of the checkpoint are corrupt: {shown(labels)}")
         if self.classes is None:
-            self.__init__(state["classes"])  # type: ignore[misc]
-            self.known |= dict.fromkeys(state["known"])
+            self.__init__(classes)  # type: ignore[misc]
+            self.known |= dict.fromkeys(known)
 
 
 _DECLARE = "If it is one, declare all labels: --labels-are A,B,C, or LearningLoop(classes=[...])"

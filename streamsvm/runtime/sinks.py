@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from streamsvm._locks import locks
+from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Position, Prediction, StreamError
 from streamsvm.runtime.lines import FINGERPRINT_BYTES, digest
 from streamsvm.storage.model_file import sync_folder
@@ -140,9 +141,11 @@ class FileSink:
             The position is of another sink, or the file is gone, shorter or changed.
         """
         try:
-            name, offset, tail = position["name"], int(position["offset"]), position["tail"]
-        except (KeyError, TypeError, ValueError):
-            raise StreamError(f"{self.name}: the checkpoint is of another kind of sink ({dict(position)})") from None
+            name, offset, tail = position["name"], checked_count("offset", position["offset"]), position["tail"]
+        except (KeyError, ValueError):
+            raise StreamError(
+                f"{self.name}: the checkpoint is of another kind of sink ({shown(dict(position))}). Give that, {START_AFRESH}"
+            ) from None
         if name != self._short_name:
             raise StreamError(f"{self.name}: what this checkpoint has written is in {name}. Give that, {START_AFRESH}")
         if self._created:

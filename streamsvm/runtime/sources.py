@@ -7,9 +7,9 @@ from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from streamsvm.checks import shown
+from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.csv_source import CSVSource
-from streamsvm.runtime.endpoints import BadRow, Position, Row, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
 from streamsvm.runtime.labels import parse_libsvm_label
 from streamsvm.runtime.text_source import TextSource
 
@@ -123,12 +123,17 @@ class IterableSource:
         """Skip the rows before ``position``; StreamError if there are fewer, or it is of another kind of stream."""
         if self._rows:
             raise RuntimeError(f"{self.name}: rows were read already. Make the source anew to continue at a position")
-        if set(position) != {"rows"}:
-            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream ({shown(dict(position))})")
-        for rows in range(int(position["rows"])):
+        try:
+            (wanted,) = (checked_count(key, position[key]) for key in {"rows", *position})
+        except (KeyError, ValueError):
+            raise StreamError(
+                f"{self.name}: the checkpoint is of another kind of stream ({shown(dict(position))}). "
+                f"Give that stream, {START_AFRESH}"
+            ) from None
+        for rows in range(wanted):
             if next(self._iterator, None) is None:
-                raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {position['rows']:,}")
-        self._rows = int(position["rows"])
+                raise StreamError(f"{self.name} has only {rows:,} rows; the checkpoint has learned {wanted:,}")
+        self._rows = wanted
 
     def stop(self) -> None:
         """Do nothing: a wait of the iterable cannot be ended."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from streamsvm.checks import checked_mapping, shown
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.refusals import Refusals
@@ -85,16 +86,22 @@ class StreamLoop:
         if self.sink is not None and saved is None:
             raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
         if self.sink is None and saved is not None:
-            name = saved.get("name", saved)
+            name = saved.get("name", "of another kind") if isinstance(saved, dict) else shown(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
 
-    def _go_on(self, found: Checkpoint) -> None:
-        """Continue source, sink and refusals where a checkpoint says."""
+    def _go_on(self, folder: Path, found: Checkpoint) -> None:
+        """Continue source, sink and refusals where a checkpoint says; CheckpointError where it says nothing of them."""
         header = found.header
-        self.source.seek(header["position"])
-        if self.sink is not None:  # last, for it drops the predictions after the checkpoint
-            self.sink.seek(header["sink"])
-        self._refusals.resume(header["refused"])
+        try:
+            position = checked_mapping("position", header.get("position"))
+            refused = checked_mapping("refused", header.get("refused"))
+            sink = None if self.sink is None else checked_mapping("sink", header.get("sink"))
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: the checkpoint is corrupt ({error}): give another folder") from None
+        self._refusals.resume(refused, found.header["rows"])
+        self.source.seek(position)
+        if self.sink is not None and sink is not None:  # last, for it drops the predictions after the checkpoint
+            self.sink.seek(sink)
 
     def stop(self) -> None:
         """End the run after the present row, with a checkpoint. May be called from a signal handler or another thread."""
@@ -124,7 +131,7 @@ class StreamLoop:
     def _run(self, last: int | None) -> Any:
         sink, guarded = self.sink, self._guarded
         take, next_point = self._taker(guarded), self._next_point()
-        began = shown = time.perf_counter()
+        began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
         x: dict[Hashable, Any] = {}
         if self._iterator is None:
@@ -157,16 +164,16 @@ class StreamLoop:
             if self._on_progress is not None:
                 now = time.perf_counter()
                 if rows_shown == first_row:  # the first row is slow, it may have been compiled for
-                    shown, rows_shown = now, self.rows
-                elif now - shown >= _PROGRESS_SECONDS:
-                    self._on_progress(self._progress((self.rows - rows_shown) / (now - shown), now - began))
-                    shown, rows_shown = now, self.rows
+                    last_shown, rows_shown = now, self.rows
+                elif now - last_shown >= _PROGRESS_SECONDS:
+                    self._on_progress(self._progress((self.rows - rows_shown) / (now - last_shown), now - began))
+                    last_shown, rows_shown = now, self.rows
         seconds = time.perf_counter() - began
         if self._checkpoints is not None and self._saved_rows != self.rows:
             self._save(self._checkpoints)
         elif sink is not None:
             sink.flush()
-        progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - shown, 1e-9), seconds, ended=True)
+        progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - last_shown, 1e-9), seconds, ended=True)
         if self._on_progress is not None:
             self._on_progress(progress)
         return progress

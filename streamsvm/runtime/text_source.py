@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from streamsvm.checks import shown
+from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
 from streamsvm.runtime.lines import LONGEST_LINE, LineReader, checked_encoding, digest
 from streamsvm.tables.reading import Dates, Names, Reading
@@ -122,10 +122,15 @@ class TextSource:
         if self._begun:
             raise RuntimeError(f"{self.name}: rows were read already. Open the source anew to continue at a position")
         try:
-            offset, line, rows = (int(position[key]) for key in ("offset", "line", "rows"))
+            offset, line, rows = (checked_count(key, position[key]) for key in ("offset", "line", "rows"))
             head, tail, label = (position[key] for key in ("head", "tail", "label"))
-        except (KeyError, TypeError, ValueError):
-            raise StreamError(f"{self.name}: the checkpoint is of another kind of stream ({shown(dict(position))})") from None
+            if not rows <= line <= offset + 1:
+                raise ValueError(f"{rows} rows in {line} lines")
+        except (KeyError, ValueError):
+            raise StreamError(
+                f"{self.name}: the checkpoint is of another kind of stream ({shown(dict(position))}). "
+                f"Give that stream, {START_AFRESH}"
+            ) from None
         if label != self._label:
             raise StreamError(
                 f"{self.name}: the checkpoint was learned with the label {label!r}, not {self._label!r}. "

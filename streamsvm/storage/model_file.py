@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _TREE, _FACTS = "tree", "facts"
+_LONGEST_INT = 300  # digits: any such int is a float too
 
 
 class ModelFileError(Exception):
@@ -77,6 +79,7 @@ def to_bytes(parts: Mapping[str, Any], facts: Mapping[str, Any], trusted: bool =
         text = json.dumps(
             {**facts, "digest": digest, "versions": versions}, sort_keys=True, separators=(",", ":"), allow_nan=False
         )
+        _read_facts(text)
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"the position of the source or the sink is not plain JSON: {error}") from error
     named = {str(number): array for number, array in enumerate(arrays)}
@@ -106,12 +109,29 @@ def read_container(path: Path) -> Container:
 def facts_of(path: Path, container: Container) -> dict[str, Any]:
     """Return the facts of a file."""
     try:
-        facts = json.loads(container.strings[_FACTS])
+        facts = _read_facts(container.strings[_FACTS])
         if isinstance(facts, dict):
             return facts
     except (KeyError, ValueError, RecursionError):
         pass
     raise CorruptFileError(f"{path} is corrupt: it says nothing of itself")
+
+
+def _read_facts(text: str) -> Any:
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_short)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no number of a fact")
+    return value
+
+
+def _short(text: str) -> int:
+    if len(text) > _LONGEST_INT:
+        raise ValueError(f"an int has {len(text):,} digits")
+    return int(text)
 
 
 def parts_of(path: Path, container: Container, trusted: bool = False) -> dict[str, Any]:
