@@ -74,19 +74,23 @@ def _kind(record: Any) -> str:
 
 def _held(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
     """The number of values that are written in a part of a tree, and the records that it names."""
+    if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray"):
+        return 1 + len(tree) + _words(tree[1], arrays), []
     count, held, stack = 1, [], [tree]
     while stack:
         node = stack.pop()
-        count += len(node) if isinstance(node, list | dict) else 0
-        if type(node) is list:
-            stack += [inner for inner in node if isinstance(inner, list | dict)]
-            if len(node) > 1 and node[0] in ("array", "bytearray"):
-                count += _words(node[1], arrays)
-        elif type(node) is dict:
-            if type(number := node.get("at")) is int and number >= 0:
-                held.append(number)
-            count += _words(node.get("bytes"), arrays)
-            stack += [inner for inner in node.values() if isinstance(inner, list | dict)]
+        if node.__class__ is list:
+            count += len(node)
+            stack += [inner for inner in node if inner.__class__ is dict or inner.__class__ is list]
+        elif node.__class__ is dict:
+            count += len(node)
+            for tag, inner in node.items():
+                if tag == "at" and type(inner) is int and inner >= 0:
+                    held.append(inner)
+                elif tag == "bytes":
+                    count += _words(inner, arrays)
+                elif inner.__class__ is list or inner.__class__ is dict:
+                    stack.append(inner)
     return count, held
 
 
