@@ -130,8 +130,8 @@ class PredictionLoop(StreamLoop):
                     raise ValueError(f"of {rows:,} rows {predicted:,} were predicted, with the mismatch {shown(mismatch)}")
             except (KeyError, ValueError) as error:
                 raise CheckpointError(
-                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another folder (in a "
-                    "file of --config, each of [learn] and [predict] its own)"
+                    f"{checkpoints.path}: its checkpoint was not written by a prediction loop ({error}): give another folder (in "
+                    "a file of --config, each of [learn] and [predict] its own)"
                 ) from None
             self._mismatch = mismatch
             self._check_sink(checkpoints.path, found.header.get("sink"))
