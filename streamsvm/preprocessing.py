@@ -13,16 +13,13 @@ import numpy as np
 from numba import njit
 from river import base
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm.checks import checked_count, checked_target, shown
 from streamsvm.frames import as_frame, as_matrix
+from streamsvm.memory.moments import N_FIRST, learn_value
 from streamsvm.storage.bounds import check_hashes
 
 __all__ = ["BoundedScaler", "BoundedTargetScaler"]
 
-_N_FIRST = 32  # values of a feature that are held, for a median of them
-_LEAST = 8  # values of which a median says something
-_SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
 _MUST_BE_FINITE = "features must be finite float32 numbers"
 _TARGET: Hashable = "target"
 _LARGEST = float(np.finfo(np.float32).max)
@@ -85,11 +82,11 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     def _make_arrays(self, room: int) -> None:
         """Make room for so many features, with what was learned of those that there are."""
-        old = self.__dict__.get("_moments", np.empty((0, 3))), self.__dict__.get("_first", np.empty((0, _N_FIRST)))
+        old = self.__dict__.get("_moments", np.empty((0, 3))), self.__dict__.get("_first", np.empty((0, N_FIRST)))
         #: Of each feature: values, mean, and sum of squared differences from it.
         self._moments = np.zeros((room, 3))
         #: Its first values, sorted.
-        self._first = np.zeros((room, _N_FIRST))
+        self._first = np.zeros((room, N_FIRST))
         self._moments[: len(old[0])], self._first[: len(old[1])] = old
         self._values, self._all, self._scaled = np.zeros(room), np.arange(room), np.zeros(room)
         self._set_pick()
@@ -202,7 +199,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         moments, first = (np.array(state[key], np.float64) for key in ("moments", "first"))
         check_hashes(names)
         self._columns = {name: column for column, name in enumerate(names)}
-        if len(self._columns) != n or moments.shape != (n, 3) or first.shape != (n, _N_FIRST):
+        if len(self._columns) != n or moments.shape != (n, 3) or first.shape != (n, N_FIRST):
             raise ValueError(f"the saved scaler is corrupt: {n} names for moments {moments.shape} and first values {first.shape}")
         if not (np.isfinite(moments).all() and np.isfinite(first).all() and (moments[:, ::2] >= 0.0).all()):
             raise ValueError("the saved scaler is corrupt: its moments are not finite, or a variance is negative")
@@ -304,55 +301,8 @@ def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moment
             return -1
     bounded = 0
     for i in range(n):
-        of = moments[columns[i]]
-        value, count = values[i], int(of[0])
-        if count < _N_FIRST:
-            _insert(first[columns[i]], count, value)
-            _learn_first(first[columns[i]], count + 1, bound, of)
-            continue
-        reach = bound * math.sqrt(of[2] / of[0])
-        if abs(value - of[1]) > reach > 0.0:
-            value = of[1] + math.copysign(reach, value - of[1])
-            bounded += 1
-        of[0] += 1.0
-        difference = value - of[1]
-        of[1] += difference / of[0]
-        of[2] += difference * (value - of[1])
+        bounded += learn_value(moments[columns[i]], first[columns[i]], values[i], bound, np.inf)
     return bounded
-
-
-@njit(cache=True, error_model="numpy")
-def _insert(values: np.ndarray, n: int, value: float) -> None:
-    """Insert a value into n sorted ones."""
-    while n > 0 and values[n - 1] > value:
-        values[n] = values[n - 1]
-        n -= 1
-    values[n] = value
-
-
-@njit(cache=True, error_model="numpy")
-def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> None:
-    """Set the moments to those of n sorted values, bounded by the median of their deviations from their median."""
-    low, high = values[0], values[n - 1]
-    if n >= _LEAST and bound < math.inf:
-        middle = 0.5 * (values[(n - 1) // 2] + values[n // 2])
-        deviations = np.empty(n)
-        n_different = 0
-        for i in range(n):
-            deviation = abs(values[i] - middle)
-            _insert(deviations, i, deviation)
-            n_different += deviation > 0.0
-        deviation = 0.5 * (deviations[(n - 1) // 2] + deviations[n // 2])
-        if deviation == 0.0 and n_different > 0:  # most are equal: the median of those that are not
-            deviation = deviations[n - 1 - n_different // 2]
-        low, high = max(low, middle - bound * _SCALE_OF_MAD * deviation), min(high, middle + bound * _SCALE_OF_MAD * deviation)
-    total = 0.0
-    for i in range(n):
-        total += min(max(values[i], low), high)
-    mean, squares = total / n, 0.0
-    for i in range(n):
-        squares += (min(max(values[i], low), high) - mean) ** 2
-    of[0], of[1], of[2] = n, mean, squares
 
 
 @njit(cache=True, error_model="numpy")

@@ -131,14 +131,18 @@ class Store(Generic[V]):
         The fields of the header that are fixed, but for ``columns``.
     what
         Begins the message of the ValueError if there is no room: the sizes to blame.
+    within
+        Zeros, uint8, on a cache line: the part of a larger block that the store takes, from its start. None: it allocates.
     """
 
-    def __init__(self, layout: Layout[V], max_features: int, sizes: Mapping[str, int], what: str) -> None:
+    def __init__(
+        self, layout: Layout[V], max_features: int, sizes: Mapping[str, int], what: str, within: np.ndarray | None = None
+    ) -> None:
         check_size("max_features", max_features, 1)
         self.max_features = int(max_features)
         sizes = {**sizes, "columns": rounded_up(self.max_features)}
         #: The whole store as one array, uint8 [nbytes], which compiled functions take.
-        self.block = allocate(layout.end(sizes), what)
+        self.block = allocate(layout.end(sizes), what) if within is None else within[: layout.end(sizes)]
         self._saved = self.block[: layout.end(sizes, saved=True)]
         self._header = self.block[: layout.header.itemsize].view(layout.header)
         for name, size in sizes.items():

@@ -116,6 +116,8 @@ class SupportVectorStore(Store[Views]):
         Whether to make room for a Gram matrix of the support vectors.
     window
         Rows of the window, at least 0.
+    within
+        As in `Store`.
 
     Raises
     ------
@@ -137,7 +139,15 @@ class SupportVectorStore(Store[Views]):
     (0, (0, 0))
     """
 
-    def __init__(self, budget: int, max_features: int, outputs: int = 1, gram: bool = False, window: int = 0) -> None:
+    def __init__(
+        self,
+        budget: int,
+        max_features: int,
+        outputs: int = 1,
+        gram: bool = False,
+        window: int = 0,
+        within: np.ndarray | None = None,
+    ) -> None:
         given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
         for name, size in given.items():
             check_size(name, size, 0 if name == "window" else 1)
@@ -145,7 +155,7 @@ class SupportVectorStore(Store[Views]):
         sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         named += " and a Gram matrix (budget squared)" if gram else ""
-        super().__init__(_LAYOUT, max_features, {name: int(size) for name, size in sizes.items()}, named)
+        super().__init__(_LAYOUT, max_features, {name: int(size) for name, size in sizes.items()}, named, within)
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @property

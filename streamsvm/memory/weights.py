@@ -46,6 +46,8 @@ weight_views = _LAYOUT.views
 class WeightStore(Store[WeightViews]):
     """Room for the weights of ``max_features`` features, of the last iterate and of the average, allocated at construction.
 
+    ``within`` is as in `Store`.
+
     Raises
     ------
     ValueError
@@ -64,8 +66,8 @@ class WeightStore(Store[WeightViews]):
     (0, 400)
     """
 
-    def __init__(self, max_features: int) -> None:
-        super().__init__(_LAYOUT, max_features, {}, f"max_features={max_features}")
+    def __init__(self, max_features: int, within: np.ndarray | None = None) -> None:
+        super().__init__(_LAYOUT, max_features, {}, f"max_features={max_features}", within)
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""
