@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
     from streamsvm.learners.one_class import OneClassBSGD
+    from streamsvm.learners.svm import SVMClassifier
     from streamsvm.runtime.checkpoint import load
     from streamsvm.storage.model_file import save
 
@@ -25,6 +26,7 @@ __all__ = [
     "OneClassBSGD",
     "Projection",
     "Removal",
+    "SVMClassifier",
     "load",
     "save",
 ]

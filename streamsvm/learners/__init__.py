@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamsvm.learners.projectron import Projectron, ProjectronPP
     from streamsvm.learners.rbp import RBP
     from streamsvm.learners.stoptron import Stoptron
+    from streamsvm.learners.svm import SVMClassifier
 
 __all__ = [
     "BOGD",
@@ -47,6 +48,7 @@ __all__ = [
     "OnlineLinearSVR",
     "Projectron",
     "ProjectronPP",
+    "SVMClassifier",
     "Stoptron",
 ]
 
@@ -64,6 +66,7 @@ _MODULES = {
     "OnlineLinearSVC": "linear",
     "OnlineLinearSVR": "linear",
     "ProjectronPP": "projectron",
+    "SVMClassifier": "svm",
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NoReturn
@@ -20,7 +19,7 @@ from streamsvm.learners.compiled.expansion import expand
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
 from streamsvm.learners.compiled.rule import FULL, LEARNED, REFUSED
 from streamsvm.learners.compiled.step import GAMMA_ROWS
-from streamsvm.learners.estimator import OnlineEstimator, learner
+from streamsvm.learners.estimator import OnlineEstimator, learner, runs
 from streamsvm.memory.block import LARGEST
 from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.slots import remove
@@ -352,11 +351,3 @@ def _dense(rows: Any) -> np.ndarray:
     # float32 [n, features], of an array or a sparse matrix
     with np.errstate(over="ignore"):  # numbers beyond float32 become infinite, and are refused by name
         return np.ascontiguousarray(rows.toarray() if hasattr(rows, "toarray") else rows, np.float32)
-
-
-def runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
-    """Return the runs of rows that need the same number of outputs, and that number, from that of each row, int64 [n]."""
-    if not len(outputs):
-        return []
-    cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(outputs)]
-    return [(slice(start, stop), int(outputs[start])) for start, stop in itertools.pairwise(cuts)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -19,7 +20,7 @@ from streamsvm.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.memory.features import FeatureSpace
 from streamsvm.river_base import RiverEstimator, parameters_of
 
-__all__ = ["OnlineEstimator", "learner"]
+__all__ = ["OnlineEstimator", "check_record", "learner", "runs"]
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
 _Kind = TypeVar("_Kind")
@@ -232,8 +233,8 @@ class OnlineEstimator(RiverEstimator):
             )
         for name, value in self._fixed().items():
             _check_parameter(name, value, fixed[name])
-        _check_record(self._common[0], common, {**iterates.LEARNED, **self._learned()})
-        _check_record(self._own[0], own, self._rule.learned)
+        check_record(self._common[0], common, {**iterates.LEARNED, **self._learned()})
+        check_record(self._own[0], own, self._rule.learned)
 
     def _fixed(self) -> dict[str, Any]:
         """Numbers in the memory that the parameters decide, beside sizes and the state."""
@@ -244,8 +245,18 @@ class OnlineEstimator(RiverEstimator):
         return {}
 
 
-def _check_record(record: np.void, fresh: np.void, learned: Mapping[str, tuple[float, float]]) -> None:
-    # Fields that learning does not change are those of a new model.
+def runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
+    """Return the runs of rows that need the same number of outputs, and that number."""
+    if not len(outputs):
+        return []
+    cuts = [0, *(np.flatnonzero(np.diff(outputs)) + 1).tolist(), len(outputs)]
+    return [(slice(start, stop), int(outputs[start])) for start, stop in itertools.pairwise(cuts)]
+
+
+def check_record(record: np.void, fresh: np.void, learned: Mapping[str, tuple[float, float]]) -> None:
+    """Raise a ValueError where a state is out of the ranges of ``learned``, or a field that learning does not change is not that of
+    a new model.
+    """
     for name in record.dtype.names or ():
         if name not in learned:
             _check_parameter(name, record[name], fresh[name])

@@ -12,7 +12,6 @@ from streamsvm._options import Gamma, KernelName, OutputName, Overflow
 from streamsvm.checks import parameter
 from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, check_learner_kernel
-from streamsvm.learners.budgeted import runs
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.compiled import kernel_rls, least_squares
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
@@ -21,7 +20,7 @@ from streamsvm.learners.compiled.least_squares import ADDING, IDLE, PRIOR, STEPP
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.compiled.triangle import row_start
-from streamsvm.learners.estimator import OnlineEstimator, learner
+from streamsvm.learners.estimator import OnlineEstimator, learner, runs
 from streamsvm.learners.regressor import OnlineRegressor
 from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.landmarks import CHUNK_ROWS, LandmarkStore

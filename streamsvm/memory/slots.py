@@ -10,7 +10,7 @@ from numba import njit
 from streamsvm.kernels import LARGEST_NORM, kernel_row
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["AT_HAND", "TAKEN_OUT", "append", "fill_kernel_row", "kernel_row_of", "next_random", "remove", "scan_row", "stamp"]
+__all__ = ["AT_HAND", "TAKEN_OUT", "append", "clear", "fill_kernel_row", "kernel_row_of", "next_random", "remove", "scan_row", "stamp"]
 
 #: Places in ``rows`` and ``active``.
 AT_HAND, TAKEN_OUT = (cast("int", np.int64(n)) for n in range(2))
@@ -99,6 +99,22 @@ def remove(block: np.ndarray, slot: int) -> None:
     v.norms[slot], v.stamps[slot], v.weights[slot] = v.norms[last], v.stamps[last], v.weights[last]
     v.norms[last], v.stamps[last], v.weights[last] = np.float32(0.0), 0, np.float32(0.0)
     h["n_support"] = last
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def clear(block: np.ndarray) -> None:
+    """Remove all support vectors, and set the intercepts to 0. O(B used)."""
+    v = views(block)
+    h = v.header[0]
+    n, live = h["n_support"], h["live"]
+    for j in range(h["used"]):
+        v.vectors[j, :n] = np.float32(0.0)
+    for k in range(live):
+        v.coefficients[k, :n] = 0.0
+        v.biases[k] = 0.0
+    v.norms[:n], v.stamps[:n], v.weights[:n] = np.float32(0.0), 0, np.float32(0.0)
+    h["n_support"], h["next_stamp"], h["largest_norm"] = 0, 0, 0.0
     v.cache[0] = 0
 
 

@@ -101,6 +101,12 @@ def odd_lines(n: int) -> int:
     return n if 4 * n // LINE % 2 else n + LINE // 4
 
 
+def _sizes(budget: int, outputs: int, gram: bool = False, window: int = 0) -> dict[str, int]:
+    stride = odd_lines(int(budget) + 1)
+    sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
+    return {name: int(size) for name, size in sizes.items()}
+
+
 class SupportVectorStore(Store[Views]):
     """Room for ``budget`` support vectors and one more, all allocated at construction.
 
@@ -151,12 +157,15 @@ class SupportVectorStore(Store[Views]):
         given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
         for name, size in given.items():
             check_size(name, size, 0 if name == "window" else 1)
-        stride = odd_lines(int(budget) + 1)
-        sizes = {"budget": budget, "outputs": outputs, "stride": stride, "gram": stride if gram else 0, "window": window}
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         named += " and a Gram matrix (budget squared)" if gram else ""
-        super().__init__(_LAYOUT, max_features, {name: int(size) for name, size in sizes.items()}, named, within)
+        super().__init__(_LAYOUT, max_features, _sizes(budget, outputs, gram, window), named, within)
         self._header["live"], self._header["gamma"] = outputs, 1.0
+
+    @staticmethod
+    def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
+        """Return the ``nbytes`` of a store of these sizes."""
+        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features)})
 
     @property
     def budget(self) -> int:

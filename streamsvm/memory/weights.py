@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from streamsvm.memory.block import LARGEST, STATE_END
+from streamsvm.memory.block import LARGEST, STATE_END, rounded_up
 from streamsvm.memory.layout import Array, Layout, Store
 
 __all__ = ["WeightStore", "WeightViews", "weight_views"]
@@ -68,6 +68,11 @@ class WeightStore(Store[WeightViews]):
 
     def __init__(self, max_features: int, within: np.ndarray | None = None) -> None:
         super().__init__(_LAYOUT, max_features, {}, f"max_features={max_features}", within)
+
+    @staticmethod
+    def nbytes_of(max_features: int) -> int:
+        """Return the ``nbytes`` of a store of this size."""
+        return _LAYOUT.end({"columns": rounded_up(max_features)})
 
     def snapshot(self) -> bytes:
         """Return all that the store holds as bytes: 400 and 16 for each column in use. Equal stores give equal bytes."""

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 from numba import njit
 
-from streamsvm.learners.compiled.probability import fit_slope, measure
+from streamsvm.learners.compiled.probability import FIRST_SLOPE, fit_slope, measure
 from streamsvm.memory.block import STATE_BEGIN, record
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "finish_step",
     "iterate_for",
     "prefers_average",
+    "restart",
     "shortfall",
     "track_output",
 ]
@@ -93,6 +94,16 @@ _TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
 def common(block: np.ndarray) -> np.ndarray:
     """The `COMMON` record of a block."""
     return record(block, STATE_BEGIN, COMMON)
+
+
+@njit(cache=True, error_model="numpy")
+def restart(c: np.ndarray) -> None:
+    """Set the state of a learner to that before the first row, but for its random numbers."""
+    c["t"], c["n_merges"] = 0, 0
+    c["scale"], c["average_v"], c["average_u"] = 1.0, 1.0, 0.0
+    for iterate in range(2):
+        c["error"][iterate] = c["center"][iterate] = c["size"][iterate] = c["curvature"][iterate] = 0.0
+        c["slope"][iterate] = FIRST_SLOPE
 
 
 @njit(cache=True, error_model="numpy", inline="always")

@@ -1,0 +1,343 @@
+"""A row through a committee of experts, compiled: each expert is a rule over its own part of the block.
+
+An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small that stands here.
+A kind of expert has two parts: it fills in its inputs to the stack (`_decide`), and learns the row (`_learn`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from streamsvm.learners.bsgd import step as descent
+from streamsvm.learners.compiled import linear_step
+from streamsvm.learners.compiled.coordinate_ascent import step as ascent
+from streamsvm.learners.compiled.drift import drifts
+from streamsvm.learners.compiled.iterates import AVERAGE, LAST, PROBABILITY, common, restart
+from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, dot, invert, logistic, pull
+from streamsvm.learners.compiled.rescale import gamma_of, learn_moments, move_vectors, scale_moved, scale_row
+from streamsvm.learners.compiled.rule import LEARNED, REFUSED, state_of
+from streamsvm.learners.compiled.stack import BEST, STACK, VOTES, answer, choose, learn_answers, learn_stack, softmax, stack_scores, vote
+from streamsvm.learners.compiled.step import compute_scores
+from streamsvm.memory.committee import committee_views
+from streamsvm.memory.slots import clear, scan_row
+from streamsvm.memory.support_vectors import views
+from streamsvm.memory.weights import weight_views
+
+__all__ = ["ASCENT", "DESCENT", "LAST_LABEL", "LINEAR", "NEWTON", "RESETTING", "STATE", "decide", "decide_many", "learn_many", "learn_one"]
+
+#: The state of a committee, beside what all learners have.
+STATE = np.dtype(
+    [
+        ("scaling", "i8"),
+        ("choice", "i8"),  # what predictions follow: a number of `stack`
+        ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
+        ("rows", "i8"),  # the state of the detector of drift
+        ("fast", "f8"),
+        ("slow", "f8"),
+        ("resets", "i8"),
+    ]
+)
+
+#: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
+#: first order, one of second order (two memories), and the last label.
+ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, LAST_LABEL = range(7)
+
+#: The ridge of the experts of second order.
+NEWTON_RIDGE = 1.0
+
+_ascend, _descend = ascent.learn_one, descent.learn_one
+_PRIOR_ROWS = 2.0
+_TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
+_NEWTON_REACH = np.float32(5.0)
+_LEAST_CURVATURE = 0.02
+_LARGEST_WEIGHT = 1e4  # of a row in what is of second order
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _memory(kind: int) -> float:
+    return 1.0 - 1e-3 if kind == NEWTON else 1.0 - 1e-4
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
+    # The store of an expert, or of its output k.
+    e = committee_views(block).experts[expert]
+    begin = e[1] + k * e[2]
+    return block[begin : begin + e[2]]
+
+
+# Inputs to the stack -------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> None:
+    v, s = committee_views(block), views(store)
+    h = s.header[0]
+    for j in range(h["used"]):
+        s.rows[0, j] = v.rows[1, j]
+    n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
+    compute_scores(store, n_active, norm)
+    for k in range(v.header[0]["live"]):
+        v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k], s.scores[2 * k + 1]
+
+
+@njit(cache=True, error_model="numpy")
+def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
+    v = committee_views(block)
+    live, used = v.header[0]["live"], v.header[0]["used"]
+    half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
+    for k in range(live):
+        store = _part(block, expert, k)
+        w = weight_views(store)
+        for j in range(used):
+            w.row[j] = v.rows[1, j]
+        v.at_hand[k, first] = half * linear_step.decide_packed(store, LAST)
+        v.at_hand[k, first + 1] = half * linear_step.decide_packed(store, AVERAGE)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _newton_row(block: np.ndarray) -> int:
+    # The row at hand as an expert of second order takes it, 1 first; its length.
+    v = committee_views(block)
+    h = v.header[0]
+    n = min(h["used"] + 1, h["side"])
+    v.squares[0, 0] = 1.0
+    for j in range(n - 1):
+        v.squares[0, j + 1] = min(max(v.rows[1, j], -_NEWTON_REACH), _NEWTON_REACH)
+    return n
+
+
+@njit(cache=True, error_model="numpy")
+def _fill_inputs(block: np.ndarray) -> None:
+    v = committee_views(block)
+    h = v.header[0]
+    live = h["live"]
+    for k in range(live):
+        v.at_hand[k, 0] = 1.0 if live == 1 else 0.0
+    for e in range(h["experts"]):
+        kind, first = v.experts[e, 0], v.experts[e, 3]
+        if kind <= DESCENT:
+            _kernel_inputs(block, _part(block, e, 0), first)
+        elif kind == LINEAR:
+            _linear_inputs(block, e, first)
+        elif kind == LAST_LABEL:
+            last = state_of(block, STATE)["last"]
+            for k in range(live):
+                v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+        else:
+            n = _newton_row(block)
+            for k in range(live):
+                v.at_hand[k, first] = dot(v.newton_weights[v.experts[e, 4], k], v.squares[0], n)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
+    different = 0
+    for j in range(n):
+        different += a[j] != b[j]
+    return different > 0
+
+
+@njit(cache=True, error_model="numpy")
+def _consult(block: np.ndarray) -> None:
+    # Answers and the stack's log odds of the row at hand; experts are asked once where it is predicted and then learned.
+    v = committee_views(block)
+    h = v.header[0]
+    used, live = h["used"], h["live"]
+    if v.cache[0] == 0 or _differ(v.rows[0], v.rows[2], used):
+        scale_row(block, state_of(block, STATE)["scaling"] != 0)
+        _fill_inputs(block)
+        for j in range(used):
+            v.rows[2, j] = v.rows[0, j]
+        v.cache[0] = 1
+    v.answers[VOTES] = vote(v.at_hand, live, v.mistakes, v.scores)
+    best = 1
+    for m in range(2, h["inputs"]):
+        if v.errors[m] < v.errors[best]:
+            best = m
+    v.answers[BEST] = answer(v.at_hand, live, best)
+    v.answers[STACK] = stack_scores(v.at_hand, live, v.weights, v.scores)
+
+
+# Learning ------------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def _rescale(block: np.ndarray, scaling: bool) -> None:
+    v = committee_views(block)
+    gamma = gamma_of(block, scaling)
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] <= DESCENT:
+            store = _part(block, e, 0)
+            move_vectors(block, store, v.widths[e] * gamma, scaling)
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def _learn_newton(block: np.ndarray, expert: int, label: int, weight: float) -> None:
+    # Logistic regression; several outputs share the curvature of the one that is least sure.
+    v = committee_views(block)
+    kind, number, live = v.experts[expert, 0], v.experts[expert, 4], v.header[0]["live"]
+    memory, n, z, direction = _memory(kind), _newton_row(block), v.squares[0], v.squares[1]
+    curvature, inverse, weights = v.newton_curvatures[number], v.newton_inverses[number], v.newton_weights[number]
+    place = v.experts[expert, 3]
+    for k in range(live):
+        v.scores[k] = v.at_hand[k, place]
+    if live == 1:
+        v.scores[0] = logistic(v.scores[0])
+    else:
+        softmax(v.scores, live)
+    h = _LEAST_CURVATURE
+    for k in range(live):
+        h = max(h, v.scores[k] * (1.0 - v.scores[k]))
+    add_row(curvature, inverse, z, n, weight * h, memory, NEWTON_RIDGE, direction)
+    for k in range(live):
+        goal = float(label) if live == 1 else (1.0 if k == label else 0.0)
+        size = weight * (goal - v.scores[k])
+        for j in range(n):
+            weights[k, j] += size * direction[j]
+    if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:  # in turn
+        invert(curvature, inverse, n)
+        for j in range(n):
+            z[j] = 0.0
+        for k in range(live):
+            pull(inverse, weights[k], z, n, ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE, direction)
+
+
+@njit(cache=True, error_model="numpy")
+def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: float) -> None:
+    v = committee_views(block)
+    kind, live = v.experts[e, 0], v.header[0]["live"]
+    if kind == DESCENT:
+        _descend(_part(block, e, 0), target, weight)
+    elif kind <= RESETTING:
+        store = _part(block, e, 0)
+        if kind == RESETTING:
+            error = 1.0 if answer(v.at_hand, live, v.experts[e, 3]) != label else 0.0
+            if drifts(state_of(block, STATE), error):
+                state_of(block, STATE)["resets"] += 1
+                clear(store)
+                restart(common(store))
+        _ascend(store, target, weight)
+    elif kind == LINEAR:
+        for k in range(live):
+            sign = target if live == 1 else (1.0 if k == label else -1.0)
+            linear_step.learn_packed(_part(block, e, k), sign, weight)
+    elif kind != LAST_LABEL:
+        _learn_newton(block, e, label, min(weight, _LARGEST_WEIGHT))
+
+
+@njit(cache=True, error_model="numpy")
+def learn_one(block: np.ndarray, target: float, weight: float) -> int:
+    """Learn the row at hand, of a target -1 or 1 or the number of a class; `LEARNED`, or `REFUSED` where it is not finite or too
+    large. Nothing has changed then.
+    """
+    v, c, s = committee_views(block), common(block), state_of(block, STATE)
+    live = v.header[0]["live"]
+    if refused(block):
+        return REFUSED
+    c["t"] += 1
+    t, scaling = c["t"], s["scaling"] != 0
+    learn_moments(block)
+    if scale_moved(block, scaling, t):
+        _rescale(block, scaling)
+    _consult(block)
+    label = int(target > 0.0) if live == 1 else int(target)
+    learn_answers(v.at_hand, live, label, t, v.errors, v.mistakes)
+    s["choice"] = choose(v.answers, label, t, v.choice_errors)
+    bounded = min(weight, _LARGEST_WEIGHT)
+    learn_stack(v.at_hand, live, label, bounded, t, v.scores, v.weights, v.curvature, v.inverse, v.row_inputs)
+    for e in range(v.header[0]["experts"]):
+        _learn_expert(block, e, target, label, weight)
+    s["last"] = label
+    v.cache[0] = 0
+    return LEARNED
+
+
+# Predictions ---------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy")
+def decide(block: np.ndarray, what: int) -> float:
+    """Answer ``what`` is asked of the row at hand; NaN for a row that is not finite or too large.
+
+    The answer is the decision value, in log odds, or the `PROBABILITY` of the positive label. With several outputs, it is the
+    number of the best one, and the values of all are in ``scores``. Where the stack is not what predictions follow, and does not
+    agree with it, the two answers are taken for equally probable.
+    """
+    v = committee_views(block)
+    live = v.header[0]["live"]
+    if refused(block):
+        return np.nan
+    _consult(block)
+    chosen = v.answers[state_of(block, STATE)["choice"]]
+    prior = _PRIOR_ROWS / (float(common(block)["t"]) + _PRIOR_ROWS + 1.0)
+    if live == 1:
+        f = v.scores[0]
+        if chosen != int(f > 0.0):
+            f = _TINY_STEP if chosen else -_TINY_STEP
+        p = logistic(f)
+        p += prior * (0.5 - p)
+        return p if what == PROBABILITY else math.log(p / (1.0 - p))
+    best = v.answers[STACK]
+    if chosen != best:
+        v.scores[chosen] = v.scores[best] = 0.5 * (v.scores[chosen] + v.scores[best])
+    v.scores[chosen] += _TINY_STEP
+    if what == PROBABILITY:
+        softmax(v.scores, live)
+        for k in range(live):
+            v.scores[k] += prior * (1.0 / live - v.scores[k])
+    return float(chosen)
+
+
+@njit(cache=True, error_model="numpy")
+def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
+    """Make row i of X the row at hand. Its features have the columns ``columns`` int64 [features]; -1: none."""
+    v = committee_views(block)
+    row = v.rows[0]
+    row[: v.header[0]["used"]] = np.float32(0.0)
+    for j in range(X.shape[1]):
+        if columns[j] >= 0:
+            row[columns[j]] += X[i, j]
+
+
+@njit(cache=True, error_model="numpy")
+def refused(block: np.ndarray) -> bool:
+    """Whether the row at hand is not finite or too large."""
+    v = committee_views(block)
+    return scan_row(v.rows[0], v.header[0]["used"], v.active)[0] < 0
+
+
+@njit(cache=True, error_model="numpy")
+def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
+    """The number of the first row of X that `learn_one` would refuse, or -1."""
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        if refused(block):
+            return i
+    return -1
+
+
+@njit(cache=True, error_model="numpy")
+def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
+    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1], or with several outputs [n, outputs + 1]: the
+    number of the best one, then the values of all.
+    """
+    v = committee_views(block)
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        out[i, 0] = decide(block, what)
+        for k in range(1, out.shape[1]):
+            out[i, k] = v.scores[k - 1]
+
+
+@njit(cache=True, error_model="numpy")
+def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
+    """Learn the rows of X float32 [n, features], one after the other; how many were learned."""
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        learn_one(block, targets[i], weights[i])
+    return X.shape[0]

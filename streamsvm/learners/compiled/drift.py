@@ -1,0 +1,35 @@
+"""A detector of drift, compiled: an error over the last rows that is above the one over many, by more than chance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+__all__ = ["drifts"]
+
+_FAST, _SLOW = 0.02, 0.002  # rates of the two means
+_DEVIATIONS = 3.0
+_LEAST_ROWS = 200
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def drifts(state: np.ndarray, error: float) -> bool:
+    """Update a detector by the error of a row, 0 or 1; whether the stream has drifted. It then begins anew.
+
+    ``state`` is a record: ``rows`` since the last drift, and the means ``fast`` and ``slow`` of their errors.
+
+    This is the control chart of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012,
+    Exponentially weighted moving average charts for detecting concept drift).
+    """
+    state["rows"] += 1
+    first = 1.0 / state["rows"]
+    state["fast"] += max(first, _FAST) * (error - state["fast"])
+    state["slow"] += max(first, _SLOW) * (error - state["slow"])
+    slow = state["slow"]
+    deviation = math.sqrt(max(slow * (1.0 - slow), 0.01) * _FAST / 2.0)
+    if state["rows"] <= _LEAST_ROWS or state["fast"] <= slow + _DEVIATIONS * deviation:
+        return False
+    state["rows"], state["fast"], state["slow"] = 0, 0.0, 0.0
+    return True

@@ -1,0 +1,111 @@
+"""The experts of a committee: which there are, where they lie in the memory, and how they begin."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.budget import strategy_for
+from streamsvm.budget.dispatch import set_strategy
+from streamsvm.kernels import RBF
+from streamsvm.learners.bsgd import SCHEDULES, step as descent
+from streamsvm.learners.compiled import committee, iterates, linear_step
+from streamsvm.learners.compiled.coordinate_ascent import step as ascent
+from streamsvm.learners.compiled.probability import FIRST_SLOPE
+from streamsvm.memory.block import STATE_BEGIN
+from streamsvm.memory.committee import Place
+
+__all__ = ["BUDGET", "EXPERTS", "Expert", "begin", "get_ready", "states"]
+
+#: Support vectors of each expert that has some.
+BUDGET = 100
+_AVERAGING = 3000  # rows, as by default in the learners themselves
+_RULES = {
+    committee.ASCENT: ascent.state,
+    committee.RESETTING: ascent.state,
+    committee.DESCENT: descent.state,
+    committee.LINEAR: linear_step.STATE,
+}
+
+
+class Expert(NamedTuple):
+    """An expert: its name, its kind, its gamma over that of the committee, and the first state of its rule."""
+
+    name: str
+    kind: int
+    width: float = 1.0
+    state: dict[str, float] = {}
+
+    @property
+    def place(self) -> Place:
+        """What it needs of the memory."""
+        if self.kind <= committee.DESCENT:
+            return Place(self.kind, 2, budget=BUDGET)
+        if self.kind == committee.LINEAR:
+            return Place(self.kind, 2, linear=True)
+        return Place(self.kind, 1, second_order=self.kind != committee.LAST_LABEL)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of its inputs to the stack."""
+        return ["last", "average"] if self.place.inputs == 2 else ["last"]
+
+
+def _ascent(width: float, C: float, kind: int = committee.ASCENT) -> Expert:  # noqa: N803
+    name = f"{'resetting ' if kind == committee.RESETTING else ''}dual ascent, gamma x {width:g}, C {C:g}"
+    return Expert(name, kind, width, {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1})
+
+
+def _linear(C: float) -> Expert:  # noqa: N803
+    return Expert(f"linear, C {C:g}", committee.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
+
+
+_FADING = {"schedule": SCHEDULES["constant"], "eta0": 0.3, "l2": 1e-3}
+_SECOND_ORDER = (
+    Expert("linear of second order, 1,000 rows", committee.NEWTON),
+    Expert("linear of second order, 10,000 rows", committee.SLOW_NEWTON),
+)
+#: The experts by effort.
+EXPERTS = {
+    "low": (_ascent(1.0, 0.1), _ascent(1.0, 1.0), _linear(1.0), _SECOND_ORDER[1]),
+    "normal": (
+        _ascent(0.25, 1.0),
+        _ascent(1.0, 0.1),
+        _ascent(4.0, 1.0),
+        _linear(0.01),
+        _linear(1.0),
+        *_SECOND_ORDER,
+        _ascent(1.0, 1.0, committee.RESETTING),
+        Expert("fading gradient descent", committee.DESCENT, 1.0, _FADING),
+        Expert("last label", committee.LAST_LABEL),
+    ),
+}
+
+
+def states(store: Any, kind: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two records of an expert's store, [1] each: what all learners have, and its rule's."""
+    dtype, begin = _RULES[kind], iterates.RULE_STATE
+    return (
+        store.block[STATE_BEGIN:begin].view(iterates.COMMON),
+        store.block[begin : begin + dtype.itemsize].view(dtype),
+    )
+
+
+def begin(expert: Expert, store: Any, number: int, seed: int) -> None:
+    """Set the state of an expert's new store; ``number`` is its place, from which its random numbers follow."""
+    common, own = states(store, expert.kind)
+    common["scale"] = common["average_v"] = 1.0
+    common["slope"], common["horizon"], common["loss"] = FIRST_SLOPE, _AVERAGING, iterates.HINGE
+    common["gamma_rows"] = -1
+    common["random"] = (seed + number) % 2**64
+    for name, value in expert.state.items():
+        own[name] = value
+    if expert.place.budget:
+        header = store.views.header
+        header["kernel"], header["gamma"], header["degree"] = RBF, expert.width, 3
+
+
+def get_ready(store: Any, shared: bool) -> None:
+    """Compile what keeps an expert's store within its budget; ``shared``: whether there are several outputs."""
+    set_strategy(store, strategy_for("rbf", None), shared)
