@@ -254,9 +254,7 @@ def runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
 
 
 def check_record(record: np.void, fresh: np.void, learned: Mapping[str, tuple[float, float]]) -> None:
-    """Raise a ValueError where a state is out of the ranges of ``learned``, or a field that learning does not change is not that of
-    a new model.
-    """
+    """Raise a ValueError where a field of a state is out of its range in ``learned``, or not there and not as in a new model."""
     for name in record.dtype.names or ():
         if name not in learned:
             _check_parameter(name, record[name], fresh[name])

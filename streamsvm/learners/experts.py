@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +11,8 @@ import numpy as np
 from streamsvm.budget import strategy_for
 from streamsvm.budget.dispatch import set_strategy
 from streamsvm.kernels import RBF
-from streamsvm.learners.bsgd import SCHEDULES, step as descent
+from streamsvm.learners.bsgd import SCHEDULES
+from streamsvm.learners.bsgd import step as descent
 from streamsvm.learners.compiled import committee, iterates, linear_step
 from streamsvm.learners.compiled.coordinate_ascent import step as ascent
 from streamsvm.learners.compiled.probability import FIRST_SLOPE
@@ -19,7 +22,7 @@ from streamsvm.memory.committee import Place
 __all__ = ["BUDGET", "EXPERTS", "Expert", "begin", "get_ready", "states"]
 
 #: Support vectors of each expert that has some.
-BUDGET = 100
+BUDGET = 150
 _AVERAGING = 3000  # rows, as by default in the learners themselves
 _RULES = {
     committee.ASCENT: ascent.state,
@@ -35,7 +38,7 @@ class Expert(NamedTuple):
     name: str
     kind: int
     width: float = 1.0
-    state: dict[str, float] = {}
+    state: Mapping[str, float] = MappingProxyType({})
 
     @property
     def place(self) -> Place:
@@ -52,12 +55,12 @@ class Expert(NamedTuple):
         return ["last", "average"] if self.place.inputs == 2 else ["last"]
 
 
-def _ascent(width: float, C: float, kind: int = committee.ASCENT) -> Expert:  # noqa: N803
+def _ascent(width: float, C: float, kind: int = committee.ASCENT) -> Expert:
     name = f"{'resetting ' if kind == committee.RESETTING else ''}dual ascent, gamma x {width:g}, C {C:g}"
     return Expert(name, kind, width, {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1})
 
 
-def _linear(C: float) -> Expert:  # noqa: N803
+def _linear(C: float) -> Expert:
     return Expert(f"linear, C {C:g}", committee.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
 
 

@@ -13,10 +13,10 @@ from streamsvm.checks import parameter, random_state
 from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.compiled import committee, newton, stack
+from streamsvm.learners.compiled.iterates import LEARNED
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.estimator import check_record, learner, runs
 from streamsvm.learners.experts import BUDGET, EXPERTS, Expert, begin, get_ready, states
-from streamsvm.learners.compiled.iterates import LEARNED
 from streamsvm.memory.block import STATE_BEGIN
 from streamsvm.memory.committee import CommitteeStore, committee_views
 from streamsvm.memory.features import OVERFLOW
@@ -51,18 +51,19 @@ class ExpertReport(NamedTuple):
 class SVMClassifier(OnlineClassifier):
     """A support vector machine for any stream, with no parameters to choose.
 
-    It is a committee. Budgeted kernel machines of several widths and C, linear learners of first and second order, one that begins
-    anew where the stream drifts, one that forgets steadily, and the last label are its experts; the last and the averaged output
-    of each are the inputs of a logistic regression, the stack, which learns by Newton's method with a fading memory. Predictions
-    follow the stack, the votes of all experts or the best of them, whichever has made fewer errors over the last 1,000 rows.
+    It is a committee. Its experts are budgeted kernel machines of several widths and C, linear learners of first and second
+    order, a machine that begins anew where the stream drifts, one that forgets steadily, and the last label. The last and the
+    averaged output of each are the inputs of a logistic regression, the stack, which learns by Newton's method with a fading
+    memory. Predictions follow the stack, the votes of all experts or the best expert, whichever has made fewer errors over the
+    last 1,000 rows.
 
     Parameters
     ----------
     effort
         Which experts there are: ``"low"`` or ``"normal"``. See Notes.
     scaling
-        ``"auto"``: rows are learned as deviations from the running mean of each feature in running standard deviations, and bounded
-        to 8 of these: no scaler need stand before the model. None: rows are learned as they are.
+        ``"auto"``: rows are learned as deviations from the running mean of each feature, in running standard deviations, and
+        bounded to 8 of these: no scaler need stand before the model. None: rows are learned as they are.
     max_classes
         Labels that there is room for.
     max_features
@@ -109,7 +110,8 @@ class SVMClassifier(OnlineClassifier):
     seed: int | None = None
 
     _row: np.ndarray = field(init=False)
-    #: Whether maintenance is compiled: not before a budget may be exceeded.
+    #: Whether the experts are compiled, and what maintains their budgets: not before the first row, and one that may exceed them.
+    _connected: bool = field(init=False)
     _ready: bool = field(init=False)
 
     _rule = Rule(committee.learn_one, committee.learn_many, committee.STATE, _LEARNED)
@@ -117,7 +119,7 @@ class SVMClassifier(OnlineClassifier):
     def __post_init__(self) -> None:
         super().__post_init__()
         v = self._store.views
-        self._row, self._scores, self._ready = v.rows[0], v.scores, False
+        self._row, self._scores, self._connected, self._ready = v.rows[0], v.scores, False, False
         self._own["scaling"], self._own["last"] = self.scaling == "auto", -1
         seed = random_state(self.seed)
         for number, (expert, stores) in enumerate(zip(self._team, self._store.stores, strict=True)):
@@ -129,7 +131,9 @@ class SVMClassifier(OnlineClassifier):
         stack.first_weights(v.weights)
 
     def _make_store(self) -> CommitteeStore:
-        return CommitteeStore([expert.place for expert in self._team], self.max_features, self.max_classes if self._multiclass else 1)
+        return CommitteeStore(
+            [expert.place for expert in self._team], self.max_features, self.max_classes if self._multiclass else 1
+        )
 
     @property
     def _team(self) -> tuple[Expert, ...]:
@@ -155,6 +159,8 @@ class SVMClassifier(OnlineClassifier):
 
     def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
+        if not self._connected:
+            self._connect()
         f: float = committee.decide(self._block, what)
         if f != f:
             self._features.complain_not_finite(x)
@@ -178,9 +184,16 @@ class SVMClassifier(OnlineClassifier):
         return int(committee.first_refused(self._block, matrix, columns))
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
+        self._connect()
         committee.decide_many(self._block, matrix, columns, what, decisions)
 
+    def _connect(self) -> None:
+        committee.connect(self._store, any(expert.kind == committee.DESCENT for expert in self._team))
+        self._connected = True
+
     def _get_ready(self, rows: int) -> None:
+        if not self._connected:
+            self._connect()
         if not self._ready and self.n_learned + rows > BUDGET:
             for expert, stores in zip(self._team, self._store.stores, strict=True):
                 if expert.place.budget:
@@ -231,9 +244,7 @@ class SVMClassifier(OnlineClassifier):
         """The outputs of each expert, with the error and the weight that each has now."""
         v = self._store.views
         names = [(expert.name, output) for expert in self._team for output in expert.outputs]
-        return [
-            ExpertReport(*name, float(v.errors[m]), float(v.weights[m])) for m, name in enumerate(names, 1)
-        ]
+        return [ExpertReport(*name, float(v.errors[m]), float(v.weights[m])) for m, name in enumerate(names, 1)]
 
     @property
     def follows(self) -> str:

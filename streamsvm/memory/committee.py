@@ -77,6 +77,8 @@ class CommitteeViews(NamedTuple):
     second order."""
     widths: Annotated[np.ndarray, Array(np.float64, ("experts",), saved=False)]
     """Of each expert with support vectors: its gamma over that of the committee."""
+    calls: Annotated[np.ndarray, Array(np.uint64, (4,), saved=False)]
+    """Addresses of compiled functions."""
     cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
     """Whether ``at_hand`` is that of ``rows[2]``."""
 

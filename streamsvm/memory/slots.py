@@ -10,7 +10,18 @@ from numba import njit
 from streamsvm.kernels import LARGEST_NORM, kernel_row
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["AT_HAND", "TAKEN_OUT", "append", "clear", "fill_kernel_row", "kernel_row_of", "next_random", "remove", "scan_row", "stamp"]
+__all__ = [
+    "AT_HAND",
+    "TAKEN_OUT",
+    "append",
+    "clear",
+    "fill_kernel_row",
+    "kernel_row_of",
+    "next_random",
+    "remove",
+    "scan_row",
+    "stamp",
+]
 
 #: Places in ``rows`` and ``active``.
 AT_HAND, TAKEN_OUT = (cast("int", np.int64(n)) for n in range(2))

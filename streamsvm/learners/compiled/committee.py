@@ -1,7 +1,7 @@
 """A row through a committee of experts, compiled: each expert is a rule over its own part of the block.
 
-An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small that stands here.
-A kind of expert has two parts: it fills in its inputs to the stack (`_decide`), and learns the row (`_learn`).
+An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small that stands
+here. To add a kind is to add its inputs to the stack (`_fill_inputs`) and how it learns a row (`_learn_expert`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 from streamsvm.learners.bsgd import step as descent
 from streamsvm.learners.compiled import linear_step
@@ -19,14 +19,39 @@ from streamsvm.learners.compiled.iterates import AVERAGE, LAST, PROBABILITY, com
 from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, dot, invert, logistic, pull
 from streamsvm.learners.compiled.rescale import gamma_of, learn_moments, move_vectors, scale_moved, scale_row
 from streamsvm.learners.compiled.rule import LEARNED, REFUSED, state_of
-from streamsvm.learners.compiled.stack import BEST, STACK, VOTES, answer, choose, learn_answers, learn_stack, softmax, stack_scores, vote
+from streamsvm.learners.compiled.stack import (
+    BEST,
+    STACK,
+    VOTES,
+    answer,
+    choose,
+    learn_answers,
+    learn_stack,
+    softmax,
+    stack_scores,
+    vote,
+)
 from streamsvm.learners.compiled.step import compute_scores
-from streamsvm.memory.committee import committee_views
+from streamsvm.memory.calls import BLOCK, address_of, caller
+from streamsvm.memory.committee import CommitteeStore, committee_views
 from streamsvm.memory.slots import clear, scan_row
 from streamsvm.memory.support_vectors import views
 from streamsvm.memory.weights import weight_views
 
-__all__ = ["ASCENT", "DESCENT", "LAST_LABEL", "LINEAR", "NEWTON", "RESETTING", "STATE", "decide", "decide_many", "learn_many", "learn_one"]
+__all__ = [
+    "ASCENT",
+    "DESCENT",
+    "LAST_LABEL",
+    "LINEAR",
+    "NEWTON",
+    "RESETTING",
+    "STATE",
+    "connect",
+    "decide",
+    "decide_many",
+    "learn_many",
+    "learn_one",
+]
 
 #: The state of a committee, beside what all learners have.
 STATE = np.dtype(
@@ -48,7 +73,11 @@ ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, LAST_LABEL = range(7)
 #: The ridge of the experts of second order.
 NEWTON_RIDGE = 1.0
 
-_ascend, _descend = ascent.learn_one, descent.learn_one
+# Places in `calls`, and how what is there is called: the rules, and what both predictions and learning need.
+_ASCEND, _DESCEND, _KERNEL_INPUTS, _CONSULT = range(4)
+_RULE = (BLOCK, types.float64, types.float64)
+_INPUTS = (BLOCK, BLOCK, types.int64)
+_call_rule, _call_inputs, _call_block = (caller(of, types.int64) for of in (_RULE, _INPUTS, (BLOCK,)))
 _PRIOR_ROWS = 2.0
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
 _NEWTON_REACH = np.float32(5.0)
@@ -73,7 +102,7 @@ def _part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
 
 
 @njit(cache=True, error_model="numpy")
-def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> None:
+def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), views(store)
     h = s.header[0]
     for j in range(h["used"]):
@@ -82,9 +111,10 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> None:
     compute_scores(store, n_active, norm)
     for k in range(v.header[0]["live"]):
         v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k], s.scores[2 * k + 1]
+    return 0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
     v = committee_views(block)
     live, used = v.header[0]["live"], v.header[0]["used"]
@@ -110,7 +140,7 @@ def _newton_row(block: np.ndarray) -> int:
     return n
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _fill_inputs(block: np.ndarray) -> None:
     v = committee_views(block)
     h = v.header[0]
@@ -120,7 +150,7 @@ def _fill_inputs(block: np.ndarray) -> None:
     for e in range(h["experts"]):
         kind, first = v.experts[e, 0], v.experts[e, 3]
         if kind <= DESCENT:
-            _kernel_inputs(block, _part(block, e, 0), first)
+            _call_inputs(v.calls[_KERNEL_INPUTS], block, _part(block, e, 0), first)
         elif kind == LINEAR:
             _linear_inputs(block, e, first)
         elif kind == LAST_LABEL:
@@ -142,7 +172,7 @@ def _differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 
 
 @njit(cache=True, error_model="numpy")
-def _consult(block: np.ndarray) -> None:
+def _consult(block: np.ndarray) -> int:
     # Answers and the stack's log odds of the row at hand; experts are asked once where it is predicted and then learned.
     v = committee_views(block)
     h = v.header[0]
@@ -160,12 +190,23 @@ def _consult(block: np.ndarray) -> None:
             best = m
     v.answers[BEST] = answer(v.at_hand, live, best)
     v.answers[STACK] = stack_scores(v.at_hand, live, v.weights, v.scores)
+    return 0
+
+
+def connect(store: CommitteeStore, drifting: bool) -> None:
+    """Compile what the experts need, or load it, and put the addresses into a store; ``drifting``: whether one descends."""
+    calls = store.views.calls
+    calls[_ASCEND] = address_of(ascent.learn_one, _RULE, types.int64)
+    if drifting:
+        calls[_DESCEND] = address_of(descent.learn_one, _RULE, types.int64)
+    calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, types.int64)
+    calls[_CONSULT] = address_of(_consult, (BLOCK,), types.int64)
 
 
 # Learning ------------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _rescale(block: np.ndarray, scaling: bool) -> None:
     v = committee_views(block)
     gamma = gamma_of(block, scaling)
@@ -176,7 +217,7 @@ def _rescale(block: np.ndarray, scaling: bool) -> None:
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _learn_newton(block: np.ndarray, expert: int, label: int, weight: float) -> None:
     # Logistic regression; several outputs share the curvature of the one that is least sure.
     v = committee_views(block)
@@ -207,12 +248,12 @@ def _learn_newton(block: np.ndarray, expert: int, label: int, weight: float) -> 
             pull(inverse, weights[k], z, n, ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE, direction)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: float) -> None:
     v = committee_views(block)
     kind, live = v.experts[e, 0], v.header[0]["live"]
     if kind == DESCENT:
-        _descend(_part(block, e, 0), target, weight)
+        _call_rule(v.calls[_DESCEND], _part(block, e, 0), target, weight)
     elif kind <= RESETTING:
         store = _part(block, e, 0)
         if kind == RESETTING:
@@ -221,7 +262,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
                 state_of(block, STATE)["resets"] += 1
                 clear(store)
                 restart(common(store))
-        _ascend(store, target, weight)
+        _call_rule(v.calls[_ASCEND], store, target, weight)
     elif kind == LINEAR:
         for k in range(live):
             sign = target if live == 1 else (1.0 if k == label else -1.0)
@@ -244,7 +285,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     learn_moments(block)
     if scale_moved(block, scaling, t):
         _rescale(block, scaling)
-    _consult(block)
+    _call_block(v.calls[_CONSULT], block)
     label = int(target > 0.0) if live == 1 else int(target)
     learn_answers(v.at_hand, live, label, t, v.errors, v.mistakes)
     s["choice"] = choose(v.answers, label, t, v.choice_errors)
@@ -272,7 +313,7 @@ def decide(block: np.ndarray, what: int) -> float:
     live = v.header[0]["live"]
     if refused(block):
         return np.nan
-    _consult(block)
+    _call_block(v.calls[_CONSULT], block)
     chosen = v.answers[state_of(block, STATE)["choice"]]
     prior = _PRIOR_ROWS / (float(common(block)["t"]) + _PRIOR_ROWS + 1.0)
     if live == 1:
@@ -284,7 +325,7 @@ def decide(block: np.ndarray, what: int) -> float:
         return p if what == PROBABILITY else math.log(p / (1.0 - p))
     best = v.answers[STACK]
     if chosen != best:
-        v.scores[chosen] = v.scores[best] = 0.5 * (v.scores[chosen] + v.scores[best])
+        v.scores[chosen] = v.scores[best]
     v.scores[chosen] += _TINY_STEP
     if what == PROBABILITY:
         softmax(v.scores, live)
@@ -323,8 +364,9 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
 
 @njit(cache=True, error_model="numpy")
 def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
-    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1], or with several outputs [n, outputs + 1]: the
-    number of the best one, then the values of all.
+    """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
+
+    With several outputs ``out`` is float64 [n, outputs + 1]: the number of the best one, then the values of all.
     """
     v = committee_views(block)
     for i in range(X.shape[0]):

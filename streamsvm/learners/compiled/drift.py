@@ -24,10 +24,10 @@ def drifts(state: np.ndarray, error: float) -> bool:
     Exponentially weighted moving average charts for detecting concept drift).
     """
     state["rows"] += 1
-    first = 1.0 / state["rows"]
+    first = 1.0 / float(state["rows"])
     state["fast"] += max(first, _FAST) * (error - state["fast"])
     state["slow"] += max(first, _SLOW) * (error - state["slow"])
-    slow = state["slow"]
+    slow = float(state["slow"])
     deviation = math.sqrt(max(slow * (1.0 - slow), 0.01) * _FAST / 2.0)
     if state["rows"] <= _LEAST_ROWS or state["fast"] <= slow + _DEVIATIONS * deviation:
         return False

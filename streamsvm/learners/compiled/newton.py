@@ -1,8 +1,9 @@
 """Newton's method on the logistic loss, online and with a fading memory, compiled.
 
-A model of weights w has the curvature A = sum over rows of memory^age h z z', plus the ridge, and takes the step w += A^-1 (t - p) z
-with each row z. The inverse of A follows by a rank-one update, in O(n^2), and is computed anew from A every `ROWS_OF_INVERSE` rows:
-so it stays symmetric and positive definite, and rounding does not add up, however long and however quiet the stream is.
+A model of weights w has the curvature A, the sum over rows of memory^age h z z', and the ridge. With each row z it takes the step
+w += A^-1 (t - p) z. The inverse of A follows by a rank-one update, in O(n^2), and is computed anew from A every
+`ROWS_OF_INVERSE` rows: so it stays symmetric and positive definite, and rounding does not add up, however long and however quiet
+the stream is.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ def dot(a: np.ndarray, b: np.ndarray, n: int) -> float:
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def add_row(
-    curvature: np.ndarray, inverse: np.ndarray, row: np.ndarray, n: int, h: float, memory: float, ridge: float, direction: np.ndarray
+    curvature: np.ndarray,
+    inverse: np.ndarray,
+    row: np.ndarray,
+    n: int,
+    h: float,
+    memory: float,
+    ridge: float,
+    direction: np.ndarray,
 ) -> None:
     """Add a row to the curvature, and fill ``direction`` with the inverse, as it is then, times the row. O(n^2).
 
@@ -84,7 +92,10 @@ def add_row(
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")
 def invert(curvature: np.ndarray, inverse: np.ndarray, n: int) -> None:
-    """Compute the inverse of the curvature by Gauss-Jordan elimination, which needs no pivots as the ridge bounds it from below."""
+    """Compute the inverse of the curvature. O(n^3).
+
+    By Gauss-Jordan elimination, which needs no pivots here, as the ridge bounds the curvature from below.
+    """
     for j in range(n):
         for k in range(n):
             inverse[j, k] = curvature[j, k]
@@ -105,9 +116,7 @@ def invert(curvature: np.ndarray, inverse: np.ndarray, n: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def pull(
-    inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray
-) -> None:
+def pull(inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray) -> None:
     """Step against the ridge's own gradient, ``force`` times the weights less their centre. O(n^2)."""
     for j in range(n):
         direction[j] = force * (weights[j] - centre[j])

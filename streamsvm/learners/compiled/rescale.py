@@ -17,7 +17,7 @@ from streamsvm.memory.committee import committee_views
 from streamsvm.memory.moments import learn_value
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["BOUND", "learn_moments", "move_vectors", "scale_row", "scale_moved"]
+__all__ = ["BOUND", "learn_moments", "move_vectors", "scale_moved", "scale_row"]
 
 #: Deviations from the mean to which a value is bounded.
 BOUND = np.float32(8.0)
@@ -49,8 +49,9 @@ def _spread(moments: np.ndarray) -> float:
 
 @njit(cache=True, error_model="numpy")
 def scale_moved(block: np.ndarray, scaling: bool, t: int) -> bool:
-    """Whether the running scale has left the one in use, after row number t. Then ``ratio`` and ``shift`` lead to it, and it is in
-    use; without scaling only gamma can leave.
+    """Whether the running scale has left the one in use, after row number t.
+
+    Then it comes into use, and ``ratio`` and ``shift`` lead from the old one to it. Without scaling gamma alone follows.
     """
     v = committee_views(block)
     if t > _EVERY_ROW and t % _EVERY != 0:

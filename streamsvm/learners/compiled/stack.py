@@ -1,10 +1,11 @@
 """A stack of experts, votes and the best expert, and the choice among the three, compiled.
 
 Each expert has inputs to the stack, its decision values, for each output of the model: ``inputs`` is float64 [outputs, m], of
-which input 0 is the constant. The stack is logistic regression on them by Newton's method with a fading memory (see `newton`). With
-several outputs its weights are shared: output k has the log odds w . inputs[k], up to a number for all, and a row is learned as the
-inputs of its class less those of the others, by their probabilities, which is exactly the step of the softmax loss.
-Votes weigh each input by exp(-rate times its fading mistakes). Answers are classes: 0 and 1 of one output, or the number of one.
+which input 0 is the constant. The stack is logistic regression on them by Newton's method with a fading memory (see `newton`).
+With several outputs they share its weights w: output k has the log odds w . inputs[k], up to a number for all, and a row is
+learned as the inputs of its class less those of the others, weighed by their probabilities: that is the gradient of the softmax
+loss. Votes weigh each input by exp(-rate times its fading mistakes). Answers are classes: 0 and 1 of one output, else the number
+of an output.
 """
 
 from __future__ import annotations
@@ -14,9 +15,21 @@ import math
 import numpy as np
 from numba import njit
 
-from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, dot, invert, logistic, pull
+from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
 
-__all__ = ["BEST", "MEMORY", "RIDGE", "STACK", "VOTES", "answer", "choose", "learn_answers", "learn_stack", "stack_scores", "vote"]
+__all__ = [
+    "BEST",
+    "MEMORY",
+    "RIDGE",
+    "STACK",
+    "VOTES",
+    "answer",
+    "choose",
+    "learn_answers",
+    "learn_stack",
+    "stack_scores",
+    "vote",
+]
 
 #: The three that a model chooses from.
 STACK, VOTES, BEST = 0, 1, 2

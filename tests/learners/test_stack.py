@@ -1,0 +1,173 @@
+"""The stack and its parts against slow twins, and what a stream can do to them."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numba import config
+
+from streamsvm.learners.compiled import newton, stack
+from streamsvm.learners.compiled.drift import drifts
+
+ROWS = 150 if config.DISABLE_JIT else 700
+
+
+class NaiveNewton:
+    """The curvature as a sum, and its inverse by numpy; between two computations of it the ridge does not come back."""
+
+    def __init__(self, n, memory, ridge, weights):
+        self.memory, self.ridge, self.centre, self.weights = memory, ridge, weights.copy(), weights.copy()
+        self.exact = ridge * np.eye(n)
+        self.seen = self.exact.copy()
+
+    def learn(self, z, missing, h, t):
+        self.exact = self.memory * self.exact + h * np.outer(z, z) + (1.0 - self.memory) * self.ridge * np.eye(len(z))
+        self.seen = self.memory * self.seen + h * np.outer(z, z)
+        self.weights += missing * np.linalg.solve(self.seen, z)
+        if t % 64 == 0:
+            self.seen = self.exact.copy()
+            force = 64 * (1.0 - self.memory) * self.ridge
+            self.weights -= np.linalg.solve(self.exact, force * (self.weights - self.centre))
+
+
+class NaiveStack:
+    def __init__(self, n):
+        self.model = NaiveNewton(n, 1.0 - 1.0 / 3000.0, 1.0, np.array([0.0] + [2.0 / (n - 1)] * (n - 1)))
+        self.errors, self.mistakes, self.choices, self.t = np.zeros(n), np.zeros(n), np.zeros(3), 0
+
+    def scores(self, inputs):
+        return np.clip(inputs, -3.0, 3.0) @ self.model.weights
+
+    @staticmethod
+    def answer(values):
+        return int(values[0] > 0.0) if len(values) == 1 else int(np.argmax(values))
+
+    def answers(self, inputs):
+        by_input = [self.answer(inputs[:, m]) for m in range(inputs.shape[1])]
+        weights = np.exp(-0.1 * (self.mistakes - self.mistakes[1:].min()))
+        tally = np.bincount(by_input[1:], weights[1:], max(len(inputs), 2))
+        return [self.answer(self.scores(inputs)), int(np.argmax(tally)), by_input[1 + int(np.argmin(self.errors[1:]))]]
+
+    def learn(self, inputs, label, weight):
+        answers, scores = self.answers(inputs), self.scores(inputs)
+        self.t += 1
+        rate = 1.0 / min(self.t + 1.0, 1000.0)
+        for m in range(1, inputs.shape[1]):
+            wrong = self.answer(inputs[:, m]) != label
+            self.errors[m] += rate * (wrong - self.errors[m])
+            self.mistakes[m] = 0.999 * self.mistakes[m] + wrong
+        for i in range(3):
+            self.choices[i] += rate * ((answers[i] != label) - self.choices[i])
+        z = np.clip(inputs, -3.0, 3.0)
+        if len(inputs) == 1:
+            p = 1.0 / (1.0 + math.exp(-scores[0]))
+            self.model.learn(z[0], weight * (label - p), weight * max(p * (1.0 - p), 0.02), self.t)
+        else:
+            p = np.exp(scores - scores.max())
+            p /= p.sum()
+            direction = z[label] - sum(p[k] * z[k] for k in range(len(p)) if k != label) / (1.0 - p[label])
+            own = p[label]
+            self.model.learn(direction, weight * (1.0 - own), weight * max(own * (1.0 - own), 0.02), self.t)
+
+
+def inputs_of(rng, label, outputs, n, skill):
+    """Inputs of experts, better and worse ones."""
+    if outputs == 1:
+        inputs = (2 * label - 1) * skill + rng.normal(size=(1, n))
+        inputs[0, 0] = 1.0
+    else:
+        inputs = rng.normal(size=(outputs, n))
+        inputs[label] += skill
+        inputs[:, 0] = 0.0
+    return inputs
+
+
+@pytest.mark.parametrize("outputs", [1, 3, 5])
+def test_as_its_twin(outputs):
+    rng, n = np.random.default_rng(outputs), 6
+    skill = np.linspace(-0.2, 2.0, n)
+    twin = NaiveStack(n)
+    v = SimpleNamespace(weights=np.zeros(n), curvature=np.empty((n, n)), inverse=np.empty((n, n)), scores=np.zeros(outputs))
+    errors, mistakes, choices, rows, answers = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros((2, n)), np.zeros(3, np.int64)
+    newton.start(v.curvature, v.inverse, stack.RIDGE)
+    stack.first_weights(v.weights)
+    chosen = set()
+    for t in range(1, ROWS):
+        if t == ROWS // 2:
+            skill = skill[::-1].copy()
+        label, weight = int(rng.integers(max(outputs, 2))), float(rng.choice([0.5, 1.0, 4.0]))
+        inputs = inputs_of(rng, label, outputs, n, skill)
+        answers[stack.VOTES] = stack.vote(inputs, outputs, mistakes, v.scores)
+        answers[stack.BEST] = stack.answer(inputs, outputs, 1 + int(np.argmin(errors[1:])))
+        answers[stack.STACK] = stack.stack_scores(inputs, outputs, v.weights, v.scores)
+        np.testing.assert_allclose(v.scores, twin.scores(inputs), rtol=1e-6, atol=1e-8)
+        assert answers.tolist() == twin.answers(inputs)
+        stack.learn_answers(inputs, outputs, label, t, errors, mistakes)
+        chosen.add(int(stack.choose(answers, label, t, choices)))
+        stack.learn_stack(inputs, outputs, label, weight, t, v.scores, v.weights, v.curvature, v.inverse, rows)
+        twin.learn(inputs, label, weight)
+    np.testing.assert_allclose(errors, twin.errors)
+    np.testing.assert_allclose(mistakes, twin.mistakes)
+    np.testing.assert_allclose(choices, twin.choices)
+    np.testing.assert_allclose(v.curvature, twin.model.exact, rtol=1e-9)
+
+
+def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
+    errors = np.zeros(3)
+    assert stack.choose(np.array([1, 1, 1]), 1, 1, errors) == stack.STACK
+    for t in range(2, 40):
+        chosen = stack.choose(np.array([0, 1, 1]), 1, t, errors)
+    assert chosen == stack.VOTES
+    assert stack.choose(np.array([1, 1, 1]), 1, 40, np.array([0.20, 0.20, 0.19])) == stack.STACK
+
+
+@pytest.mark.parametrize("memory", [1.0 - 1e-3, 1.0 - 1e-4])
+def test_curvature_and_inverse_stay_sound_where_the_stream_falls_quiet(memory):
+    # Rows of one direction alone: what is known of the others must fade to the ridge, not to nothing.
+    rng, n = np.random.default_rng(0), 5
+    curvature, inverse, direction = np.empty((n, n)), np.empty((n, n)), np.empty(n)
+    newton.start(curvature, inverse, 1.0)
+    rows = 2_000 if config.DISABLE_JIT else 200_000
+    for t in range(1, rows):
+        z = rng.normal(size=n) if t < 1000 else np.eye(n)[0]
+        newton.add_row(curvature, inverse, z, n, 0.25, memory, 1.0, direction)
+        if t % newton.ROWS_OF_INVERSE == 0:
+            newton.invert(curvature, inverse, n)
+    assert np.linalg.eigvalsh(curvature).min() > 0.99
+    newton.invert(curvature, inverse, n)
+    np.testing.assert_allclose(inverse @ curvature, np.eye(n), atol=1e-9)
+    if not config.DISABLE_JIT:
+        assert curvature[1, 1] == pytest.approx(1.0, abs=0.01)
+
+
+def test_inverse_as_numpys():
+    A = np.random.default_rng(1).normal(size=(40, 30))
+    A, inverse = A.T @ A + np.eye(30), np.zeros((31, 31))
+    newton.invert(A, inverse, 30)
+    np.testing.assert_allclose(inverse[:30, :30], np.linalg.inv(A), rtol=1e-9, atol=1e-12)
+    assert not inverse[30].any()
+
+
+def naive_drifts(errors):
+    """The rows at which the detector should fire."""
+    found, start = [], 0
+    for t in range(1, len(errors) + 1):
+        fast = slow = 0.0
+        for i, error in enumerate(errors[start:t], 1):
+            fast += max(1.0 / i, 0.02) * (error - fast)
+            slow += max(1.0 / i, 0.002) * (error - slow)
+        if t - start > 200 and fast > slow + 3.0 * math.sqrt(max(slow * (1.0 - slow), 0.01) * 0.01):
+            found.append(t)
+            start = t
+    return found
+
+
+def test_the_detector_of_drift_as_its_twin():
+    rng = np.random.default_rng(2)
+    errors = (rng.random(900) < np.where(np.arange(900) < 500, 0.1, 0.5)).astype(float)
+    state = np.zeros(1, [("rows", "i8"), ("fast", "f8"), ("slow", "f8")])[0]
+    found = [t for t, error in enumerate(errors, 1) if drifts(state, error)]
+    assert found == naive_drifts(errors)
+    assert found
+    assert 500 < found[0] < 560
