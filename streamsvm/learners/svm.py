@@ -53,9 +53,9 @@ class SVMClassifier(OnlineClassifier):
 
     It is a committee. Its experts are budgeted kernel machines of several widths and C, linear learners of first and second
     order, a machine that begins anew where the stream drifts, one that forgets steadily, and the last label. The last and the
-    averaged output of each are the inputs of a logistic regression, the stack, which learns by Newton's method with a fading
-    memory. Predictions follow the stack, the votes of all experts or the best expert, whichever has made fewer errors over the
-    last 1,000 rows.
+    averaged output of each, and the outcome of their votes, are the inputs of a logistic regression, the stack, which learns by
+    Newton's method with a fading memory. Predictions follow the stack, the votes or the best expert, whichever has made fewer
+    errors over the last 1,000 rows.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ class SVMClassifier(OnlineClassifier):
         """The outputs of each expert, with the error and the weight that each has now."""
         v = self._store.views
         names = [(expert.name, output) for expert in self._team for output in expert.outputs]
-        return [ExpertReport(*name, float(v.errors[m]), float(v.weights[m])) for m, name in enumerate(names, 1)]
+        return [ExpertReport(*name, float(v.errors[m]), float(v.weights[m])) for m, name in enumerate(names, stack.FIRST_INPUT)]
 
     @property
     def follows(self) -> str:

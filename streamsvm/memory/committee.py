@@ -23,7 +23,7 @@ HEADER = np.dtype(
     [
         ("columns", "i8"),  # room for features, rounded up to whole cache lines
         ("experts", "i8"),
-        ("inputs", "i8"),  # of the stack: 1, and the outputs of the experts
+        ("inputs", "i8"),  # of the stack: 1, the outcome of the votes, and the outputs of the experts
         ("outputs", "i8"),  # room for classes; 1 for two classes
         ("newtons", "i8"),  # experts of second order
         ("side", "i8"),  # of their matrices
@@ -148,7 +148,7 @@ class CommitteeStore(Store[CommitteeViews]):
         check_size("max_features", max_features, 1)
         sizes = {
             "experts": len(places),
-            "inputs": 1 + sum(place.inputs for place in places),
+            "inputs": 2 + sum(place.inputs for place in places),
             "outputs": outputs,
             "newtons": sum(place.second_order for place in places),
             "side": min(int(max_features), MOST_SQUARED) + 1,
@@ -162,7 +162,7 @@ class CommitteeStore(Store[CommitteeViews]):
         self._header["live"] = 1
         #: The stores of each expert: none, one, or one for each output.
         self.stores: list[list[Any]] = []
-        first, newton = 1, 0
+        first, newton = 2, 0
         for number, place in enumerate(places):
             size = _lines(place.nbytes(max_features, outputs))
             self.views.experts[number] = place.kind, end, size, first, newton

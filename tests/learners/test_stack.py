@@ -33,7 +33,7 @@ class NaiveNewton:
 
 class NaiveStack:
     def __init__(self, n):
-        self.model = NaiveNewton(n, 1.0 - 1.0 / 3000.0, 1.0, np.array([0.0] + [2.0 / (n - 1)] * (n - 1)))
+        self.model = NaiveNewton(n, 1.0 - 1.0 / 3000.0, 1.0, np.array([0.0, 0.0] + [2.0 / (n - 2)] * (n - 2)))
         self.errors, self.mistakes, self.choices, self.t = np.zeros(n), np.zeros(n), np.zeros(3), 0
 
     def scores(self, inputs):
@@ -45,15 +45,16 @@ class NaiveStack:
 
     def answers(self, inputs):
         by_input = [self.answer(inputs[:, m]) for m in range(inputs.shape[1])]
-        weights = np.exp(-0.1 * (self.mistakes - self.mistakes[1:].min()))
-        tally = np.bincount(by_input[1:], weights[1:], max(len(inputs), 2))
-        return [self.answer(self.scores(inputs)), int(np.argmax(tally)), by_input[1 + int(np.argmin(self.errors[1:]))]]
+        weights = np.exp(-0.1 * (self.mistakes - self.mistakes[2:].min()))
+        tally = np.bincount(by_input[2:], weights[2:], max(len(inputs), 2)) / weights[2:].sum()
+        inputs[:, 1] = tally if len(inputs) > 1 else tally[1] - tally[0]
+        return [self.answer(self.scores(inputs)), int(np.argmax(tally)), by_input[2 + int(np.argmin(self.errors[2:]))]]
 
     def learn(self, inputs, label, weight):
         answers, scores = self.answers(inputs), self.scores(inputs)
         self.t += 1
         rate = 1.0 / min(self.t + 1.0, 1000.0)
-        for m in range(1, inputs.shape[1]):
+        for m in range(2, inputs.shape[1]):
             wrong = self.answer(inputs[:, m]) != label
             self.errors[m] += rate * (wrong - self.errors[m])
             self.mistakes[m] = 0.999 * self.mistakes[m] + wrong
@@ -98,11 +99,12 @@ def test_as_its_twin(outputs):
             skill = skill[::-1].copy()
         label, weight = int(rng.integers(max(outputs, 2))), float(rng.choice([0.5, 1.0, 4.0]))
         inputs = inputs_of(rng, label, outputs, n, skill)
-        answers[stack.VOTES] = stack.vote(inputs, outputs, mistakes, v.scores)
-        answers[stack.BEST] = stack.answer(inputs, outputs, 1 + int(np.argmin(errors[1:])))
+        expected = twin.answers(inputs.copy())
+        answers[stack.VOTES] = stack.vote(inputs, outputs, mistakes)
+        answers[stack.BEST] = stack.answer(inputs, outputs, 2 + int(np.argmin(errors[2:])))
         answers[stack.STACK] = stack.stack_scores(inputs, outputs, v.weights, v.scores)
         np.testing.assert_allclose(v.scores, twin.scores(inputs), rtol=1e-6, atol=1e-8)
-        assert answers.tolist() == twin.answers(inputs)
+        assert answers.tolist() == expected
         stack.learn_answers(inputs, outputs, label, t, errors, mistakes)
         chosen.add(int(stack.choose(answers, label, t, choices)))
         stack.learn_stack(inputs, outputs, label, weight, t, v.scores, v.weights, v.curvature, v.inverse, rows)

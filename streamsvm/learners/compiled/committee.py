@@ -21,6 +21,7 @@ from streamsvm.learners.compiled.rescale import gamma_of, learn_moments, move_ve
 from streamsvm.learners.compiled.rule import LEARNED, REFUSED, state_of
 from streamsvm.learners.compiled.stack import (
     BEST,
+    FIRST_INPUT,
     STACK,
     VOTES,
     answer,
@@ -183,9 +184,9 @@ def _consult(block: np.ndarray) -> int:
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
         v.cache[0] = 1
-    v.answers[VOTES] = vote(v.at_hand, live, v.mistakes, v.scores)
-    best = 1
-    for m in range(2, h["inputs"]):
+    v.answers[VOTES] = vote(v.at_hand, live, v.mistakes)
+    best = FIRST_INPUT
+    for m in range(FIRST_INPUT + 1, h["inputs"]):
         if v.errors[m] < v.errors[best]:
             best = m
     v.answers[BEST] = answer(v.at_hand, live, best)

@@ -1,11 +1,12 @@
 """A stack of experts, votes and the best expert, and the choice among the three, compiled.
 
 Each expert has inputs to the stack, its decision values, for each output of the model: ``inputs`` is float64 [outputs, m], of
-which input 0 is the constant. The stack is logistic regression on them by Newton's method with a fading memory (see `newton`).
-With several outputs they share its weights w: output k has the log odds w . inputs[k], up to a number for all, and a row is
-learned as the inputs of its class less those of the others, weighed by their probabilities: that is the gradient of the softmax
-loss. Votes weigh each input by exp(-rate times its fading mistakes). Answers are classes: 0 and 1 of one output, else the number
-of an output.
+which input 0 is the constant and input 1 the outcome of the votes. The stack is logistic regression on them by Newton's method
+with a fading memory (see `newton`). With several outputs they share its weights w: output k has the log odds w . inputs[k], up to
+a number for all, and a row is learned as the inputs of its class less those of the others, weighed by their probabilities: that
+is the gradient of the softmax loss. Votes weigh each expert's input by exp(-rate times its fading mistakes). As their outcome is
+bounded, the stack can say that labels are wrong now and then, whatever the decision values are. Answers are classes: 0 and 1 of
+one output, else the number of an output.
 """
 
 from __future__ import annotations
@@ -19,20 +20,26 @@ from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, invert,
 
 __all__ = [
     "BEST",
+    "FIRST_INPUT",
     "MEMORY",
     "RIDGE",
     "STACK",
+    "VOTED",
     "VOTES",
     "answer",
     "choose",
+    "first_weights",
     "learn_answers",
     "learn_stack",
+    "softmax",
     "stack_scores",
     "vote",
 ]
 
 #: The three that a model chooses from.
 STACK, VOTES, BEST = 0, 1, 2
+#: The input that is the outcome of the votes, and the first one of an expert.
+VOTED, FIRST_INPUT = 1, 2
 #: The factor by which rows fade in the stack, and its ridge.
 MEMORY, RIDGE = 1.0 - 1.0 / 3000.0, 1.0
 
@@ -74,26 +81,32 @@ def answer(inputs: np.ndarray, live: int, m: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def vote(inputs: np.ndarray, live: int, mistakes: np.ndarray, tally: np.ndarray) -> int:
-    """The answer with most votes; ``tally`` float64 [outputs] is scratch."""
-    fewest = mistakes[1:].min()
+def vote(inputs: np.ndarray, live: int, mistakes: np.ndarray) -> int:
+    """Fill in the outcome of the votes, input `VOTED`; the answer with most of them.
+
+    The outcome is the share of the votes that an output has; of one output the share for it less that against it.
+    """
+    fewest, total = mistakes[FIRST_INPUT:].min(), 0.0
     for k in range(live):
-        tally[k] = 0.0
-    for m in range(1, len(mistakes)):
+        inputs[k, VOTED] = 0.0
+    for m in range(FIRST_INPUT, len(mistakes)):
         weight = math.exp(-_LEARNING_RATE * (mistakes[m] - fewest))
+        total += weight
         chosen = answer(inputs, live, m)
         if live == 1:
-            tally[0] += weight if chosen else -weight
+            inputs[0, VOTED] += weight if chosen else -weight
         else:
-            tally[chosen] += weight
-    return int(tally[0] > 0.0) if live == 1 else int(np.argmax(tally[:live]))
+            inputs[chosen, VOTED] += weight
+    for k in range(live):
+        inputs[k, VOTED] /= total
+    return answer(inputs, live, VOTED)
 
 
 @njit(cache=True, error_model="numpy")
 def learn_answers(inputs: np.ndarray, live: int, label: int, t: int, errors: np.ndarray, mistakes: np.ndarray) -> None:
     """Update the recent error of each input and its fading mistakes; row number t, from 1 on, has the answer ``label``."""
     rate = 1.0 / min(t + 1.0, _WINDOW)
-    for m in range(1, len(errors)):
+    for m in range(FIRST_INPUT, len(errors)):
         wrong = 1.0 if answer(inputs, live, m) != label else 0.0
         errors[m] += rate * (wrong - errors[m])
         mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + wrong
@@ -159,10 +172,9 @@ def learn_stack(
 
 @njit(cache=True, error_model="numpy")
 def first_weights(weights: np.ndarray) -> None:
-    """Fill in the weights before the first row: all inputs count alike, and twice their mean is the log odds."""
-    weights[0] = 0.0
-    for m in range(1, len(weights)):
-        weights[m] = 2.0 / (len(weights) - 1)
+    """Fill in the weights before the first row: all experts' inputs count alike, and twice their mean is the log odds."""
+    for m in range(len(weights)):
+        weights[m] = 2.0 / (len(weights) - FIRST_INPUT) if m >= FIRST_INPUT else 0.0
 
 
 @njit(cache=True, error_model="numpy")
