@@ -71,16 +71,14 @@ _SECOND_ORDER = (
 )
 #: The experts by effort.
 EXPERTS = {
-    "low": (_ascent(1.0, 0.1), _ascent(1.0, 1.0), _linear(1.0), _SECOND_ORDER[1]),
+    "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, committee.RESETTING), _linear(1.0), *_SECOND_ORDER),
     "normal": (
-        _ascent(0.25, 1.0),
-        _ascent(1.0, 0.1),
-        _ascent(4.0, 1.0),
+        *(_ascent(width, C) for width in (0.25, 1.0, 4.0) for C in (0.1, 1.0)),
+        _ascent(1.0, 1.0, committee.RESETTING),
+        Expert("fading gradient descent", committee.DESCENT, 1.0, _FADING),
         _linear(0.01),
         _linear(1.0),
         *_SECOND_ORDER,
-        _ascent(1.0, 1.0, committee.RESETTING),
-        Expert("fading gradient descent", committee.DESCENT, 1.0, _FADING),
         Expert("last label", committee.LAST_LABEL),
     ),
 }

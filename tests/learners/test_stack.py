@@ -168,7 +168,7 @@ def naive_drifts(errors):
 def test_the_detector_of_drift_as_its_twin():
     rng = np.random.default_rng(2)
     errors = (rng.random(900) < np.where(np.arange(900) < 500, 0.1, 0.5)).astype(float)
-    state = np.zeros(1, [("rows", "i8"), ("fast", "f8"), ("slow", "f8")])[0]
+    state = np.zeros(3)
     found = [t for t, error in enumerate(errors, 1) if drifts(state, error)]
     assert found == naive_drifts(errors)
     assert found

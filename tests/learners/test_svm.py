@@ -53,7 +53,7 @@ def test_experts_are_the_learners_themselves():
             peers.append((number, BSCAClassifier(budget=150, C=expert.state["C"], gamma=1.0, max_classes=2, seed=3 + number)))
         elif expert.kind == committee.LINEAR:
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
-    assert len(peers) == 5
+    assert len(peers) == 8
     for x, y in rows(250):
         model.learn_one(x, y)
         for number, peer in peers:
@@ -163,13 +163,22 @@ def test_units_and_origins_of_features_do_not_matter():
     assert accuracy(rows(scale=scale, shift=shift)) == pytest.approx(accuracy(rows()), abs=0.02)
 
 
+def first_of(model, kind, width=1.0):
+    """The first store of the first expert of a kind and a width."""
+    return next(
+        stores[0]
+        for expert, stores in zip(model._team, model._store.stores, strict=True)
+        if expert.kind == kind and expert.width == width
+    )
+
+
 def test_gamma_follows_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
-    first = model._store.stores[1][0].views.header[0]["gamma"]
+    first = first_of(model, committee.ASCENT).views.header[0]["gamma"]
     assert first == pytest.approx(1.0 / (100.0 * TABLE[:200, :4].var(axis=0).sum()), rel=0.12)
     for x, y in rows(200, scale=0.1):
         model.learn_one(x, y)
-    assert model._store.stores[1][0].views.header[0]["gamma"] != first
+    assert first_of(model, committee.ASCENT).views.header[0]["gamma"] != first
 
 
 def test_stored_vectors_follow_the_scale():
@@ -233,7 +242,7 @@ def corrupted(model, change):
         (lambda m: m._store.views.newton_inverses.__setitem__((0, 1, 2), 1e9), "not positive definite"),
         (lambda m: m._store.stores[0][0].views.header.__setitem__("n_support", 400), "400 support vectors"),
         (lambda m: m._store.stores[0][0].views.header.__setitem__("live", 4), "live of an expert is 4"),
-        (lambda m: m._store.stores[3][0].views.weights.__setitem__((0, 0), np.inf), "weights or biases"),
+        (lambda m: first_of(m, committee.LINEAR).views.weights.__setitem__((0, 0), np.inf), "weights or biases"),
         (lambda m: m._store.stores[0][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
     ],
 )
@@ -262,8 +271,7 @@ def test_parameters():
 
 def test_reports(model):
     reports = model.experts
-    assert len(reports) == 17
-    assert len({(report.name, report.output) for report in reports}) == 17
+    assert len({(report.name, report.output) for report in reports}) == len(reports) == 23
     assert all(0.0 <= report.error <= 1.0 for report in reports)
     assert model.follows in ("stack", "votes", "best")
 

@@ -60,10 +60,7 @@ STATE = np.dtype(
         ("scaling", "i8"),
         ("choice", "i8"),  # what predictions follow: a number of `stack`
         ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
-        ("rows", "i8"),  # the state of the detector of drift
-        ("fast", "f8"),
-        ("slow", "f8"),
-        ("resets", "i8"),
+        ("resets", "i8"),  # of experts, as the stream drifted
     ]
 )
 
@@ -259,7 +256,7 @@ def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: 
         store = _part(block, e, 0)
         if kind == RESETTING:
             error = 1.0 if answer(v.at_hand, live, v.experts[e, 3]) != label else 0.0
-            if drifts(state_of(block, STATE), error):
+            if drifts(v.drifts[e], error):
                 state_of(block, STATE)["resets"] += 1
                 clear(store)
                 restart(common(store))

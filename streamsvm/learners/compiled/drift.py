@@ -18,18 +18,18 @@ _LEAST_ROWS = 200
 def drifts(state: np.ndarray, error: float) -> bool:
     """Update a detector by the error of a row, 0 or 1; whether the stream has drifted. It then begins anew.
 
-    ``state`` is a record: ``rows`` since the last drift, and the means ``fast`` and ``slow`` of their errors.
+    ``state`` is float64 [3]: rows since the last drift, and the fast and the slow mean of their errors.
 
     This is the control chart of Gama et al. (2004), Learning with drift detection, with fading means (Ross et al. 2012,
     Exponentially weighted moving average charts for detecting concept drift).
     """
-    state["rows"] += 1
-    first = 1.0 / float(state["rows"])
-    state["fast"] += max(first, _FAST) * (error - state["fast"])
-    state["slow"] += max(first, _SLOW) * (error - state["slow"])
-    slow = float(state["slow"])
+    state[0] += 1.0
+    first = 1.0 / state[0]
+    state[1] += max(first, _FAST) * (error - state[1])
+    state[2] += max(first, _SLOW) * (error - state[2])
+    slow = state[2]
     deviation = math.sqrt(max(slow * (1.0 - slow), 0.01) * _FAST / 2.0)
-    if state["rows"] <= _LEAST_ROWS or state["fast"] <= slow + _DEVIATIONS * deviation:
+    if state[0] <= _LEAST_ROWS or state[1] <= slow + _DEVIATIONS * deviation:
         return False
-    state["rows"], state["fast"], state["slow"] = 0, 0.0, 0.0
+    state[0] = state[1] = state[2] = 0.0
     return True
