@@ -69,9 +69,10 @@ _SECOND_ORDER = (
     Expert("linear of second order, 1,000 rows", committee.NEWTON),
     Expert("linear of second order, 10,000 rows", committee.SLOW_NEWTON),
 )
+_ADDITIVE = Expert("additive of second order, 1,000 rows", committee.ADDITIVE)
 #: The experts by effort.
 EXPERTS = {
-    "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, committee.RESETTING), _linear(1.0), *_SECOND_ORDER),
+    "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, committee.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
     "normal": (
         *(_ascent(width, C) for width in (0.25, 1.0, 4.0) for C in (0.1, 1.0)),
         _ascent(1.0, 1.0, committee.RESETTING),
@@ -79,6 +80,7 @@ EXPERTS = {
         _linear(0.01),
         _linear(1.0),
         *_SECOND_ORDER,
+        _ADDITIVE,
         Expert("last label", committee.LAST_LABEL),
     ),
 }

@@ -15,7 +15,7 @@ from streamsvm.memory.weights import WeightStore
 
 __all__ = ["CommitteeStore", "CommitteeViews", "Place", "committee_views"]
 
-#: The most features that a linear expert of second order takes: its memory and time grow with their square.
+#: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
 MOST_SQUARED = 64
 
 #: The first bytes of a block. The fields up to ``side`` are the sizes, fixed at construction.
@@ -143,7 +143,7 @@ class CommitteeStore(Store[CommitteeViews]):
     Notes
     -----
     With D = max_features rounded up to a multiple of 16, it has ``346 D`` bytes and those of its experts' stores; 16 S^2 for each
-    expert of second order, S = min(max_features, 64) + 1.
+    expert of second order, S = min(4 max_features, 64) + 1.
     """
 
     def __init__(self, places: Sequence[Place], max_features: int, outputs: int = 1) -> None:
@@ -153,7 +153,7 @@ class CommitteeStore(Store[CommitteeViews]):
             "inputs": 2 + sum(place.inputs for place in places),
             "outputs": outputs,
             "newtons": sum(place.second_order for place in places),
-            "side": min(int(max_features), MOST_SQUARED) + 1,
+            "side": min(4 * int(max_features), MOST_SQUARED) + 1,
         }
         end = _lines(_LAYOUT.end({**sizes, "columns": rounded_up(max_features)}))
         stores = [place.stores(outputs) * _lines(place.nbytes(max_features, outputs)) for place in places]

@@ -72,22 +72,51 @@ def test_experts_are_the_learners_themselves():
             assert stores[number][0].n_support == peer.n_support
 
 
-def test_an_expert_of_second_order_as_its_twin():
+def functions_of(x, n):
+    """The row of an expert of second order: 1, and n functions of each feature."""
+    z = [1.0]
+    for value in np.clip(np.array(list(x.values()), np.float32).astype(float), -5.0, 5.0):
+        z += [value, abs(value) - 0.8, max(value - 0.8, 0.0), max(-value - 0.8, 0.0)][:n]
+    return np.array(z)
+
+
+@pytest.mark.parametrize(
+    ("kind", "functions", "memory"),
+    [(committee.NEWTON, 1, 0.999), (committee.SLOW_NEWTON, 1, 0.9999), (committee.ADDITIVE, 4, 0.999)],
+)
+def test_experts_of_second_order_as_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
-    number = next(i for i, expert in enumerate(model._team) if expert.kind == committee.NEWTON)
-    A, w = np.eye(5), np.zeros(5)
+    number = next(i for i, expert in enumerate(model._team) if expert.kind == kind)
+    n = 1 + 4 * functions
+    A, w = np.eye(n), np.zeros(n)
     seen = A.copy()
     for t, (x, y) in enumerate(rows(100, labels=(False, True)), 1):
-        z = np.array([1.0, *(np.float32(value) for value in x.values())])
-        model.predict_one(x)
-        assert model._store.views.at_hand[0, model._store.views.experts[number, 3]] == pytest.approx(w @ z, rel=1e-6, abs=1e-9)
+        z = functions_of(x, functions)
+        if t > 1:
+            model.predict_one(x)
+            found = model._store.views.at_hand[0, model._store.views.experts[number, 3]]
+            assert found == pytest.approx(w @ z, rel=1e-6, abs=1e-9)
         p = 1.0 / (1.0 + np.exp(-w @ z))
         h = max(p * (1.0 - p), 0.02)
-        A, seen = 0.999 * A + h * np.outer(z, z) + 0.001 * np.eye(5), 0.999 * seen + h * np.outer(z, z)
+        seen = memory * seen + h * np.outer(z, z)
+        A = memory * A + h * np.outer(z, z) + (1.0 - memory) * np.eye(n)
         w = w + np.linalg.solve(seen, z) * (y - p)
         model.learn_one(x, y)
-        if t % 64 == 0:
-            w, seen = w - np.linalg.solve(A, 64 * 0.001 * w), A.copy()
+        if (t + 16 * model._store.views.experts[number, 4]) % 64 == 0:
+            w, seen = w - np.linalg.solve(A, 64 * (1.0 - memory) * w), A.copy()
+
+
+def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
+    model = SVMClassifier(max_features=40, seed=0)
+    number = next(i for i, expert in enumerate(model._team) if expert.kind == committee.ADDITIVE)
+    newton_number = model._store.views.experts[number, 4]
+    rng = np.random.default_rng(0)
+    for n, functions in ((16, 4), (17, 2), (32, 2), (33, 1)):
+        for _ in range(20):
+            x = dict(enumerate(rng.normal(size=n).tolist()))
+            model.learn_one(x, x[0] > 0.0)
+        assert model._own[0]["functions"] == functions
+        assert np.flatnonzero(model._store.views.newton_weights[newton_number, 0])[-1] == n * functions
 
 
 @pytest.mark.parametrize("effort", ["low", "normal"])
@@ -271,7 +300,7 @@ def test_parameters():
 
 def test_reports(model):
     reports = model.experts
-    assert len({(report.name, report.output) for report in reports}) == len(reports) == 23
+    assert len({(report.name, report.output) for report in reports}) == len(reports) == 24
     assert all(0.0 <= report.error <= 1.0 for report in reports)
     assert model.follows in ("stack", "votes", "best")
 

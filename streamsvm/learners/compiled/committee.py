@@ -40,18 +40,23 @@ from streamsvm.memory.support_vectors import views
 from streamsvm.memory.weights import weight_views
 
 __all__ = [
+    "ADDITIVE",
     "ASCENT",
     "DESCENT",
     "LAST_LABEL",
     "LINEAR",
     "NEWTON",
+    "NEWTON_RIDGE",
     "RESETTING",
+    "SLOW_NEWTON",
     "STATE",
     "connect",
     "decide",
     "decide_many",
+    "first_refused",
     "learn_many",
     "learn_one",
+    "refused",
 ]
 
 #: The state of a committee, beside what all learners have.
@@ -60,13 +65,15 @@ STATE = np.dtype(
         ("scaling", "i8"),
         ("choice", "i8"),  # what predictions follow: a number of `stack`
         ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
+        ("functions", "i8"),  # of each feature, that the additive expert takes; 0 before there are features
         ("resets", "i8"),  # of experts, as the stream drifted
     ]
 )
 
 #: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
-#: first order, one of second order (two memories), and the last label.
-ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, LAST_LABEL = range(7)
+#: first order, one of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order
+#: too, and the last label.
+ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL = range(8)
 
 #: The ridge of the experts of second order.
 NEWTON_RIDGE = 1.0
@@ -79,13 +86,14 @@ _call_rule, _call_inputs, _call_block = (caller(of, types.int64) for of in (_RUL
 _PRIOR_ROWS = 2.0
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
 _NEWTON_REACH = np.float32(5.0)
+_KNOT = 0.8  # deviations from the mean where the functions of a feature bend: a fifth of a normal distribution lies beyond
 _LEAST_CURVATURE = 0.02
 _LARGEST_WEIGHT = 1e4  # of a row in what is of second order
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _memory(kind: int) -> float:
-    return 1.0 - 1e-3 if kind == NEWTON else 1.0 - 1e-4
+    return 1.0 - 1e-4 if kind == SLOW_NEWTON else 1.0 - 1e-3
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -127,15 +135,50 @@ def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _newton_row(block: np.ndarray) -> int:
+def _newton_row(block: np.ndarray, kind: int) -> int:
     # The row at hand as an expert of second order takes it, 1 first; its length.
     v = committee_views(block)
-    h = v.header[0]
-    n = min(h["used"] + 1, h["side"])
-    v.squares[0, 0] = 1.0
-    for j in range(n - 1):
-        v.squares[0, j + 1] = min(max(v.rows[1, j], -_NEWTON_REACH), _NEWTON_REACH)
-    return n
+    h, z = v.header[0], v.squares[0]
+    functions = state_of(block, STATE)["functions"] if kind == ADDITIVE else 1
+    features = min(h["used"], h["side"] - 1)
+    z[0] = 1.0
+    for j in range(features):
+        x = np.float64(min(max(v.rows[1, j], -_NEWTON_REACH), _NEWTON_REACH))
+        place = 1 + functions * j
+        z[place] = x
+        if functions > 1:
+            z[place + 1] = abs(x) - _KNOT
+        if functions > 2:
+            z[place + 2], z[place + 3] = max(x - _KNOT, 0.0), max(-x - _KNOT, 0.0)
+    return 1 + functions * features
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _functions(block: np.ndarray) -> int:
+    # So many of each feature that there is room for them.
+    h = committee_views(block).header[0]
+    room = (h["side"] - 1) // max(h["used"], 1)
+    return 4 if room >= 4 else 2 if room >= 2 else 1
+
+
+@njit(cache=True, error_model="numpy")
+def _count_functions(block: np.ndarray) -> None:
+    # Where features have come, and each can have fewer functions, the additive expert begins anew.
+    v, s = committee_views(block), state_of(block, STATE)
+    functions = _functions(block)
+    if functions == s["functions"]:
+        return
+    s["functions"] = functions
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] == ADDITIVE:
+            number = v.experts[e, 4]
+            curvature, inverse = v.newton_curvatures[number], v.newton_inverses[number]
+            for j in range(len(curvature)):
+                for k in range(len(curvature)):
+                    curvature[j, k] = inverse[j, k] = 0.0
+                curvature[j, j], inverse[j, j] = NEWTON_RIDGE, 1.0 / NEWTON_RIDGE
+                for k in range(v.header[0]["live"]):
+                    v.newton_weights[number, k, j] = 0.0
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -156,7 +199,7 @@ def _fill_inputs(block: np.ndarray) -> None:
             for k in range(live):
                 v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
         else:
-            n = _newton_row(block)
+            n = _newton_row(block, kind)
             for k in range(live):
                 v.at_hand[k, first] = dot(v.newton_weights[v.experts[e, 4], k], v.squares[0], n)
 
@@ -220,7 +263,7 @@ def _learn_newton(block: np.ndarray, expert: int, label: int, weight: float) -> 
     # Logistic regression; several outputs share the curvature of the one that is least sure.
     v = committee_views(block)
     kind, number, live = v.experts[expert, 0], v.experts[expert, 4], v.header[0]["live"]
-    memory, n, z, direction = _memory(kind), _newton_row(block), v.squares[0], v.squares[1]
+    memory, n, z, direction = _memory(kind), _newton_row(block, kind), v.squares[0], v.squares[1]
     curvature, inverse, weights = v.newton_curvatures[number], v.newton_inverses[number], v.newton_weights[number]
     place = v.experts[expert, 3]
     for k in range(live):
@@ -280,6 +323,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
         return REFUSED
     c["t"] += 1
     t, scaling = c["t"], s["scaling"] != 0
+    _count_functions(block)
     learn_moments(block)
     if scale_moved(block, scaling, t):
         _rescale(block, scaling)
