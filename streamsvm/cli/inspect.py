@@ -40,11 +40,17 @@ def run(arguments: argparse.Namespace) -> None:
         except ValueError as error:
             corrupt = str(error)
     facts = header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
+    experts = [report._asdict() for report in getattr(learner, "experts", [])]
+    if experts:
+        facts |= {"effort": learner.effort, "follows": learner.follows, "experts": experts}
     if arguments.json:
         print(json.dumps(facts, default=str, sort_keys=True))
     else:
         if "curve" in header:
             facts["curve"] = corrupt if curve is None else f"{len(curve.points)} points, one every {curve.every:,} rows"
+        if experts:
+            lines = ("{weight:7.3f} of {name}, {output}; error {error:.3f}".format(**report) for report in experts)
+            facts["experts"] = "\n".join(lines)
         facts = {printable(str(name)): value for name, value in facts.items()}
         width = max(map(len, facts)) + 2
         for name, value in facts.items():

@@ -103,7 +103,7 @@ class SVMClassifier(OnlineClassifier):
     >>> from streamsvm import SVMClassifier
 
     >>> evaluate.progressive_val_score(datasets.Phishing(), SVMClassifier(seed=0), metrics.Accuracy())
-    Accuracy: 89.92%
+    Accuracy: 90.87%
     """
 
     effort: Literal["low", "normal"] = parameter(default="normal", choices=EXPERTS, kw_only=False)

@@ -1,6 +1,7 @@
 """The committee: its experts are the learners themselves, its scale follows the stream, and nothing that comes breaks it."""
 
 import copy
+import json
 import pickle
 
 import numpy as np
@@ -10,6 +11,7 @@ from river import datasets
 
 from problems import blobs, sine_classes, snapshot
 from streamsvm import BSCAClassifier, SVMClassifier, load, save
+from streamsvm.cli.main import main
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.compiled import committee, newton, stack
 from streamsvm.learners.compiled.iterates import LAST
@@ -303,6 +305,17 @@ def test_reports(model):
     assert len({(report.name, report.output) for report in reports}) == len(reports) == 24
     assert all(0.0 <= report.error <= 1.0 for report in reports)
     assert model.follows in ("stack", "votes", "best")
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="the command line is not tested once more without compiled code")
+def test_inspect_shows_the_experts(model, tmp_path, capsys):
+    save(model, tmp_path / "model")
+    main(["inspect", str(tmp_path / "model")])
+    shown = capsys.readouterr().out
+    assert "follows" in shown
+    assert all(report.name in shown for report in model.experts)
+    main(["inspect", str(tmp_path / "model"), "--json"])
+    assert json.loads(capsys.readouterr().out)["experts"] == [report._asdict() for report in model.experts]
 
 
 # Bad input -------------------------------------------------------------------------------------------------------------------
