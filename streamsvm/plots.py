@@ -16,7 +16,7 @@ from river import base, compose
 
 from streamsvm.checks import shown
 from streamsvm.runtime.curve import LearningCurve
-from streamsvm.runtime.rows import GuardedModel, learner_of
+from streamsvm.runtime.rows import learner_of, steps_of
 from streamsvm.storage.model_file import ModelFileError, write
 from streamsvm.tables import TableEncoder
 
@@ -173,9 +173,8 @@ class _Boundary:
     """The decisions of a model on a grid, all computed before anything is drawn."""
 
     def __init__(self, model: Any, rows: Rows) -> None:
-        guarded = GuardedModel(model)
-        self.last, self._learner = guarded.last, learner_of(model)
-        self._prepare = guarded.prepare or dict
+        self._steps, self.last = steps_of(model)
+        self._learner = learner_of(model)
         scaler = _scaler(model)
         self.names = _two_features(self._learner, scaler)
         try:
@@ -193,7 +192,10 @@ class _Boundary:
             raise DrawingError(f"the model does not predict rows of {names} alone: {error}") from error
 
     def _seen(self, x: float, y: float) -> Any:
-        return self._prepare({self.names[0]: x, self.names[1]: y})
+        features: dict[Hashable, Any] = {self.names[0]: x, self.names[1]: y}
+        for step in self._steps:
+            features = step.transform_one(features)
+        return features
 
     def _scaled(self, point: np.ndarray) -> np.ndarray:
         seen = self._seen(*point.tolist())

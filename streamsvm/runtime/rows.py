@@ -14,7 +14,17 @@ from river import base, compose
 
 from streamsvm.checks import checked_mapping, checked_target, shown
 
-__all__ = ["GuardedModel", "LabelRules", "RowError", "checked_number", "gives_probabilities", "learner_of", "listed", "reason_of"]
+__all__ = [
+    "GuardedModel",
+    "LabelRules",
+    "RowError",
+    "checked_number",
+    "gives_probabilities",
+    "learner_of",
+    "listed",
+    "reason_of",
+    "steps_of",
+]
 
 _LARGEST = float(np.finfo(np.float32).max)
 _PLAIN = (bool, int, float, str)
@@ -72,17 +82,12 @@ class GuardedModel:
     """
 
     def __init__(self, model: Any, learns: bool = True) -> None:
-        self.model = self.last = model
+        self.model = model
         self.prepare: Callable[[Any], Any] | None = None
         self.new_names = False
         self._known: set[Hashable] = set()
         self._texts: set[Hashable] = set()
-        self._pipelines: list[Any] = []
-        self._steps: list[Any] = []
-        while isinstance(self.last, compose.Pipeline) and self.last.steps:
-            self._pipelines.append(self.last)
-            *steps, self.last = self.last.steps.values()
-            self._steps += steps
+        self._steps, self.last = steps_of(model)
         if isinstance(model, type) or not (hasattr(self.last, "predict_one") and hasattr(self.last, "learn_one")):
             raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {_kind(model)}")
         piped = bool(self._steps)
@@ -104,8 +109,9 @@ class GuardedModel:
     def _prepare_learning(self, x: Any) -> Any:
         all_numbers = _check_row(x)
         if compose.Pipeline._LEARN_UNSUPERVISED_DURING_PREDICT:
-            for pipeline in self._pipelines:
-                x = pipeline._transform_one(x)[0]
+            pipeline = self.model
+            while isinstance(pipeline, compose.Pipeline):
+                x, pipeline = pipeline._transform_one(x)
             return x
         if isinstance(x, Mapping) and len(self._known) <= _MOST_NAMES:
             self.new_names = not x.keys() <= self._known or not (all_numbers or _texts(x) <= self._texts)
@@ -158,9 +164,18 @@ class GuardedModel:
         return tuple(guilty[:1])
 
 
+def steps_of(model: Any) -> tuple[list[Any], Any]:
+    """Return the transformers of a pipeline in their order, also of pipelines in it, and what stands at its end."""
+    steps: list[Any] = []
+    while isinstance(model, compose.Pipeline) and model.steps:
+        *before, model = model.steps.values()
+        steps += before
+    return steps, model
+
+
 def learner_of(model: Any) -> Any:
     """Return the learner of a model: the last step of a pipeline, or what it has within that scales targets."""
-    last = model[-1] if isinstance(model, compose.Pipeline) else model
+    last = steps_of(model)[1]
     return last.regressor if isinstance(last, base.Wrapper) and hasattr(last, "regressor") else last
 
 
