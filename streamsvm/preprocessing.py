@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from river import base
 
+from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm.checks import checked_count, checked_target, shown
 from streamsvm.frames import as_frame, as_matrix
 from streamsvm.memory.moments import N_FIRST, learn_value
