@@ -465,17 +465,14 @@ def test_a_stray_quote_does_not_swallow_rows_up_to_the_next_one(tmp_path):
 )
 def test_lines_without_rows_are_not_held(tmp_path, kind, head, row, blank):
     path = tmp_path / f"rows.{kind}"
-    many = blank * (4_000_000 // len(blank))
+    many = blank * (1_500_000 // len(blank))
     path.write_text(head + row + many + row + blank)
     with open_source(str(path), label="y", format=kind) as source:
         rows = iter(source)
         next(rows)
         after_one = source.position
-        tracemalloc.start()
         assert next(rows).y == 2
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 1_500_000
+        assert len(source._reader._buffer) < 700_000
         assert source.raw == (blank * (len(source.raw) // len(blank)) + row).encode()[-len(source.raw) :]
         assert list(rows) == []
         end = source.position
