@@ -42,7 +42,7 @@ class Expert(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """What it needs of the memory."""
+        """The memory that it needs."""
         if self.kind <= committee.DESCENT:
             return Place(self.kind, 2, budget=BUDGET)
         if self.kind == committee.LINEAR:

@@ -252,7 +252,7 @@ class SVMClassifier(OnlineClassifier):
 
     @property
     def follows(self) -> str:
-        """What predictions follow now: ``"stack"``, ``"votes"`` or ``"best"``, one expert."""
+        """The source of predictions now: ``"stack"``, ``"votes"`` or ``"best"``, one expert."""
         return ("stack", "votes", "best")[int(self._own[0]["choice"])]
 
     def __setstate__(self, state: dict[str, Any]) -> None:

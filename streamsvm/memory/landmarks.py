@@ -14,8 +14,9 @@ import numpy as np
 from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA, LARGEST_NORM
 from streamsvm.memory.block import LARGEST, check_size
-from streamsvm.memory.layout import Array, Layout, Store
+from streamsvm.memory.layout import Array, Layout
 from streamsvm.memory.support_vectors import check_vectors, odd_lines
+from streamsvm.memory.vector_store import VectorStore
 
 __all__ = ["CHUNK_ROWS", "NEIGHBOURS", "LandmarkStore", "LandmarkViews", "landmark_views"]
 
@@ -69,7 +70,7 @@ class LandmarkViews(NamedTuple):
     weights: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
     """w: the solution of S w = c, nearly; that of the intercept, then the landmarks' coefficients."""
     corrections: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
-    """What is added to w to follow the last rows; it fades."""
+    """The corrections: added to w to follow the last rows; they fade."""
     residuals: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
     """c - S w, or S w while it is summed up."""
     factors: Annotated[np.ndarray, Array(np.float32, (2, "triangle"), -_LARGEST_FLOAT, _LARGEST_FLOAT)]
@@ -112,7 +113,7 @@ _SIZES = ("budget", *_LAYOUT.sizes)
 landmark_views = _LAYOUT.views
 
 
-class LandmarkStore(Store[LandmarkViews]):
+class LandmarkStore(VectorStore[LandmarkViews]):
     """Room for ``budget`` landmarks and their normal equations, all allocated at construction.
 
     Parameters
@@ -158,55 +159,6 @@ class LandmarkStore(Store[LandmarkViews]):
             _LAYOUT, max_features, sizes, f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
         )
         self._header["live"], self._header["gamma"] = 1, 1.0
-
-    @property
-    def budget(self) -> int:
-        """The most landmarks."""
-        return int(self._header["budget"][0])
-
-    @property
-    def n_support(self) -> int:
-        """The number of landmarks."""
-        return int(self._header["n_support"][0])
-
-    @property
-    def live(self) -> int:
-        """The number of outputs in use."""
-        return int(self._header["live"][0])
-
-    @live.setter
-    def live(self, outputs: int) -> None:
-        self._header["live"] = outputs
-
-    @property
-    def vectors(self) -> np.ndarray:
-        """A copy of the landmarks, float32 [n_support, used]."""
-        return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
-
-    def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
-        return self._saved.tobytes()
-
-    def restore(self, snapshot: bytes) -> None:
-        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid. The state of a learner is
-        for the learner to check.
-
-        Raises
-        ------
-        ValueError
-            The snapshot is of another size or layout, or corrupt.
-        """
-        size = len(self._saved)
-        if len(snapshot) != size:
-            raise ValueError(
-                f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have {size:,} bytes: "
-                "it is of a model with other sizes, or cut off"
-            )
-        block = np.zeros_like(self.block)
-        block[:size] = np.frombuffer(snapshot, np.uint8)
-        self._check(block)
-        self._saved[:] = block[:size]
-        self.views.cache[0] = 0
 
     def _check(self, block: np.ndarray) -> None:
         # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.

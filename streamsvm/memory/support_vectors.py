@@ -14,7 +14,8 @@ import numpy as np
 from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
 from streamsvm.memory.block import LARGEST, LINE, check_size, rounded_up
-from streamsvm.memory.layout import Array, Layout, Store
+from streamsvm.memory.layout import Array, Layout
+from streamsvm.memory.vector_store import VectorStore
 
 __all__ = ["HEADER", "SupportVectorStore", "Views", "check_vectors", "odd_lines", "views"]
 
@@ -107,7 +108,7 @@ def _sizes(budget: int, outputs: int, gram: bool = False, window: int = 0) -> di
     return {name: int(size) for name, size in sizes.items()}
 
 
-class SupportVectorStore(Store[Views]):
+class SupportVectorStore(VectorStore[Views]):
     """Room for ``budget`` support vectors and one more, all allocated at construction.
 
     Parameters
@@ -168,65 +169,9 @@ class SupportVectorStore(Store[Views]):
         return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features)})
 
     @property
-    def budget(self) -> int:
-        """The most support vectors between two rows."""
-        return int(self._header["budget"][0])
-
-    @property
-    def n_support(self) -> int:
-        """The number of support vectors."""
-        return int(self._header["n_support"][0])
-
-    @property
-    def live(self) -> int:
-        """The number of rows of coefficients in use."""
-        return int(self._header["live"][0])
-
-    @live.setter
-    def live(self, rows: int) -> None:
-        self._header["live"] = rows
-
-    @property
-    def vectors(self) -> np.ndarray:
-        """A copy of the support vectors, float32 [n_support, used]."""
-        return np.ascontiguousarray(self.views.vectors[: self.used, : self.n_support].T)
-
-    @property
     def coefficients(self) -> np.ndarray:
         """The coefficients as they are stored, float64 [live, n_support]; learners apply their scale factors."""
         return self.views.coefficients[: self.live, : self.n_support]
-
-    def snapshot(self) -> bytes:
-        """Return all that the store holds as bytes: one copy. Equal stores give equal bytes."""
-        return self._saved.tobytes()
-
-    def restore(self, snapshot: bytes, trusted: bool = False) -> None:
-        """Restore a `snapshot` of a store of the same sizes. Nothing changes unless all of it is valid.
-
-        Parameters
-        ----------
-        snapshot
-            The bytes.
-        trusted
-            Whether they have never left this process, and so need no check.
-
-        Raises
-        ------
-        ValueError
-            The snapshot is of another size or layout, or corrupt.
-        """
-        size = len(self._saved)
-        if len(snapshot) != size:
-            raise ValueError(
-                f"a snapshot of {len(snapshot):,} bytes does not fit a store whose snapshots have {size:,} bytes: "
-                "it is of a model with other sizes, or cut off"
-            )
-        block = np.zeros_like(self.block)  # pages of it that nothing writes to cost nothing
-        block[:size] = np.frombuffer(snapshot, np.uint8)
-        if not trusted:
-            self._check(block)
-        self._saved[:] = block[:size]
-        self.views.cache[0] = 0
 
     def _check(self, block: np.ndarray) -> None:
         # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.

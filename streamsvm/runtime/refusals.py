@@ -149,7 +149,7 @@ class Refusals:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What a checkpoint saves: counts, the position of the dead letters, and what the limit is computed of."""
+        """The state that a checkpoint saves: counts, the position of the dead letters, and what the limit is computed of."""
         return {"counts": self.counts, "letters": self.flush(), "recent": self._recent, "recent_row": self._recent_row}
 
     def resume(self, state: Mapping[str, Any], rows: int) -> None:

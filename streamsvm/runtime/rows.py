@@ -331,7 +331,7 @@ class LabelRules:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What a checkpoint saves: the labels declared, and those known."""
+        """The state that a checkpoint saves: the labels declared, and those known."""
         known = [y for y in self.known if isinstance(y, _PLAIN)]
         return {"classes": self.classes, "known": known}
 

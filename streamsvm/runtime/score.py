@@ -147,7 +147,7 @@ class Score:
 
     @property
     def state(self) -> tuple[Any, Any, int]:
-        """What a checkpoint saves: both metrics, and the rows until the windowed one is made anew."""
+        """The state that a checkpoint saves: both metrics, and the rows until the windowed one is made anew."""
         return self.metric, self.windowed, self._rows_anew
 
     def resume(self, metric: Any, windowed: Any, rows_anew: Any) -> None:

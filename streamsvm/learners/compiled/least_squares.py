@@ -139,7 +139,7 @@ def decide_regressors(block: np.ndarray, regressors: np.ndarray) -> None:
 
 @njit(cache=True, error_model="numpy", inline="always")
 def target_of(target: float, output: int, live: int) -> float:
-    """What an output should be: the target of the only one, else 1 or -1."""
+    """The value that an output should have: the target of the only one, else 1 or -1."""
     if live == 1:
         return target
     return 1.0 if int(target) == output else -1.0
