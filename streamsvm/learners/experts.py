@@ -13,7 +13,7 @@ from streamsvm.budget.dispatch import set_strategy
 from streamsvm.kernels import RBF
 from streamsvm.learners.bsgd import SCHEDULES
 from streamsvm.learners.bsgd import step as descent
-from streamsvm.learners.compiled import committee, iterates, linear_step
+from streamsvm.learners.compiled import iterates, kinds, linear_step
 from streamsvm.learners.compiled.coordinate_ascent import step as ascent
 from streamsvm.learners.compiled.probability import FIRST_SLOPE
 from streamsvm.memory.block import STATE_BEGIN
@@ -25,10 +25,10 @@ __all__ = ["BUDGET", "EXPERTS", "Expert", "begin", "get_ready", "states"]
 BUDGET = 150
 _AVERAGING = 3000  # rows, as by default in the learners themselves
 _RULES = {
-    committee.ASCENT: ascent.state,
-    committee.RESETTING: ascent.state,
-    committee.DESCENT: descent.state,
-    committee.LINEAR: linear_step.STATE,
+    kinds.ASCENT: ascent.state,
+    kinds.RESETTING: ascent.state,
+    kinds.DESCENT: descent.state,
+    kinds.LINEAR: linear_step.STATE,
 }
 
 
@@ -43,11 +43,11 @@ class Expert(NamedTuple):
     @property
     def place(self) -> Place:
         """The memory that it needs."""
-        if self.kind <= committee.DESCENT:
+        if self.kind <= kinds.DESCENT:
             return Place(self.kind, 2, budget=BUDGET)
-        if self.kind == committee.LINEAR:
+        if self.kind == kinds.LINEAR:
             return Place(self.kind, 2, linear=True)
-        return Place(self.kind, 1, second_order=self.kind != committee.LAST_LABEL)
+        return Place(self.kind, 1, second_order=self.kind != kinds.LAST_LABEL)
 
     @property
     def outputs(self) -> list[str]:
@@ -55,33 +55,33 @@ class Expert(NamedTuple):
         return ["last", "average"] if self.place.inputs == 2 else ["last"]
 
 
-def _ascent(width: float, C: float, kind: int = committee.ASCENT) -> Expert:
-    name = f"{'resetting ' if kind == committee.RESETTING else ''}dual ascent, gamma x {width:g}, C {C:g}"
+def _ascent(width: float, C: float, kind: int = kinds.ASCENT) -> Expert:
+    name = f"{'resetting ' if kind == kinds.RESETTING else ''}dual ascent, gamma x {width:g}, C {C:g}"
     return Expert(name, kind, width, {"C": C, "relaxation": 1.5, "reprocess": 1, "tol": 0.3, "replay_steps": 1})
 
 
 def _linear(C: float) -> Expert:
-    return Expert(f"linear, C {C:g}", committee.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
+    return Expert(f"linear, C {C:g}", kinds.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
 
 
 _FADING = {"schedule": SCHEDULES["constant"], "eta0": 0.3, "l2": 1e-3}
 _SECOND_ORDER = (
-    Expert("linear of second order, 1,000 rows", committee.NEWTON),
-    Expert("linear of second order, 10,000 rows", committee.SLOW_NEWTON),
+    Expert("linear of second order, 1,000 rows", kinds.NEWTON),
+    Expert("linear of second order, 10,000 rows", kinds.SLOW_NEWTON),
 )
-_ADDITIVE = Expert("additive of second order, 1,000 rows", committee.ADDITIVE)
+_ADDITIVE = Expert("additive of second order, 1,000 rows", kinds.ADDITIVE)
 #: The experts by effort.
 EXPERTS = {
-    "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, committee.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
+    "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, kinds.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
     "normal": (
         *(_ascent(width, C) for width in (0.25, 1.0, 4.0) for C in (0.1, 1.0)),
-        _ascent(1.0, 1.0, committee.RESETTING),
-        Expert("fading gradient descent", committee.DESCENT, 1.0, _FADING),
+        _ascent(1.0, 1.0, kinds.RESETTING),
+        Expert("fading gradient descent", kinds.DESCENT, 1.0, _FADING),
         _linear(0.01),
         _linear(1.0),
         *_SECOND_ORDER,
         _ADDITIVE,
-        Expert("last label", committee.LAST_LABEL),
+        Expert("last label", kinds.LAST_LABEL),
     ),
 }
 

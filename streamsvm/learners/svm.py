@@ -12,7 +12,7 @@ from streamsvm._options import Overflow
 from streamsvm.checks import parameter, random_state
 from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.compiled import committee, newton, stack
+from streamsvm.learners.compiled import committee, kinds, newton, second_order, stack
 from streamsvm.learners.compiled.iterates import LEARNED
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.estimator import check_record, learner, runs
@@ -118,7 +118,7 @@ class SVMClassifier(OnlineClassifier):
     _connected: bool = field(init=False)
     _ready: bool = field(init=False)
 
-    _rule = Rule(committee.learn_one, committee.learn_many, committee.STATE, _LEARNED)
+    _rule = Rule(committee.learn_one, committee.learn_many, kinds.STATE, _LEARNED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,7 +131,7 @@ class SVMClassifier(OnlineClassifier):
             for store in stores:
                 begin(expert, store, number, seed)
         newton.start(v.curvature, v.inverse, stack.RIDGE)
-        newton.start(v.newton_curvatures, v.newton_inverses, committee.NEWTON_RIDGE)
+        newton.start(v.newton_curvatures, v.newton_inverses, second_order.NEWTON_RIDGE)
         stack.first_weights(v.weights)
 
     def _make_store(self) -> CommitteeStore:
@@ -192,7 +192,7 @@ class SVMClassifier(OnlineClassifier):
         committee.decide_many(self._block, matrix, columns, what, decisions)
 
     def _connect(self) -> None:
-        committee.connect(self._store, any(expert.kind == committee.DESCENT for expert in self._team))
+        committee.connect(self._store, {expert.kind for expert in self._team})
         self._connected = True
 
     def _get_ready(self, rows: int) -> None:
@@ -219,10 +219,10 @@ class SVMClassifier(OnlineClassifier):
             weights[:, positive], weights[:, negative] = half, -half
             last = self._own["last"][0]
             if last >= 0:
-                block_own = block[self._own_bytes].view(committee.STATE)
+                block_own = block[self._own_bytes].view(kinds.STATE)
                 block_own["last"] = positive if last == 1 else negative
         for kind, begin_at, size, _, _ in v.experts:
-            if size and kind == committee.LINEAR:
+            if size and kind == kinds.LINEAR:
                 if self._outputs == 1:
                     parts = [block[begin_at + k * size : begin_at + (k + 1) * size] for k in (0, 1)]
                     parts[1][:] = parts[0]

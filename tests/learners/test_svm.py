@@ -13,7 +13,7 @@ from problems import blobs, sine_classes, snapshot
 from streamsvm import BSCAClassifier, SVMClassifier, load, save
 from streamsvm.cli.main import main
 from streamsvm.learners import OnlineLinearSVC
-from streamsvm.learners.compiled import committee, newton, stack
+from streamsvm.learners.compiled import committee, kinds, newton, second_order, stack
 from streamsvm.learners.compiled.iterates import LAST
 
 N = 130 if config.DISABLE_JIT else 600
@@ -51,9 +51,9 @@ def test_experts_are_the_learners_themselves():
     team, stores = model._team, model._store.stores
     peers = []
     for number, expert in enumerate(team):
-        if expert.kind == committee.ASCENT:
+        if expert.kind == kinds.ASCENT:
             peers.append((number, BSCAClassifier(budget=150, C=expert.state["C"], gamma=1.0, max_classes=2, seed=3 + number)))
-        elif expert.kind == committee.LINEAR:
+        elif expert.kind == kinds.LINEAR:
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
     assert len(peers) == 8
     for x, y in rows(250):
@@ -84,7 +84,7 @@ def functions_of(x, n):
 
 @pytest.mark.parametrize(
     ("kind", "functions", "memory"),
-    [(committee.NEWTON, 1, 0.999), (committee.SLOW_NEWTON, 1, 0.9999), (committee.ADDITIVE, 4, 0.999)],
+    [(kinds.NEWTON, 1, 0.999), (kinds.SLOW_NEWTON, 1, 0.9999), (kinds.ADDITIVE, 4, 0.999)],
 )
 def test_experts_of_second_order_as_their_twin(kind, functions, memory):
     model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
@@ -110,7 +110,7 @@ def test_experts_of_second_order_as_their_twin(kind, functions, memory):
 
 def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
     model = SVMClassifier(max_features=40, seed=0)
-    number = next(i for i, expert in enumerate(model._team) if expert.kind == committee.ADDITIVE)
+    number = next(i for i, expert in enumerate(model._team) if expert.kind == kinds.ADDITIVE)
     newton_number = model._store.views.experts[number, 4]
     rng = np.random.default_rng(0)
     for n, functions in ((16, 4), (17, 2), (32, 2), (33, 1)):
@@ -205,11 +205,11 @@ def first_of(model, kind, width=1.0):
 
 def test_gamma_follows_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
-    first = first_of(model, committee.ASCENT).views.header[0]["gamma"]
+    first = first_of(model, kinds.ASCENT).views.header[0]["gamma"]
     assert first == pytest.approx(1.0 / (100.0 * TABLE[:200, :4].var(axis=0).sum()), rel=0.12)
     for x, y in rows(200, scale=0.1):
         model.learn_one(x, y)
-    assert first_of(model, committee.ASCENT).views.header[0]["gamma"] != first
+    assert first_of(model, kinds.ASCENT).views.header[0]["gamma"] != first
 
 
 def test_stored_vectors_follow_the_scale():
@@ -273,7 +273,7 @@ def corrupted(model, change):
         (lambda m: m._store.views.newton_inverses.__setitem__((0, 1, 2), 1e9), "not positive definite"),
         (lambda m: m._store.stores[0][0].views.header.__setitem__("n_support", 400), "400 support vectors"),
         (lambda m: m._store.stores[0][0].views.header.__setitem__("live", 4), "live of an expert is 4"),
-        (lambda m: first_of(m, committee.LINEAR).views.weights.__setitem__((0, 0), np.inf), "weights or biases"),
+        (lambda m: first_of(m, kinds.LINEAR).views.weights.__setitem__((0, 0), np.inf), "weights or biases"),
         (lambda m: m._store.stores[0][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
     ],
 )
@@ -404,5 +404,5 @@ def test_first_weights_count_all_experts_alike():
     assert not weights[:2].any()
     assert weights[2:].sum() == pytest.approx(2.0)
     np.testing.assert_array_equal(model._store.views.inverse, np.eye(len(weights)) / stack.RIDGE)
-    assert model._store.views.newton_inverses[0, 0, 0] == 1.0 / committee.NEWTON_RIDGE
+    assert model._store.views.newton_inverses[0, 0, 0] == 1.0 / second_order.NEWTON_RIDGE
     assert newton.ROWS_OF_INVERSE == 64

@@ -1,0 +1,146 @@
+"""The experts of a committee, compiled: what each gives to the stack, and how each learns a row.
+
+An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small. To add a kind
+is to add its number to `kinds`, its inputs to the stack (`fill_inputs`), how it learns a row (`learn_expert`), and what it does
+when the scale moves (`rescale`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from numba import njit, types
+
+from streamsvm.learners.bsgd import step as descent
+from streamsvm.learners.compiled import linear_step
+from streamsvm.learners.compiled.coordinate_ascent import step as ascent
+from streamsvm.learners.compiled.drift import drifts
+from streamsvm.learners.compiled.iterates import AVERAGE, LAST, common, restart
+from streamsvm.learners.compiled.kinds import ASCENT, DESCENT, LAST_LABEL, LINEAR, RESETTING, STATE
+from streamsvm.learners.compiled.newton import dot
+from streamsvm.learners.compiled.rescale import gamma_of, move_vectors
+from streamsvm.learners.compiled.rule import state_of
+from streamsvm.learners.compiled.second_order import learn_newton, newton_row
+from streamsvm.learners.compiled.stack import answer
+from streamsvm.learners.compiled.step import compute_scores
+from streamsvm.memory.calls import BLOCK, address_of, caller
+from streamsvm.memory.committee import committee_views
+from streamsvm.memory.slots import clear, scan_row
+from streamsvm.memory.support_vectors import views
+from streamsvm.memory.weights import weight_views
+
+__all__ = ["LARGEST_WEIGHT", "connect_experts", "fill_inputs", "learn_expert", "rescale"]
+
+#: The largest weight that a row has in what is of second order.
+LARGEST_WEIGHT = 1e4
+
+# Places in `calls`, and how what is there is called.
+_ASCEND, _DESCEND, _KERNEL_INPUTS = range(3)
+_RULE = (BLOCK, types.float64, types.float64)
+_INPUTS = (BLOCK, BLOCK, types.int64)
+_call_rule, _call_inputs = (caller(of, types.int64) for of in (_RULE, _INPUTS))
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
+    # The store of an expert, or of its output k.
+    e = committee_views(block).experts[expert]
+    begin = e[1] + k * e[2]
+    return block[begin : begin + e[2]]
+
+
+@njit(cache=True, error_model="numpy")
+def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
+    v, s = committee_views(block), views(store)
+    h = s.header[0]
+    for j in range(h["used"]):
+        s.rows[0, j] = v.rows[1, j]
+    n_active, norm = scan_row(s.rows[0], h["used"], s.active[0])
+    compute_scores(store, n_active, norm)
+    for k in range(v.header[0]["live"]):
+        v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k], s.scores[2 * k + 1]
+    return 0
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
+    v = committee_views(block)
+    live, used = v.header[0]["live"], v.header[0]["used"]
+    half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
+    for k in range(live):
+        store = _part(block, expert, k)
+        w = weight_views(store)
+        for j in range(used):
+            w.row[j] = v.rows[1, j]
+        v.at_hand[k, first] = half * linear_step.decide_packed(store, LAST)
+        v.at_hand[k, first + 1] = half * linear_step.decide_packed(store, AVERAGE)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def fill_inputs(block: np.ndarray) -> None:
+    """Fill ``at_hand`` with the decision values of all experts for the row at hand."""
+    v = committee_views(block)
+    h = v.header[0]
+    live = h["live"]
+    for k in range(live):
+        v.at_hand[k, 0] = 1.0 if live == 1 else 0.0
+    for e in range(h["experts"]):
+        kind, first = v.experts[e, 0], v.experts[e, 3]
+        if kind <= DESCENT:
+            _call_inputs(v.calls[_KERNEL_INPUTS], block, _part(block, e, 0), first)
+        elif kind == LINEAR:
+            _linear_inputs(block, e, first)
+        elif kind == LAST_LABEL:
+            last = state_of(block, STATE)["last"]
+            for k in range(live):
+                v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+        else:
+            n = newton_row(block, kind)
+            for k in range(live):
+                v.at_hand[k, first] = dot(v.newton_weights[v.experts[e, 4], k], v.squares[0], n)
+
+
+def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
+    """Compile what experts of these kinds need, or load it, and put the addresses into ``calls`` of a block."""
+    if ASCENT in kinds or RESETTING in kinds:
+        calls[_ASCEND] = address_of(ascent.learn_one, _RULE, types.int64)
+    if DESCENT in kinds:
+        calls[_DESCEND] = address_of(descent.learn_one, _RULE, types.int64)
+    calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, types.int64)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def rescale(block: np.ndarray, scaling: bool) -> None:
+    """Bring what the experts hold to the scale that has come into use."""
+    v = committee_views(block)
+    gamma = gamma_of(block, scaling)
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] <= DESCENT:
+            store = _part(block, e, 0)
+            move_vectors(block, store, v.widths[e] * gamma, scaling)
+    v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: float) -> None:
+    """Let expert e learn the row at hand."""
+    v = committee_views(block)
+    kind, live = v.experts[e, 0], v.header[0]["live"]
+    if kind == DESCENT:
+        _call_rule(v.calls[_DESCEND], _part(block, e, 0), target, weight)
+    elif kind <= RESETTING:
+        store = _part(block, e, 0)
+        if kind == RESETTING:
+            error = 1.0 if answer(v.at_hand, live, v.experts[e, 3]) != label else 0.0
+            if drifts(v.drifts[e], error):
+                state_of(block, STATE)["resets"] += 1
+                clear(store)
+                restart(common(store))
+        _call_rule(v.calls[_ASCEND], store, target, weight)
+    elif kind == LINEAR:
+        for k in range(live):
+            sign = target if live == 1 else (1.0 if k == label else -1.0)
+            linear_step.learn_packed(_part(block, e, k), sign, weight)
+    elif kind != LAST_LABEL:
+        learn_newton(block, e, label, min(weight, LARGEST_WEIGHT))

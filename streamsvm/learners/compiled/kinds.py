@@ -1,0 +1,23 @@
+"""What compiled code knows of a committee: kinds of experts, and the state beside what all learners have."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["ADDITIVE", "ASCENT", "DESCENT", "LAST_LABEL", "LINEAR", "NEWTON", "RESETTING", "SLOW_NEWTON", "STATE"]
+
+#: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
+#: first order, one of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order
+#: too, and the last label.
+ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL = range(8)
+
+#: The state of a committee, beside what all learners have.
+STATE = np.dtype(
+    [
+        ("scaling", "i8"),
+        ("choice", "i8"),  # what predictions follow: a number of `stack`
+        ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
+        ("functions", "i8"),  # of each feature, that the additive expert takes; 0 before there are features
+        ("resets", "i8"),  # of experts, as the stream drifted
+    ]
+)

@@ -1,0 +1,105 @@
+"""Experts of second order in a committee, compiled: logistic regression by Newton's method on features or functions of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from streamsvm.learners.compiled.iterates import common
+from streamsvm.learners.compiled.kinds import ADDITIVE, SLOW_NEWTON, STATE
+from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
+from streamsvm.learners.compiled.rule import state_of
+from streamsvm.learners.compiled.stack import softmax
+from streamsvm.memory.committee import committee_views
+
+__all__ = ["NEWTON_RIDGE", "count_functions", "learn_newton", "newton_row"]
+
+#: The ridge of the experts.
+NEWTON_RIDGE = 1.0
+
+_NEWTON_REACH = np.float32(5.0)
+_KNOT = 0.8  # deviations from the mean where the functions of a feature bend: a fifth of a normal distribution lies beyond
+_LEAST_CURVATURE = 0.02
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _memory(kind: int) -> float:
+    return 1.0 - 1e-4 if kind == SLOW_NEWTON else 1.0 - 1e-3
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def newton_row(block: np.ndarray, kind: int) -> int:
+    """Fill ``squares[0]`` with the row at hand as an expert of second order takes it, 1 first; its length."""
+    v = committee_views(block)
+    h, z = v.header[0], v.squares[0]
+    functions = state_of(block, STATE)["functions"] if kind == ADDITIVE else 1
+    features = min(h["used"], h["side"] - 1)
+    z[0] = 1.0
+    for j in range(features):
+        x = np.float64(min(max(v.rows[1, j], -_NEWTON_REACH), _NEWTON_REACH))
+        place = 1 + functions * j
+        z[place] = x
+        if functions > 1:
+            z[place + 1] = abs(x) - _KNOT
+        if functions > 2:
+            z[place + 2], z[place + 3] = max(x - _KNOT, 0.0), max(-x - _KNOT, 0.0)
+    return 1 + functions * features
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _functions(block: np.ndarray) -> int:
+    # So many of each feature that there is room for them.
+    h = committee_views(block).header[0]
+    room = (h["side"] - 1) // max(h["used"], 1)
+    return 4 if room >= 4 else 2 if room >= 2 else 1
+
+
+@njit(cache=True, error_model="numpy")
+def count_functions(block: np.ndarray) -> None:
+    """Where features have come, and each can have fewer functions, let the additive expert begin anew."""
+    v, s = committee_views(block), state_of(block, STATE)
+    functions = _functions(block)
+    if functions == s["functions"]:
+        return
+    s["functions"] = functions
+    for e in range(v.header[0]["experts"]):
+        if v.experts[e, 0] == ADDITIVE:
+            number = v.experts[e, 4]
+            curvature, inverse = v.newton_curvatures[number], v.newton_inverses[number]
+            for j in range(len(curvature)):
+                for k in range(len(curvature)):
+                    curvature[j, k] = inverse[j, k] = 0.0
+                curvature[j, j], inverse[j, j] = NEWTON_RIDGE, 1.0 / NEWTON_RIDGE
+                for k in range(v.header[0]["live"]):
+                    v.newton_weights[number, k, j] = 0.0
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def learn_newton(block: np.ndarray, expert: int, label: int, weight: float) -> None:
+    """Learn the row at hand; several outputs share the curvature of the one that is least sure."""
+    v = committee_views(block)
+    kind, number, live = v.experts[expert, 0], v.experts[expert, 4], v.header[0]["live"]
+    memory, n, z, direction = _memory(kind), newton_row(block, kind), v.squares[0], v.squares[1]
+    curvature, inverse, weights = v.newton_curvatures[number], v.newton_inverses[number], v.newton_weights[number]
+    place = v.experts[expert, 3]
+    for k in range(live):
+        v.scores[k] = v.at_hand[k, place]
+    if live == 1:
+        v.scores[0] = logistic(v.scores[0])
+    else:
+        softmax(v.scores, live)
+    h = _LEAST_CURVATURE
+    for k in range(live):
+        h = max(h, v.scores[k] * (1.0 - v.scores[k]))
+    add_row(curvature, inverse, z, n, weight * h, memory, NEWTON_RIDGE, direction)
+    for k in range(live):
+        goal = float(label) if live == 1 else (1.0 if k == label else 0.0)
+        size = weight * (goal - v.scores[k])
+        for j in range(n):
+            weights[k, j] += size * direction[j]
+    if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:  # in turn
+        invert(curvature, inverse, n)
+        for j in range(n):
+            z[j] = 0.0
+        for k in range(live):
+            pull(inverse, weights[k], z, n, ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE, direction)
