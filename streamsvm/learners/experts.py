@@ -11,9 +11,10 @@ import numpy as np
 from streamsvm.budget import strategy_for
 from streamsvm.budget.dispatch import set_strategy
 from streamsvm.kernels import RBF
+from streamsvm.learners import normal_equations
 from streamsvm.learners.bsgd import SCHEDULES
 from streamsvm.learners.bsgd import step as descent
-from streamsvm.learners.compiled import iterates, kinds, linear_step
+from streamsvm.learners.compiled import iterates, kinds, least_squares, linear_step
 from streamsvm.learners.compiled.coordinate_ascent import step as ascent
 from streamsvm.learners.compiled.probability import FIRST_SLOPE
 from streamsvm.memory.block import STATE_BEGIN
@@ -29,6 +30,7 @@ _RULES = {
     kinds.RESETTING: ascent.state,
     kinds.DESCENT: descent.state,
     kinds.LINEAR: linear_step.STATE,
+    kinds.LANDMARKS: least_squares.STATE,
 }
 
 
@@ -39,6 +41,7 @@ class Expert(NamedTuple):
     kind: int
     width: float = 1.0
     state: Mapping[str, float] = MappingProxyType({})
+    landmarks: int = 0
 
     @property
     def place(self) -> Place:
@@ -47,6 +50,8 @@ class Expert(NamedTuple):
             return Place(self.kind, 2, budget=BUDGET)
         if self.kind == kinds.LINEAR:
             return Place(self.kind, 2, linear=True)
+        if self.kind == kinds.LANDMARKS:
+            return Place(self.kind, 2, landmarks=self.landmarks)
         return Place(self.kind, 1, second_order=self.kind != kinds.LAST_LABEL)
 
     @property
@@ -64,25 +69,34 @@ def _linear(C: float) -> Expert:
     return Expert(f"linear, C {C:g}", kinds.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
 
 
+def _landmarks(number: int, width: float, forgetting_factor: float) -> Expert:
+    rows = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
+    state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **normal_equations.FIRST_STATE}
+    name = f"least squares on {number} landmarks, gamma x {width:g}{rows}"
+    return Expert(name, kinds.LANDMARKS, width, state, number)
+
+
 _FADING = {"schedule": SCHEDULES["constant"], "eta0": 0.3, "l2": 1e-3}
 _SECOND_ORDER = (
     Expert("linear of second order, 1,000 rows", kinds.NEWTON),
     Expert("linear of second order, 10,000 rows", kinds.SLOW_NEWTON),
 )
 _ADDITIVE = Expert("additive of second order, 1,000 rows", kinds.ADDITIVE)
+_NORMAL = (
+    *(_ascent(width, C) for width in (0.25, 1.0, 4.0) for C in (0.1, 1.0)),
+    _ascent(1.0, 1.0, kinds.RESETTING),
+    Expert("fading gradient descent", kinds.DESCENT, 1.0, _FADING),
+    _linear(0.01),
+    _linear(1.0),
+    *_SECOND_ORDER,
+    _ADDITIVE,
+    Expert("last label", kinds.LAST_LABEL),
+)
 #: The experts by effort.
 EXPERTS = {
     "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, kinds.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
-    "normal": (
-        *(_ascent(width, C) for width in (0.25, 1.0, 4.0) for C in (0.1, 1.0)),
-        _ascent(1.0, 1.0, kinds.RESETTING),
-        Expert("fading gradient descent", kinds.DESCENT, 1.0, _FADING),
-        _linear(0.01),
-        _linear(1.0),
-        *_SECOND_ORDER,
-        _ADDITIVE,
-        Expert("last label", kinds.LAST_LABEL),
-    ),
+    "normal": _NORMAL,
+    "high": (*_NORMAL, _landmarks(300, 1.0, 1.0), _landmarks(100, 1.0, 0.999), _ascent(4.0, 1.0, kinds.RESETTING)),
 }
 
 
@@ -104,7 +118,7 @@ def begin(expert: Expert, store: Any, number: int, seed: int) -> None:
     common["random"] = (seed + number) % 2**64
     for name, value in expert.state.items():
         own[name] = value
-    if expert.place.budget:
+    if expert.place.budget or expert.landmarks:
         header = store.views.header
         header["kernel"], header["gamma"], header["degree"] = RBF, expert.width, 3
 

@@ -12,14 +12,12 @@ from streamsvm._options import Gamma, KernelName, OutputName, Overflow
 from streamsvm.checks import parameter
 from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, check_learner_kernel
+from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.compiled import kernel_rls, least_squares
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
-from streamsvm.learners.compiled.landmarks import finish
-from streamsvm.learners.compiled.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.compiled.step import GAMMA_ROWS
-from streamsvm.learners.compiled.triangle import row_start
 from streamsvm.learners.estimator import OnlineEstimator, learner, runs
 from streamsvm.learners.regressor import OnlineRegressor
 from streamsvm.memory.features import OVERFLOW
@@ -68,7 +66,7 @@ class KernelRLS(OnlineEstimator):
         self._set_rule_state()
 
     def _rule_state(self) -> dict[str, Any]:
-        return {**super()._rule_state(), "size": 1, "next_refit": 1, "making": -1, "jitter": least_squares.LEAST_JITTER}
+        return {**super()._rule_state(), **normal_equations.FIRST_STATE}
 
     def _make_store(self) -> LandmarkStore:
         return LandmarkStore(self.budget, self.max_features, self._most_outputs)
@@ -168,27 +166,7 @@ class KernelRLS(OnlineEstimator):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._outputs = self._store.live
-        self._check_work()
-
-    def _check_work(self) -> None:
-        # Where the work stands, which compiled code takes for places in arrays, fits the numbers of rows, landmarks and outputs.
-        v, s, stage = self._store.views, self._own[0], self._own[0]["stage"]
-        size, n, stride, started = int(s["size"]), self.n_support + 1, int(v.header[0]["stride"]), bool(s["started"])
-        places = {IDLE: 1, PRIOR: size, SWAPPING: self.max_swaps, ADDING: size, STEPPING: self._outputs}
-        waiting = stage == PRIOR or s["making"] >= 0 or (not started and s["replayed"] < s["held"])
-        diagonal = [row_start(j, stride) + j for j in range(size if 1 <= size <= n else 0)]
-        if not (
-            (size == n if started else 1 <= size <= n)
-            and s["replayed"] <= s["held"] < len(v.window) + started
-            and s["next_refit"] <= len(v.window)
-            and s["making"] < size
-            and s["place"] < places[stage]
-            and (s["pending"] > 0) == (stage in (SWAPPING, ADDING))
-            and (stage != STEPPING or s["ready"])
-            and (not s["refitting"] or waiting)
-            and (not s["ready"] or s["refitting"] or (v.factors[s["in_use"]][diagonal] > 0.0).all())
-        ):
-            raise ValueError("the saved model is corrupt: where its work stands does not fit its rows and landmarks")
+        normal_equations.check_work(self._store, self._own[0])
 
     def _fixed(self) -> dict[str, Any]:
         header = self._store.views.header[0]
@@ -279,29 +257,12 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
         return self.max_classes if self.max_classes > 2 else 1
 
     def _resize(self, outputs: int) -> None:
-        # One output f is two outputs f and -f, of the positive label and of the negative one. Targets of a new label were -1 in
-        # all rows so far: the products with them are the negative of those with the intercept's regressor, which S has.
-        finish(self._block)
-        v, s, before = self._store.views, self._own[0], self._outputs
-        size = int(s["size"])
-        if before == 1:
-            positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
-            for rows in (v.products, v.weights, v.corrections):
-                one = rows[0].copy()
-                rows[positive], rows[negative] = one, -one
-            for targets in (v.window_targets[: s["held"]], v.targets[s["half"], : s["gathered"]]):
-                targets[:] = np.where(targets > 0.0, positive, negative)
-            before = 2
-        v.products[before:outputs, :size] = v.prior[:size] - v.moments[:size]
-        v.weights[before:outputs, 0] = -1.0
-        self._outputs = self._store.live = outputs
+        normal_equations.widen(self._block, self._outputs, outputs, 0 if self._labels.positive_comes_first else 1)
+        self._outputs = outputs
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        v, s = self._store.views, self._own[0]
-        possible = range(self._outputs) if self._outputs > 1 else (-1.0, 1.0)
-        held = (v.window_targets[: s["held"]], v.targets[s["half"], : s["gathered"]], v.targets[1 - s["half"], : s["pending"]])
-        if self._labels.outputs != self._outputs or not np.isin(np.concatenate(held), list(possible)).all():
+        if self._labels.outputs != self._outputs or not normal_equations.holds_labels(self._store, self._own[0]):
             raise ValueError(f"the saved model is corrupt: {len(self.labels)} labels do not fit its {self._outputs} outputs")
 
     @classmethod

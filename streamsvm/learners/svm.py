@@ -11,8 +11,9 @@ import numpy as np
 from streamsvm._options import Overflow
 from streamsvm.checks import parameter, random_state
 from streamsvm.frames import Batch
+from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
-from streamsvm.learners.compiled import committee, kinds, newton, second_order, stack
+from streamsvm.learners.compiled import committee, kinds, least_squares, newton, second_order, stack
 from streamsvm.learners.compiled.iterates import LEARNED
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.estimator import check_record, learner, runs
@@ -106,7 +107,7 @@ class SVMClassifier(OnlineClassifier):
     Accuracy: 90.87%
     """
 
-    effort: Literal["low", "normal"] = parameter(default="normal", choices=EXPERTS, kw_only=False)
+    effort: Literal["low", "normal", "high"] = parameter(default="normal", choices=EXPERTS, kw_only=False)
     scaling: Literal["auto"] | None = parameter(default="auto", choices=("auto", None))
     max_classes: int = 10
     max_features: int = 256
@@ -229,6 +230,10 @@ class SVMClassifier(OnlineClassifier):
                     w = weight_views(parts[negative])
                     for numbers in (w.weights, w.biases):
                         np.negative(numbers, out=numbers)
+            elif size and kind == kinds.LANDMARKS:
+                normal_equations.widen(
+                    block[begin_at : begin_at + size], self._outputs, outputs, positive if self._outputs == 1 else 0
+                )
             elif size:
                 _widen(views(block[begin_at : begin_at + size]), self._outputs, outputs, positive if self._outputs == 1 else 0)
         v.header[0]["live"] = outputs
@@ -286,9 +291,16 @@ def _widen(v: Any, before: int, outputs: int, positive: int) -> None:
 
 def _check_expert(expert: Expert, store: Any, fresh: Any, live: int) -> None:
     for record, other in zip(states(store, expert.kind), states(fresh, expert.kind), strict=True):
-        check_record(record[0], other[0], LEARNED)
-    if expert.place.budget:
+        check_record(record[0], other[0], {**LEARNED, **least_squares.LEARNED} if expert.kind == kinds.LANDMARKS else LEARNED)
+    if expert.place.budget or expert.place.landmarks:
         header, other = store.views.header[0], fresh.views.header[0]
-        for name, value in (("live", 2 * live), *((name, other[name]) for name in ("kernel", "degree", "coef0"))):
+        for name, value in (
+            ("live", 2 * live if expert.place.budget else live),
+            *((name, other[name]) for name in ("kernel", "degree", "coef0")),
+        ):
             if header[name] != value:
                 raise ValueError(f"the saved model is corrupt: {name} of an expert is {header[name]}, not {value}")
+    if expert.kind == kinds.LANDMARKS:
+        normal_equations.check_work(store, states(store, expert.kind)[1][0])
+        if not normal_equations.holds_labels(store, states(store, expert.kind)[1][0]):
+            raise ValueError("the saved model is corrupt: an expert holds targets that are no labels")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from streamsvm.memory.block import LINE, allocate, check_size, rounded_up
+from streamsvm.memory.landmarks import LandmarkStore
 from streamsvm.memory.layout import Array, Layout, Store
 from streamsvm.memory.moments import N_FIRST
 from streamsvm.memory.support_vectors import SupportVectorStore
@@ -79,7 +80,7 @@ class CommitteeViews(NamedTuple):
     second order."""
     widths: Annotated[np.ndarray, Array(np.float64, ("experts",), saved=False)]
     """Of each expert with support vectors: its gamma over that of the committee."""
-    calls: Annotated[np.ndarray, Array(np.uint64, (4,), saved=False)]
+    calls: Annotated[np.ndarray, Array(np.uint64, (8,), saved=False)]
     """Addresses of compiled functions."""
     cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
     """Whether ``at_hand`` is that of ``rows[2]``."""
@@ -99,19 +100,23 @@ class Place(NamedTuple):
     inputs: int
     budget: int = 0
     """Of its support vectors; 0: it has none."""
+    landmarks: int = 0
+    """The most that it has."""
     linear: bool = False
     """Whether it has a weight for each feature, and each output."""
     second_order: bool = False
     """Whether it has matrices of features by features."""
 
     def stores(self, outputs: int) -> int:
-        """The number of its stores: support vectors are shared by all outputs."""
-        return 1 if self.budget else outputs if self.linear else 0
+        """The number of its stores: support vectors and landmarks are shared by all outputs."""
+        return 1 if self.budget or self.landmarks else outputs if self.linear else 0
 
     def nbytes(self, max_features: int, outputs: int) -> int:
         """The bytes of one of them; 0 where it has none."""
         if self.budget:
             return SupportVectorStore.nbytes_of(self.budget, max_features, 2 * outputs)
+        if self.landmarks:
+            return LandmarkStore.nbytes_of(self.landmarks, max_features, outputs)
         return WeightStore.nbytes_of(max_features) if self.linear else 0
 
     def make(self, max_features: int, outputs: int, within: np.ndarray) -> Any:
@@ -120,6 +125,8 @@ class Place(NamedTuple):
             store = SupportVectorStore(self.budget, max_features, 2 * outputs, within=within)
             store.live = 2
             return store
+        if self.landmarks:
+            return LandmarkStore(self.landmarks, max_features, outputs, within)
         return WeightStore(max_features, within)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import KERNELS, LARGEST_GAMMA, LARGEST_NORM
-from streamsvm.memory.block import LARGEST, check_size
+from streamsvm.memory.block import LARGEST, check_size, rounded_up
 from streamsvm.memory.layout import Array, Layout
 from streamsvm.memory.support_vectors import check_vectors, odd_lines
 from streamsvm.memory.vector_store import VectorStore
@@ -107,10 +107,22 @@ class LandmarkViews(NamedTuple):
 
 
 _LAYOUT = Layout(LandmarkViews, in_lines=("stride", "columns"))
-_SIZES = ("budget", *_LAYOUT.sizes)
+_SIZE_NAMES = ("budget", *_LAYOUT.sizes)
 
 #: Opens a block (uint8 [nbytes]) as `LandmarkViews` in Python and in compiled code, without a copy.
 landmark_views = _LAYOUT.views
+
+
+def _sizes(budget: int, outputs: int) -> dict[str, int]:
+    stride = odd_lines(max(budget + 1, CHUNK_ROWS))  # scratch along it is for the rows of a block, too
+    return {
+        "budget": budget,
+        "outputs": outputs,
+        "stride": stride,
+        "scores": 2 * outputs,
+        "triangle": stride * (stride + 1) // 2,
+        "window": math.ceil(_ROOM * max(_LEAST_ROWS, _ROWS_A_LANDMARK * budget)),
+    }
 
 
 class LandmarkStore(VectorStore[LandmarkViews]):
@@ -124,6 +136,8 @@ class LandmarkStore(VectorStore[LandmarkViews]):
         Columns, at least 1.
     outputs
         Right-hand sides that share the landmarks, at least 1.
+    within
+        As in `streamsvm.memory.layout.Store`.
 
     Raises
     ------
@@ -142,28 +156,22 @@ class LandmarkStore(VectorStore[LandmarkViews]):
     (0, 312704)
     """
 
-    def __init__(self, budget: int, max_features: int, outputs: int = 1) -> None:
+    def __init__(self, budget: int, max_features: int, outputs: int = 1, within: np.ndarray | None = None) -> None:
         for name, size in (("budget", budget), ("max_features", max_features), ("outputs", outputs)):
             check_size(name, size, 1)
-        stride = odd_lines(max(int(budget) + 1, CHUNK_ROWS))  # scratch along it is for the rows of a block, too
-        window = math.ceil(_ROOM * max(_LEAST_ROWS, _ROWS_A_LANDMARK * int(budget)))
-        sizes = {
-            "budget": int(budget),
-            "outputs": int(outputs),
-            "stride": stride,
-            "scores": 2 * int(outputs),
-            "triangle": stride * (stride + 1) // 2,
-            "window": window,
-        }
-        super().__init__(
-            _LAYOUT, max_features, sizes, f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
-        )
+        what = f"budget={budget} (squared), max_features={max_features}, outputs={outputs}"
+        super().__init__(_LAYOUT, max_features, _sizes(int(budget), int(outputs)), what, within)
         self._header["live"], self._header["gamma"] = 1, 1.0
+
+    @staticmethod
+    def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
+        """The bytes that a store of these sizes has."""
+        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features)})
 
     def _check(self, block: np.ndarray) -> None:
         # Compiled code trusts a block: each number that it would read as a count, an index or an order is checked here.
         h = block[: HEADER.itemsize].view(HEADER)[0]
-        for name in _SIZES:
+        for name in _SIZE_NAMES:
             if h[name] != self._header[name][0]:
                 raise ValueError(f"the snapshot's {name} is {h[name]}, the store's {self._header[name][0]}")
         n, used, live = int(h["n_support"]), int(h["used"]), int(h["live"])

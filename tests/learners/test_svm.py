@@ -12,9 +12,10 @@ from river import datasets
 from problems import blobs, sine_classes, snapshot
 from streamsvm import BSCAClassifier, SVMClassifier, load, save
 from streamsvm.cli.main import main
-from streamsvm.learners import OnlineLinearSVC
+from streamsvm.learners import KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.learners.compiled import committee, kinds, newton, second_order, stack
 from streamsvm.learners.compiled.iterates import LAST
+from streamsvm.learners.experts import states
 
 N = 130 if config.DISABLE_JIT else 600
 TABLE = np.column_stack(sine_classes(2000, 4))
@@ -47,7 +48,7 @@ def model():
 
 
 def test_experts_are_the_learners_themselves():
-    model = SVMClassifier(scaling=None, max_features=4, max_classes=2, seed=3)
+    model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
     team, stores = model._team, model._store.stores
     peers = []
     for number, expert in enumerate(team):
@@ -55,11 +56,14 @@ def test_experts_are_the_learners_themselves():
             peers.append((number, BSCAClassifier(budget=150, C=expert.state["C"], gamma=1.0, max_classes=2, seed=3 + number)))
         elif expert.kind == kinds.LINEAR:
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
-    assert len(peers) == 8
-    for x, y in rows(250):
+        elif expert.kind == kinds.LANDMARKS:
+            factor = expert.state["forgetting_factor"]
+            peers.append((number, KernelRLSClassifier(expert.landmarks, gamma=1.0, forgetting_factor=factor, max_classes=2)))
+    assert len(peers) == 10
+    for x, y in rows(60 if config.DISABLE_JIT else 250):
         model.learn_one(x, y)
         for number, peer in peers:
-            if isinstance(peer, BSCAClassifier):
+            if not isinstance(peer, OnlineLinearSVC):
                 peer._store.views.header["gamma"] = stores[number][0].views.header["gamma"]
                 peer._store.views.cache[0] = 0
             peer.learn_one(x, y)
@@ -70,7 +74,7 @@ def test_experts_are_the_learners_themselves():
         first = v.experts[number, 3]
         assert v.at_hand[0, first] == pytest.approx(peer.decision_function_one(probe, output="last"), rel=1e-6)
         assert v.at_hand[0, first + 1] == pytest.approx(peer.decision_function_one(probe, output="average"), rel=1e-6)
-        if isinstance(peer, BSCAClassifier):
+        if not isinstance(peer, OnlineLinearSVC):
             assert stores[number][0].n_support == peer.n_support
 
 
@@ -121,10 +125,10 @@ def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
         assert np.flatnonzero(model._store.views.newton_weights[newton_number, 0])[-1] == n * functions
 
 
-@pytest.mark.parametrize("effort", ["low", "normal"])
+@pytest.mark.parametrize("effort", ["low", "normal", "high"])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_many_rows_are_as_one_after_the_other(classes, effort):
-    X, y = blobs(classes, N)
+    X, y = blobs(classes, 50 if config.DISABLE_JIT else N)
     one = SVMClassifier(effort, max_features=2, seed=1)
     many = SVMClassifier(effort, max_features=2, seed=1)
     for values, label in zip(X, y.tolist(), strict=True):
@@ -227,15 +231,15 @@ def test_stored_vectors_follow_the_scale():
     np.testing.assert_allclose(again[:, :-1], raw[:, :-1], atol=1e-4)
 
 
-@pytest.mark.parametrize("effort", ["low", "normal"])
+@pytest.mark.parametrize("effort", ["low", "normal", "high"])
 def test_snapshots_go_on_as_the_model_does(effort, tmp_path):
-    data = list(rows())
-    model = learned(data[: N // 2], effort=effort)
+    data = list(rows(60 if config.DISABLE_JIT else N))
+    model = learned(data[: len(data) // 2], effort=effort)
     copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
     if not config.DISABLE_JIT:
         save(model, tmp_path / "model")
         copies.append(load(tmp_path / "model"))
-    for x, y in data[N // 2 :]:
+    for x, y in data[len(data) // 2 :]:
         for each in (model, *copies):
             each.learn_one(x, y)
     assert len({snapshot(each) for each in (model, *copies)}) == 1
@@ -291,8 +295,46 @@ def test_a_snapshot_that_is_refused_changes_nothing(model):
         assert snapshot(twin) == before
 
 
+@pytest.fixture(scope="module")
+def of_high_effort():
+    return learned(rows(40 if config.DISABLE_JIT else 900), effort="high")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda h, s, v: h.__setitem__("n_support", 301), "301 landmarks"),
+        (lambda h, s, v: h.__setitem__("live", 2), "live of an expert is 2"),
+        (lambda h, s, v: h.__setitem__("kernel", 1), "kernel of an expert"),
+        (lambda h, s, v: s.__setitem__("size", 299), "where its work stands"),
+        (lambda h, s, v: s.__setitem__("ridge", 0.0), "its ridge is 0"),
+        (lambda h, s, v: v.window_targets.__setitem__(slice(None), 0.5), "targets that are no labels"),
+    ],
+)
+def test_states_of_least_squares_that_compiled_code_could_not_trust_are_refused(of_high_effort, change, match):
+    def corrupt(model):
+        store = first_of(model, kinds.LANDMARKS)
+        change(store.views.header[0], states(store, kinds.LANDMARKS)[1][0], store.views)
+
+    with pytest.raises(ValueError, match=match):
+        pickle.loads(corrupted(of_high_effort, corrupt))
+
+
+def test_landmarks_follow_the_scale():
+    model = learned(rows(60 if config.DISABLE_JIT else 800), effort="high")
+    v, store = model._store.views, first_of(model, kinds.LANDMARKS).views
+    n, used = store.header[0]["n_support"], 4
+    raw = store.vectors[:used, :n] * v.spread[:used, None] + v.location[:used, None]
+    v.first[:used], v.moments[:used, 1] = v.first[:used] * 3.0, v.moments[:used, 1] * 3.0 + 1.0
+    v.moments[:used, 2] *= 9.0
+    model._common["t"] = 1023
+    model.learn_one(next(iter(rows(1)))[0], "ham")
+    again = store.vectors[:used, : store.header[0]["n_support"]] * v.spread[:used, None] + v.location[:used, None]
+    np.testing.assert_allclose(again[:, : n - 5], raw[:, : n - 5], atol=1e-4)
+
+
 def test_parameters():
-    with pytest.raises(ValueError, match="effort must be one of 'low', 'normal'"):
+    with pytest.raises(ValueError, match="effort must be one of 'low', 'normal', 'high'"):
         SVMClassifier("most")
     with pytest.raises(ValueError, match="scaling must be one of 'auto', None"):
         SVMClassifier(scaling="robust")

@@ -34,7 +34,7 @@ from streamsvm.memory.slots import scan_row
 
 __all__ = ["connect", "decide", "decide_many", "first_refused", "learn_many", "learn_one", "refused"]
 
-_CONSULT = 3  # its place in `calls`: after those of the experts
+_CONSULT = 7  # its place in `calls`, of which the first are the experts'
 _call_block = caller((BLOCK,), types.int64)
 _PRIOR_ROWS = 2.0
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads

@@ -13,19 +13,20 @@ import numpy as np
 from numba import njit, types
 
 from streamsvm.learners.bsgd import step as descent
-from streamsvm.learners.compiled import linear_step
+from streamsvm.learners.compiled import kernel_rls, linear_step
 from streamsvm.learners.compiled.coordinate_ascent import step as ascent
 from streamsvm.learners.compiled.drift import drifts
 from streamsvm.learners.compiled.iterates import AVERAGE, LAST, common, restart
-from streamsvm.learners.compiled.kinds import ASCENT, DESCENT, LAST_LABEL, LINEAR, RESETTING, STATE
+from streamsvm.learners.compiled.kinds import ASCENT, DESCENT, LANDMARKS, LAST_LABEL, LINEAR, RESETTING, STATE
 from streamsvm.learners.compiled.newton import dot
-from streamsvm.learners.compiled.rescale import gamma_of, move_vectors
+from streamsvm.learners.compiled.rescale import gamma_of, move_landmarks, move_vectors
 from streamsvm.learners.compiled.rule import state_of
 from streamsvm.learners.compiled.second_order import learn_newton, newton_row
 from streamsvm.learners.compiled.stack import answer
 from streamsvm.learners.compiled.step import compute_scores
 from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.committee import committee_views
+from streamsvm.memory.landmarks import landmark_views
 from streamsvm.memory.slots import clear, scan_row
 from streamsvm.memory.support_vectors import views
 from streamsvm.memory.weights import weight_views
@@ -36,10 +37,11 @@ __all__ = ["LARGEST_WEIGHT", "connect_experts", "fill_inputs", "learn_expert", "
 LARGEST_WEIGHT = 1e4
 
 # Places in `calls`, and how what is there is called.
-_ASCEND, _DESCEND, _KERNEL_INPUTS = range(3)
+_ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS = range(6)
 _RULE = (BLOCK, types.float64, types.float64)
 _INPUTS = (BLOCK, BLOCK, types.int64)
-_call_rule, _call_inputs = (caller(of, types.int64) for of in (_RULE, _INPUTS))
+_MOVE = (BLOCK, BLOCK, types.float64, types.boolean)
+_call_rule, _call_inputs, _call_move = (caller(of, types.int64) for of in (_RULE, _INPUTS, _MOVE))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -60,6 +62,19 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     compute_scores(store, n_active, norm)
     for k in range(v.header[0]["live"]):
         v.at_hand[k, first], v.at_hand[k, first + 1] = s.scores[2 * k], s.scores[2 * k + 1]
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def _landmark_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
+    v, s = committee_views(block), landmark_views(store)
+    for j in range(s.header[0]["used"]):
+        s.rows[0, j] = v.rows[1, j]
+    kernel_rls.decide(store, LAST)
+    live = v.header[0]["live"]
+    half = 1.0 if live == 1 else 0.5  # one against the rest: two outputs differ by twice their decision value
+    for k in range(live):
+        v.at_hand[k, first], v.at_hand[k, first + 1] = half * s.scores[2 * k], half * s.scores[2 * k + 1]
     return 0
 
 
@@ -91,6 +106,8 @@ def fill_inputs(block: np.ndarray) -> None:
             _call_inputs(v.calls[_KERNEL_INPUTS], block, _part(block, e, 0), first)
         elif kind == LINEAR:
             _linear_inputs(block, e, first)
+        elif kind == LANDMARKS:
+            _call_inputs(v.calls[_LANDMARK_INPUTS], block, _part(block, e, 0), first)
         elif kind == LAST_LABEL:
             last = state_of(block, STATE)["last"]
             for k in range(live):
@@ -108,6 +125,10 @@ def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
     if DESCENT in kinds:
         calls[_DESCEND] = address_of(descent.learn_one, _RULE, types.int64)
     calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, types.int64)
+    if LANDMARKS in kinds:
+        calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, types.int64)
+        calls[_MOVE_LANDMARKS] = address_of(move_landmarks, _MOVE, types.int64)
+        calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, _RULE, types.int64)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -117,8 +138,9 @@ def rescale(block: np.ndarray, scaling: bool) -> None:
     gamma = gamma_of(block, scaling)
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] <= DESCENT:
-            store = _part(block, e, 0)
-            move_vectors(block, store, v.widths[e] * gamma, scaling)
+            move_vectors(block, _part(block, e, 0), v.widths[e] * gamma, scaling)
+        elif v.experts[e, 0] == LANDMARKS:
+            _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
     v.cache[0] = 0
 
 
@@ -142,5 +164,7 @@ def learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: f
         for k in range(live):
             sign = target if live == 1 else (1.0 if k == label else -1.0)
             linear_step.learn_packed(_part(block, e, k), sign, weight)
+    elif kind == LANDMARKS:
+        _call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), target, min(weight, LARGEST_WEIGHT))
     elif kind != LAST_LABEL:
         learn_newton(block, e, label, min(weight, LARGEST_WEIGHT))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["ADDITIVE", "ASCENT", "DESCENT", "LAST_LABEL", "LINEAR", "NEWTON", "RESETTING", "SLOW_NEWTON", "STATE"]
+__all__ = ["ADDITIVE", "ASCENT", "DESCENT", "LANDMARKS", "LAST_LABEL", "LINEAR", "NEWTON", "RESETTING", "SLOW_NEWTON", "STATE"]
 
 #: Kinds of experts: coordinate ascent in the dual, the same reset where the stream drifts, gradient descent, a linear learner of
 #: first order, one of second order with a shorter and a longer memory, a sum of functions of one feature each, of second order
-#: too, and the last label.
-ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL = range(8)
+#: too, the last label, and recursive least squares on kernel values with landmarks.
+ASCENT, RESETTING, DESCENT, LINEAR, NEWTON, SLOW_NEWTON, ADDITIVE, LAST_LABEL, LANDMARKS = range(9)
 
 #: The state of a committee, beside what all learners have.
 STATE = np.dtype(

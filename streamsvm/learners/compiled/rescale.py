@@ -13,11 +13,16 @@ import numpy as np
 from numba import njit
 
 from streamsvm.kernels import LARGEST_GAMMA
+from streamsvm.learners.compiled import least_squares
+from streamsvm.learners.compiled.landmarks import finish
+from streamsvm.learners.compiled.least_squares import fade
+from streamsvm.learners.compiled.rule import state_of
 from streamsvm.memory.committee import committee_views
+from streamsvm.memory.landmarks import landmark_views
 from streamsvm.memory.moments import learn_value
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["BOUND", "learn_moments", "move_vectors", "scale_moved", "scale_row"]
+__all__ = ["BOUND", "learn_moments", "move_landmarks", "move_vectors", "scale_moved", "scale_row"]
 
 #: Deviations from the mean to which a value is bounded.
 BOUND = np.float32(8.0)
@@ -28,6 +33,8 @@ _OFF = 0.05  # by which a scale in use may be off
 _EVERY_ROW, _EVERY = 64, 16  # first rows after each of which that is looked at, and rows between later looks
 _LEAST_VARIANCE = 1e-13  # over the squared mean: what float32 makes of a constant
 _TINY = 1e-60
+_GAMMA_OFF = 0.1  # by which gamma moves before the normal equations are of another kernel
+_OLD_ROWS = 0.1  # what rows count that came before
 
 
 @njit(cache=True, error_model="numpy")
@@ -104,21 +111,52 @@ def gamma_of(block: np.ndarray, scaling: bool) -> float:
 @njit(cache=True, error_model="numpy")
 def move_vectors(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> None:
     """Bring the support vectors of an expert's store, a part of the block, to the new scale, and set its gamma. O(B d)."""
-    v, s = committee_views(block), views(store)
+    s = views(store)
     h = s.header[0]
     h["gamma"] = gamma
     s.cache[0] = 0
-    if not scaling:
-        return
-    n, largest = h["n_support"], 0.0
+    if scaling:
+        h["largest_norm"] = _move(block, s.vectors, s.norms, h["n_support"])
+
+
+@njit(cache=True, error_model="numpy")
+def move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> int:
+    """Bring the landmarks and the rows that a store holds to the new scale, and set its gamma; 0. O((m + W) d) for W rows.
+
+    The normal equations stay, as distances between rows are nearly what they were. But where gamma has moved by more than a
+    tenth, all rows so far count a tenth.
+    """
+    v, s, own = committee_views(block), landmark_views(store), state_of(store, least_squares.STATE)
+    h = s.header[0]
+    faded = own["started"] != 0 and abs(gamma - h["gamma"]) > _GAMMA_OFF * h["gamma"]
+    if faded:
+        finish(store)
+    h["gamma"] = gamma
+    s.cache[0] = 0
+    if scaling:
+        h["largest_norm"] = _move(block, s.vectors, s.norms, h["n_support"])
+        held = own["max_swaps"] if own["started"] else own["held"]
+        for i in range(held):
+            for j in range(h["used"]):
+                value = s.window[i, j] * np.float32(v.ratio[j]) + np.float32(v.shift[j])
+                s.window[i, j] = min(max(value, -BOUND), BOUND)
+    if faded:
+        fade(store, _OLD_ROWS)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def _move(block: np.ndarray, vectors: np.ndarray, norms: np.ndarray, n: int) -> float:
+    # Bring n vectors to the new scale; the largest of their squared norms.
+    v, largest = committee_views(block), 0.0
     for i in range(n):
-        s.norms[i] = np.float32(0.0)
-    for j in range(h["used"]):
+        norms[i] = np.float32(0.0)
+    for j in range(v.header[0]["used"]):
         ratio, shift = np.float32(v.ratio[j]), np.float32(v.shift[j])
         for i in range(n):
-            value = min(max(s.vectors[j, i] * ratio + shift, -BOUND), BOUND)
-            s.vectors[j, i] = value
-            s.norms[i] += value * value
+            value = min(max(vectors[j, i] * ratio + shift, -BOUND), BOUND)
+            vectors[j, i] = value
+            norms[i] += value * value
     for i in range(n):
-        largest = max(largest, np.float64(s.norms[i]))
-    h["largest_norm"] = largest
+        largest = max(largest, np.float64(norms[i]))
+    return largest
