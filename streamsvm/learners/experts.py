@@ -83,8 +83,8 @@ _SECOND_ORDER = (
 )
 _ADDITIVE = Expert("additive of second order, 1,000 rows", kinds.ADDITIVE)
 _NORMAL = (
-    *(_ascent(width, C) for width in (0.25, 1.0, 4.0) for C in (0.1, 1.0)),
-    _ascent(1.0, 1.0, kinds.RESETTING),
+    *(_ascent(width, C) for width, C in ((0.25, 1.0), (1.0, 0.1), (1.0, 1.0), (4.0, 1.0))),
+    *(_ascent(width, 1.0, kinds.RESETTING) for width in (1.0, 4.0)),
     Expert("fading gradient descent", kinds.DESCENT, 1.0, _FADING),
     _linear(0.01),
     _linear(1.0),
@@ -96,7 +96,7 @@ _NORMAL = (
 EXPERTS = {
     "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, kinds.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
     "normal": _NORMAL,
-    "high": (*_NORMAL, _landmarks(300, 1.0, 1.0), _landmarks(100, 1.0, 0.999), _ascent(4.0, 1.0, kinds.RESETTING)),
+    "high": (*_NORMAL, _landmarks(300, 1.0, 1.0), _landmarks(100, 1.0, 0.999), _landmarks(100, 0.25, 1.0)),
 }
 
 

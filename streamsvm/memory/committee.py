@@ -14,17 +14,20 @@ from streamsvm.memory.moments import N_FIRST
 from streamsvm.memory.support_vectors import SupportVectorStore
 from streamsvm.memory.weights import WeightStore
 
-__all__ = ["CommitteeStore", "CommitteeViews", "Place", "committee_views"]
+__all__ = ["STACKS", "CommitteeStore", "CommitteeViews", "Place", "committee_views"]
 
 #: The most features, or functions of them, that an expert of second order takes: its memory and time grow with their square.
 MOST_SQUARED = 64
+
+#: Stacks, which combine the experts.
+STACKS = 2
 
 #: The first bytes of a block. The fields up to ``side`` are the sizes, fixed at construction.
 HEADER = np.dtype(
     [
         ("columns", "i8"),  # room for features, rounded up to whole cache lines
         ("experts", "i8"),
-        ("inputs", "i8"),  # of the stack: 1, the outcome of the votes, and the outputs of the experts
+        ("inputs", "i8"),  # of the stacks: 1, the outcome of the votes, and the outputs of the experts
         ("outputs", "i8"),  # room for classes; 1 for two classes
         ("newtons", "i8"),  # experts of second order
         ("side", "i8"),  # of their matrices
@@ -44,16 +47,18 @@ class CommitteeViews(NamedTuple):
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
-    weights: Annotated[np.ndarray, Array(np.float64, ("inputs",))]
-    """Of the stack."""
-    curvature: Annotated[np.ndarray, Array(np.float64, ("inputs", "inputs"))]
-    inverse: Annotated[np.ndarray, Array(np.float64, ("inputs", "inputs"))]
+    weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]
+    """Of each stack."""
+    curvatures: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
+    inverses: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
+    losses: Annotated[np.ndarray, Array(np.float64, (STACKS,), 0.0, 1e6)]
+    """The log losses of each stack, fading."""
     errors: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, 1.0)]
     """The recent error of each expert's outputs."""
     mistakes: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, 1e6)]
     """Their mistakes, fading."""
     choice_errors: Annotated[np.ndarray, Array(np.float64, (3,), 0.0, 1.0)]
-    """The recent error of the stack, of the votes and of the best expert."""
+    """The recent error of the stacks, of the votes and of the best expert."""
     newton_weights: Annotated[np.ndarray, Array(np.float64, ("newtons", "outputs", "side"))]
     newton_curvatures: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
     newton_inverses: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
@@ -68,13 +73,15 @@ class CommitteeViews(NamedTuple):
     squares: Annotated[np.ndarray, Array(np.float64, (2, "side"), saved=False)]
     """The row at hand as an expert of second order takes it, and its direction."""
     at_hand: Annotated[np.ndarray, Array(np.float64, ("outputs", "inputs"), saved=False)]
-    """The inputs of the stack, for each output."""
+    """The inputs of the stacks, for each output."""
+    odds: Annotated[np.ndarray, Array(np.float64, (STACKS, "outputs"), saved=False)]
+    """The log odds of the row at hand by each stack."""
     row_inputs: Annotated[np.ndarray, Array(np.float64, (2, "inputs"), saved=False)]
-    """Those that the stack learns of the row at hand, and the direction."""
+    """Those that a stack learns of the row at hand, and the direction."""
     scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
     """Decision values of the row at hand, or its probabilities."""
     answers: Annotated[np.ndarray, Array(np.int64, (3,), saved=False)]
-    """The class that the stack, the votes and the best expert choose."""
+    """The class that the stacks, the votes and the best expert choose."""
     experts: Annotated[np.ndarray, Array(np.int64, ("experts", 5), saved=False)]
     """Of each expert: its kind, where its memory begins, the bytes for one output, its first input, and its number among those of
     second order."""
@@ -94,7 +101,7 @@ committee_views = _LAYOUT.views
 
 
 class Place(NamedTuple):
-    """The place of an expert: its kind, a number for compiled code; its inputs to the stack; and its memory."""
+    """The place of an expert: its kind, a number for compiled code; its inputs to the stacks; and its memory."""
 
     kind: int
     inputs: int
@@ -235,9 +242,9 @@ class CommitteeStore(Store[CommitteeViews]):
         self._saved[:] = np.frombuffer(part, np.uint8)
         v = self.views
         _LAYOUT.check(v, {"columns": self.used, "outputs": int(header["live"])})
-        for matrix in (v.curvature, v.inverse, *v.newton_curvatures, *v.newton_inverses):
+        for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
             if not _positive(matrix):
-                raise ValueError("the snapshot is corrupt: a matrix of the stack or of an expert is not positive definite")
+                raise ValueError("the snapshot is corrupt: a matrix of a stack or of an expert is not positive definite")
 
 
 def _lines(size: int) -> int:

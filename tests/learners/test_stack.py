@@ -21,23 +21,26 @@ class NaiveNewton:
         self.exact = ridge * np.eye(n)
         self.seen = self.exact.copy()
 
-    def learn(self, z, missing, h, t):
+    def learn(self, z, missing, h, due):
         self.exact = self.memory * self.exact + h * np.outer(z, z) + (1.0 - self.memory) * self.ridge * np.eye(len(z))
         self.seen = self.memory * self.seen + h * np.outer(z, z)
         self.weights += missing * np.linalg.solve(self.seen, z)
-        if t % 64 == 0:
+        if due:
             self.seen = self.exact.copy()
             force = 64 * (1.0 - self.memory) * self.ridge
             self.weights -= np.linalg.solve(self.exact, force * (self.weights - self.centre))
 
 
-class NaiveStack:
+class NaiveStacks:
     def __init__(self, n):
-        self.model = NaiveNewton(n, 1.0 - 1.0 / 3000.0, 1.0, np.array([0.0, 0.0] + [2.0 / (n - 2)] * (n - 2)))
-        self.errors, self.mistakes, self.choices, self.t = np.zeros(n), np.zeros(n), np.zeros(3), 0
+        first = np.array([0.0, 0.0] + [2.0 / (n - 2)] * (n - 2))
+        self.models = [NaiveNewton(n, 1.0 - 1.0 / rows, ridge, first) for rows, ridge in ((1000.0, 1.0), (3000.0, 10.0))]
+        self.errors, self.mistakes, self.choices, self.losses, self.t = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros(2), 0
 
     def scores(self, inputs):
-        return np.clip(inputs, -3.0, 3.0) @ self.model.weights
+        shares = np.exp(-self.losses)
+        odds = [np.clip(inputs, -3.0, 3.0) @ model.weights for model in self.models]
+        return (shares[0] * odds[0] + shares[1] * odds[1]) / shares.sum()
 
     @staticmethod
     def answer(values):
@@ -51,7 +54,7 @@ class NaiveStack:
         return [self.answer(self.scores(inputs)), int(np.argmax(tally)), by_input[2 + int(np.argmin(self.errors[2:]))]]
 
     def learn(self, inputs, label, weight):
-        answers, scores = self.answers(inputs), self.scores(inputs)
+        answers = self.answers(inputs)
         self.t += 1
         rate = 1.0 / min(self.t + 1.0, 1000.0)
         for m in range(2, inputs.shape[1]):
@@ -60,16 +63,22 @@ class NaiveStack:
             self.mistakes[m] = 0.999 * self.mistakes[m] + wrong
         for i in range(3):
             self.choices[i] += rate * ((answers[i] != label) - self.choices[i])
-        z = np.clip(inputs, -3.0, 3.0)
-        if len(inputs) == 1:
-            p = 1.0 / (1.0 + math.exp(-scores[0]))
-            self.model.learn(z[0], weight * (label - p), weight * max(p * (1.0 - p), 0.02), self.t)
+        for i, model in enumerate(self.models):
+            self.learn_one_of_them(i, model, np.clip(inputs, -3.0, 3.0), label, weight)
+
+    def learn_one_of_them(self, i, model, z, label, weight):
+        scores = z @ model.weights
+        if len(z) == 1:
+            p = np.array([1.0, 1.0 + math.expm1(scores[0])]) / (1.0 + math.exp(scores[0]))
+            direction, missing = z[0], label - p[1]
         else:
             p = np.exp(scores - scores.max())
             p /= p.sum()
             direction = z[label] - sum(p[k] * z[k] for k in range(len(p)) if k != label) / (1.0 - p[label])
-            own = p[label]
-            self.model.learn(direction, weight * (1.0 - own), weight * max(own * (1.0 - own), 0.02), self.t)
+            missing = 1.0 - p[label]
+        self.losses[i] = 0.999 * self.losses[i] - math.log(p[label])
+        due = (self.t + 8 + 16 * i) % 64 == 0
+        model.learn(direction, weight * missing, weight * max(p[label] * (1.0 - p[label]), 0.02), due)
 
 
 def inputs_of(rng, label, outputs, n, skill):
@@ -88,11 +97,13 @@ def inputs_of(rng, label, outputs, n, skill):
 def test_as_its_twin(outputs):
     rng, n = np.random.default_rng(outputs), 6
     skill = np.linspace(-0.2, 2.0, n)
-    twin = NaiveStack(n)
-    v = SimpleNamespace(weights=np.zeros(n), curvature=np.empty((n, n)), inverse=np.empty((n, n)), scores=np.zeros(outputs))
+    twin = NaiveStacks(n)
+    v = SimpleNamespace(weights=np.zeros((2, n)), curvatures=np.empty((2, n, n)), inverses=np.empty((2, n, n)))
+    odds, losses, scores = np.zeros((2, outputs)), np.zeros(2), np.zeros(outputs)
     errors, mistakes, choices, rows, answers = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros((2, n)), np.zeros(3, np.int64)
-    newton.start(v.curvature, v.inverse, stack.RIDGE)
-    stack.first_weights(v.weights)
+    for i in range(2):
+        newton.start(v.curvatures[i], v.inverses[i], stack.RIDGES[i])
+        stack.first_weights(v.weights[i])
     chosen = set()
     for t in range(1, ROWS):
         if t == ROWS // 2:
@@ -102,17 +113,20 @@ def test_as_its_twin(outputs):
         expected = twin.answers(inputs.copy())
         answers[stack.VOTES] = stack.vote(inputs, outputs, mistakes)
         answers[stack.BEST] = stack.answer(inputs, outputs, 2 + int(np.argmin(errors[2:])))
-        answers[stack.STACK] = stack.stack_scores(inputs, outputs, v.weights, v.scores)
-        np.testing.assert_allclose(v.scores, twin.scores(inputs), rtol=1e-6, atol=1e-8)
+        answers[stack.STACK] = stack.stack_scores(inputs, outputs, v.weights, losses, odds, scores)
+        np.testing.assert_allclose(scores, twin.scores(inputs), rtol=1e-6, atol=1e-8)
         assert answers.tolist() == expected
         stack.learn_answers(inputs, outputs, label, t, errors, mistakes)
         chosen.add(int(stack.choose(answers, label, t, choices)))
-        stack.learn_stack(inputs, outputs, label, weight, t, v.scores, v.weights, v.curvature, v.inverse, rows)
+        for i in range(2):
+            stack.learn_stack(inputs, outputs, label, weight, t, i, odds, losses, v.weights, v.curvatures, v.inverses, rows)
         twin.learn(inputs, label, weight)
     np.testing.assert_allclose(errors, twin.errors)
     np.testing.assert_allclose(mistakes, twin.mistakes)
     np.testing.assert_allclose(choices, twin.choices)
-    np.testing.assert_allclose(v.curvature, twin.model.exact, rtol=1e-9)
+    np.testing.assert_allclose(losses, twin.losses)
+    for curvature, model in zip(v.curvatures, twin.models, strict=True):
+        np.testing.assert_allclose(curvature, model.exact, rtol=1e-9)
 
 
 def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():

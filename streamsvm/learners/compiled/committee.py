@@ -29,7 +29,7 @@ from streamsvm.learners.compiled.stack import (
     vote,
 )
 from streamsvm.memory.calls import BLOCK, address_of, caller
-from streamsvm.memory.committee import CommitteeStore, committee_views
+from streamsvm.memory.committee import STACKS, CommitteeStore, committee_views
 from streamsvm.memory.slots import scan_row
 
 __all__ = ["connect", "decide", "decide_many", "first_refused", "learn_many", "learn_one", "refused"]
@@ -50,7 +50,7 @@ def _differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
 
 @njit(cache=True, error_model="numpy")
 def _consult(block: np.ndarray) -> int:
-    # Answers and the stack's log odds of the row at hand; experts are asked once where it is predicted and then learned.
+    # Answers and the stacks' log odds of the row at hand; experts are asked once where it is predicted and then learned.
     v = committee_views(block)
     h = v.header[0]
     used, live = h["used"], h["live"]
@@ -66,7 +66,7 @@ def _consult(block: np.ndarray) -> int:
         if v.errors[m] < v.errors[best]:
             best = m
     v.answers[BEST] = answer(v.at_hand, live, best)
-    v.answers[STACK] = stack_scores(v.at_hand, live, v.weights, v.scores)
+    v.answers[STACK] = stack_scores(v.at_hand, live, v.weights, v.losses, v.odds, v.scores)
     return 0
 
 
@@ -97,7 +97,8 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     learn_answers(v.at_hand, live, label, t, v.errors, v.mistakes)
     s["choice"] = choose(v.answers, label, t, v.choice_errors)
     bounded = min(weight, LARGEST_WEIGHT)
-    learn_stack(v.at_hand, live, label, bounded, t, v.scores, v.weights, v.curvature, v.inverse, v.row_inputs)
+    for i in range(STACKS):
+        learn_stack(v.at_hand, live, label, bounded, t, i, v.odds, v.losses, v.weights, v.curvatures, v.inverses, v.row_inputs)
     for e in range(v.header[0]["experts"]):
         learn_expert(block, e, target, label, weight)
     s["last"] = label
@@ -113,7 +114,7 @@ def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand; NaN for a row that is not finite or too large.
 
     The answer is the decision value, in log odds, or the `PROBABILITY` of the positive label. With several outputs, it is the
-    number of the best one, and the values of all are in ``scores``. Where the stack is not what predictions follow, and does not
+    number of the best one, and the values of all are in ``scores``. Where the stacks are not what predictions follow, and do not
     agree with it, the two answers are taken for equally probable.
     """
     v = committee_views(block)

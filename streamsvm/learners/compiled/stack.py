@@ -1,11 +1,13 @@
-"""A stack of experts, votes and the best expert, and the choice among the three, compiled.
+"""Stacks of experts, votes and the best expert, and the choice among the three, compiled.
 
-Each expert has inputs to the stack, its decision values, for each output of the model: ``inputs`` is float64 [outputs, m], of
-which input 0 is the constant and input 1 the outcome of the votes. The stack is logistic regression on them by Newton's method
-with a fading memory (see `newton`). With several outputs they share its weights w: output k has the log odds w . inputs[k], up to
-a number for all, and a row is learned as the inputs of its class less those of the others, weighed by their probabilities: that
-is the gradient of the softmax loss. Votes weigh each expert's input by exp(-rate times its fading mistakes). As their outcome is
-bounded, the stack can say that labels are wrong now and then, whatever the decision values are. Answers are classes: 0 and 1 of
+Each expert has inputs to the stacks, its decision values, for each output of the model: ``inputs`` is float64 [outputs, m], of
+which input 0 is the constant and input 1 the outcome of the votes. A stack is logistic regression on them by Newton's method with
+a fading memory (see `newton`). With several outputs they share its weights w: output k has the log odds w . inputs[k], up to a
+number for all, and a row is learned as the inputs of its class less those of the others, weighed by their probabilities: that is
+the gradient of the softmax loss. There are two stacks: one of short memory, which soon is where the stream has gone, and one of
+long memory and a stronger ridge towards equal weights, for where following does not pay. Their log odds are averaged; each has
+the share exp(-its fading log loss). Votes weigh each expert's input by exp(-rate times its fading mistakes). As their outcome is
+bounded, a stack can say that labels are wrong now and then, whatever the decision values are. Answers are classes: 0 and 1 of
 one output, else the number of an output.
 """
 
@@ -21,8 +23,8 @@ from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, invert,
 __all__ = [
     "BEST",
     "FIRST_INPUT",
-    "MEMORY",
-    "RIDGE",
+    "MEMORIES",
+    "RIDGES",
     "STACK",
     "VOTED",
     "VOTES",
@@ -40,11 +42,12 @@ __all__ = [
 STACK, VOTES, BEST = 0, 1, 2
 #: The input that is the outcome of the votes, and the first one of an expert.
 VOTED, FIRST_INPUT = 1, 2
-#: The factor by which rows fade in the stack, and its ridge.
-MEMORY, RIDGE = 1.0 - 1.0 / 3000.0, 1.0
+#: The factor by which rows fade in each stack, and its ridge.
+MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (1.0, 10.0)
 
 _LARGEST_INPUT = 3.0
 _LEAST_CURVATURE = 0.02
+_LEAST_LIKELIHOOD = 1e-6
 _LEARNING_RATE = 0.1  # of votes
 _WINDOW = 1000.0  # rows of recent errors
 
@@ -55,15 +58,25 @@ def _clipped(value: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def stack_scores(inputs: np.ndarray, live: int, weights: np.ndarray, scores: np.ndarray) -> int:
-    """Compute the log odds of each output in use into ``scores``; the stack's answer."""
+def stack_scores(
+    inputs: np.ndarray, live: int, weights: np.ndarray, losses: np.ndarray, odds: np.ndarray, scores: np.ndarray
+) -> int:
+    """Compute the log odds of each output in use by each stack into ``odds``, and the average into ``scores``; the answer."""
+    least, total = losses.min(), 0.0
+    scores[:live] = 0.0
+    for i in range(len(weights)):
+        share = math.exp(least - losses[i])
+        total += share
+        for k in range(live):
+            f = 0.0
+            for m in range(weights.shape[1]):
+                f += weights[i, m] * _clipped(inputs[k, m])
+            odds[i, k] = f
+            scores[k] += share * f
     best = 0
     for k in range(live):
-        total = 0.0
-        for m in range(len(weights)):
-            total += weights[m] * _clipped(inputs[k, m])
-        scores[k] = total
-        if total > scores[best]:
+        scores[k] /= total
+        if scores[k] > scores[best]:
             best = k
     return best if live > 1 else int(scores[0] > 0.0)
 
@@ -114,7 +127,7 @@ def learn_answers(inputs: np.ndarray, live: int, label: int, t: int, errors: np.
 
 @njit(cache=True, error_model="numpy")
 def choose(answers: np.ndarray, label: int, t: int, errors: np.ndarray) -> int:
-    """Update the recent errors of the stack, the votes and the best expert, and choose: the stack, unless another one's error is
+    """Update the recent errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's error is
     less by more than chance.
     """
     rate = 1.0 / min(t + 1.0, _WINDOW)
@@ -135,17 +148,20 @@ def learn_stack(
     label: int,
     weight: float,
     t: int,
-    scores: np.ndarray,
+    i: int,
+    odds: np.ndarray,
+    losses: np.ndarray,
     weights: np.ndarray,
-    curvature: np.ndarray,
-    inverse: np.ndarray,
+    curvatures: np.ndarray,
+    inverses: np.ndarray,
     rows: np.ndarray,
 ) -> None:
-    """Learn the inputs of a row whose answer is ``label``.
+    """Let stack number i learn the inputs of row number t, whose answer is ``label``.
 
-    ``scores`` are its log odds, of which those of several outputs become probabilities; ``rows`` float64 [2, m] is scratch.
+    ``odds`` are its log odds, of which those of several outputs become probabilities; ``rows`` float64 [2, m] is scratch.
     """
-    n, z = len(weights), rows[0]
+    n, z, scores, w, curvature, inverse = weights.shape[1], rows[0], odds[i], weights[i], curvatures[i], inverses[i]
+    memory, ridge = MEMORIES[i], RIDGES[i]
     if live == 1:
         p = logistic(scores[0])
         missing = label - p
@@ -160,14 +176,16 @@ def learn_stack(
             share = 1.0 if k == label else -scores[k] / max(1.0 - p, 1e-12)
             for m in range(n):
                 z[m] += share * _clipped(inputs[k, m])
+    likelihood = 1.0 - p if live == 1 and label == 0 else p
+    losses[i] = losses[i] * (1.0 - 1.0 / _WINDOW) - math.log(max(likelihood, _LEAST_LIKELIHOOD))
     h = max(p * (1.0 - p), _LEAST_CURVATURE)
-    add_row(curvature, inverse, z, n, weight * h, MEMORY, RIDGE, rows[1])
+    add_row(curvature, inverse, z, n, weight * h, memory, ridge, rows[1])
     for m in range(n):
-        weights[m] += weight * missing * rows[1, m]
-    if t % ROWS_OF_INVERSE == 0:
+        w[m] += weight * missing * rows[1, m]
+    if (t + 8 + 16 * i) % ROWS_OF_INVERSE == 0:  # in turn, with those of experts, too
         invert(curvature, inverse, n)
         first_weights(z)
-        pull(inverse, weights, z, n, ROWS_OF_INVERSE * (1.0 - MEMORY) * RIDGE, rows[1])
+        pull(inverse, w, z, n, ROWS_OF_INVERSE * (1.0 - memory) * ridge, rows[1])
 
 
 @njit(cache=True, error_model="numpy")
