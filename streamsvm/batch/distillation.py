@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm._options import LearnerName
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
 from streamsvm.checks import check_number, check_one_of
-from streamsvm.kernels import KERNELS, kernel_matrix
+from streamsvm.kernels import KERNELS, LARGEST_FEATURE
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -20,11 +21,12 @@ from streamsvm.learners.budgeted import BudgetedEstimator
 __all__ = ["to_budget"]
 
 _LEARNERS = {"bsca": (BSCAClassifier, BSCARegressor), "bsgd": (BSGDClassifier, BSGDRegressor)}
-_ROWS_A_VECTOR = 20  # rows of least squares for each support vector
-_RIDGE = 1e-7  # relative to the mean of the diagonal
+_ROWS_A_VECTOR, _LEAST_ROWS_A_VECTOR = 20, 4  # rows of least squares for each support vector; the latter of large budgets
+_LEAST_ROWS, _MOST_ROWS = 1000, 20_000  # of least squares; more than the latter of large budgets only
+_CHEAP_ROWS = 5000  # of those there are, for small budgets
+_DENSE_VALUES = 8_000_000  # of sparse rows that are made dense, so that there are rows between them
 _LARGEST_C = 0.2  # of a classifier that goes on learning: a few noisy rows must not undo what is there
-_CHUNK, _CHUNK_VALUES = 2000, 1_000_000  # rows, and their values, that are dense at a time
-_PATIENCE = 3  # passes without gain before the best state is taken
+_CHUNK = 2000  # rows that are float64 at a time
 
 
 def to_budget(
@@ -34,15 +36,16 @@ def to_budget(
     *,
     feature_names: list[Hashable] | None = None,
     learner: LearnerName = "bsca",
-    passes: int = 10,
+    passes: int = 40,
     seed: int | None = 0,
     **parameters: Any,
 ) -> BudgetedEstimator:
     """Return a learner of at most ``budget`` support vectors that decides as a fitted kernel machine, and goes on learning.
 
-    The machine's support vectors are merged until they are few enough, and their coefficients fitted by least squares to the
-    machine's decision values on the rows of X. Then those rows are learned in passes, with the machine's predictions as labels or
-    targets; rows near its boundary count least. Of all states the one that agrees best with the machine is taken.
+    Support vectors of the machine that are far from each other are chosen, those of large coefficients first. Then they are moved
+    so that the expansion over them comes close to the machine's decision values on rows, with its coefficients by least squares;
+    rows near the machine's boundary count most. A machine that fits into the budget is taken over as it is. With three and more
+    classes, and a vote of each pair of them, vectors and coefficients follow the votes, which no expansion has exactly.
 
     Parameters
     ----------
@@ -52,16 +55,18 @@ def to_budget(
         Support vectors of the learner, at least 1.
     X
         Rows on which the learner is to decide alike, [n, features], without labels: those the machine was fitted to, or others
-        like them. None: the machine's support vectors, which lie where decisions are hard and say little of the rest.
+        like them. Where they are few, rows between them are added. None: the machine's support vectors, and as many rows between
+        them.
     feature_names
         Of the machine's columns, if it was fitted to an array. None: ``feature_names_in_`` of the machine, or 0, 1, ...
     learner
         ``"bsca"`` or ``"bsgd"``. The intercept of the latter is regularised where it is fitted, as a regressor's is by default:
         with targets far from 0 it would lose the offset as it goes on learning. With ``fit_intercept=False`` it stays as it is.
     passes
-        Passes over X, at most.
+        Passes over the rows in which vectors are moved, at most. 0: only coefficients are fitted, which takes a twentieth of the
+        time. More than the default pay for machines whose decision values are rugged (large C and gamma).
     seed
-        Of the order of merges and rows, and of the learner.
+        Of the choice of vectors and rows, and of the learner.
     parameters
         Of the learner, see `BSCAClassifier` and so on. By default its C is the machine's, but at most 0.2 for a classifier
         (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there, and ``max_features`` and ``max_classes`` are
@@ -80,13 +85,18 @@ def to_budget(
 
     Notes
     -----
-    O(m B d) for the machine's m support vectors, O(n m d) for its decisions, O(r B^2) for least squares on r = 20 B rows at most,
-    and O(n B d) a pass.
+    O(m B d) to choose among the machine's m support vectors, O(r m d) for its decision values on r = 20 B rows (5,000 at least,
+    where there are so many; from B = 1,000 on 20,000, from 5,000 on 4 B), and O(r B (B + d)) a pass: 5 seconds for B = 500 and
+    10 features, .2 for B = 50. Memory: r d numbers for the rows, O(B^2 + 20 B d) to fit, and 64 MB of kernel values. Vectors are
+    moved where the kernel is Gaussian and B d is at most 1,000,000. Sparse rows stay sparse where they would be more than 64 MB,
+    and none are added between them.
 
     References
     ----------
-    Merging: Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the curse of kernelization. JMLR 13. Learning from the machine's
-    decisions: Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD.
+    Schoelkopf, B., Mika, S., Burges, C. J. C., Knirsch, P., Mueller, K.-R., Raetsch, G., Smola, A. (1999). Input space versus
+    feature space in kernel-based methods. IEEE Trans. Neural Networks 10 (reduced sets). Golub, G., Pereyra, V. (1973). The
+    differentiation of pseudo-inverses and nonlinear least squares problems whose variables separate. SIAM J. Numer. Anal. 10.
+    Learning from the machine's decisions: Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD.
 
     Examples
     --------
@@ -105,8 +115,11 @@ def to_budget(
     check_one_of("learner", learner, _LEARNERS)
     check_number("budget", budget, 1, inclusive=True, high=2**31 - 1, integer=True)
     check_number("passes", passes, 0, inclusive=True, high=2**31, integer=True)
-    X = model.support_vectors_ if X is None else validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
-    n = X.shape[0]
+    if X is not None:
+        X = validate_data(model, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if X.shape[0] and abs(X).max() > LARGEST_FEATURE:
+            raise ValueError(f"X has a number beyond {LARGEST_FEATURE:g}: scale its features")
+    n = (model.support_vectors_ if X is None else X).shape[0]
     if n == 0:
         raise ValueError("there are no rows to decide alike on: give the machine's rows as X")
     if fixed := [name for name in ("kernel", "gamma", "degree", "coef0") if name in parameters]:
@@ -121,8 +134,9 @@ def to_budget(
     for name, needed in {"max_features": len(names), "max_classes": len(labels or ())}.items():
         if getattr(result, name, needed) < needed:
             raise ValueError(f"{name} must be at least {needed}, as many as the machine has, not {getattr(result, name)}")
-    pupil = _Distillation(model, budget, X, seed).run(passes)
-    result.start_from(pupil.support_vectors, pupil.coefficients, pupil.intercept, feature_names=names, labels=labels, n_learned=n)
+    distillation = _Distillation(model, budget, X, seed)
+    vectors, coefficients = distillation.run(passes)
+    result.start_from(vectors, coefficients, distillation.intercept, feature_names=names, labels=labels, n_learned=n)
     return result
 
 
@@ -143,97 +157,81 @@ def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None
 
 
 class _Distillation:
-    """The distillation of a machine, on rows of an array or CSR matrix X [n, features].
+    """The expansion of at most ``budget`` vectors that decides as a machine does.
 
-    Features and labels of the pupil are 0, 1, ..., so that its decision values have the sign of the machine's.
+    Parameters
+    ----------
+    machine
+        The fitted machine.
+    budget
+        Vectors at most.
+    X
+        Rows to decide alike on, an array or CSR matrix, or None.
+    seed
+        Of all draws.
     """
 
     def __init__(self, machine: Any, budget: int, X: Any, seed: int | None) -> None:
-        self.machine, self.X, self.rng = machine, X, np.random.default_rng(seed)
-        self.classification = is_classifier(machine)
-        self.pupil = _new_learner(
-            "bsca", machine, budget, seed, {"C": 1.0, "tol": 0.1} if self.classification else {"C": machine.C}
-        )
-        values = machine._decide(X)
-        self.decisions = self._of_outputs(values)
-        self.targets, self.weights = machine._predictions(values), np.ones(len(values))
-        if self.classification:
-            self.targets = np.searchsorted(machine.classes_, self.targets)
-            self.weights = np.clip(self._margins(self.decisions), 1e-3, 1.0)
+        self.machine, self.budget, self.rng = machine, budget, np.random.default_rng(seed)
+        self.several = is_classifier(machine) and len(machine.classes_) > 2
+        coefficients = machine.dual_coef_.T
+        #: Those of the learner's outputs, float64 [m, outputs] and [outputs].
+        self.coefficients = machine._class_values(coefficients) if self.several else coefficients
+        intercepts = machine.intercept_[np.newaxis]
+        self.intercept = (machine._class_values(intercepts) if self.several else intercepts)[0]
+        self.votes = self.several and machine._votes
+        self.X = X
 
-    def run(self, passes: int) -> Any:
-        """Return the pupil in the state that agrees best with the machine."""
-        pupil, machine = self.pupil, self.machine
-        order = self.rng.permutation(len(machine.support_))
-        coefficients = self._of_outputs(machine.dual_coef_.T)[order].T
-        intercept = self._of_outputs(machine.intercept_[np.newaxis])[0]
-        labels = range(len(machine.classes_)) if self.classification else None
-        pupil.start_from(machine.support_vectors_[order].astype(np.float32), coefficients, intercept, labels=labels)
-        best, agreement, since = pupil.clone(include_attributes=True), self._agreement(), 0
-        self._fit_coefficients(intercept)
-        for done in range(passes + 1):
-            new = self._agreement()
-            since += 1
-            if new > agreement:
-                best, agreement, since = pupil.clone(include_attributes=True), new, 0
-            if done == passes or since > _PATIENCE or agreement == 1.0:
-                break
-            order = self.rng.permutation(len(self.targets))
-            for chunk in self._chunks(len(order)):
-                which = order[chunk]
-                pupil.learn_many(self._dense(which), self.targets[which], self.weights[which])
-        return best
+    def run(self, passes: int) -> tuple[Any, np.ndarray]:
+        """Return the vectors and their coefficients [outputs, m]."""
+        machine, rng = self.machine, self.rng
+        S = machine.support_vectors_
+        if len(self.coefficients) <= self.budget and not self.votes:
+            return S, self.coefficients.T
+        rows = self._rows()
+        targets, margins = self._targets(rows)
+        if self.votes:
+            self.intercept = targets.mean(axis=0)
+        weights = np.ones(len(targets)) if margins is None else 1.0 / (1.0 + np.square(margins))
+        problem = ReducedSet(machine._kernel, rows, targets - self.intercept, weights)
+        chosen = choose_vectors(machine._kernel, S, np.abs(self.coefficients).max(axis=1), self.budget, rng)
+        vectors = S[chosen]
+        vectors = np.asarray(vectors.toarray() if sparse.issparse(vectors) else vectors, np.float64)
+        if self.votes:
+            vectors = problem.move(vectors, passes // 4)
+            vectors, coefficients = problem.follow(vectors, problem.solve(vectors), self.intercept, passes)
+            return vectors, coefficients.T
+        vectors = problem.move(vectors, passes).astype(np.float32)  # as the learner will have them
+        return vectors, problem.solve(vectors.astype(np.float64)).T
 
-    def _chunks(self, n: int) -> Iterator[slice]:
-        size = max(min(_CHUNK, _CHUNK_VALUES // self.X.shape[1]), 1)
-        return (slice(begin, begin + size) for begin in range(0, n, size))
+    def _rows(self) -> Any:
+        """Return the rows of least squares, float32: those given, or the support vectors, and rows between them.
 
-    def _dense(self, which: Any) -> np.ndarray:
-        """Return rows of X as the learner has them, float32 [m, features]."""
-        rows = self.X[which]
-        return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, np.float32)
+        Half at least are between where none are given: the support vectors alone say little of what lies apart from them.
+        """
+        X = self.machine.support_vectors_ if self.X is None else self.X
+        needed, d = max(_ROWS_A_VECTOR * self.budget, _LEAST_ROWS), X.shape[1]
+        needed = min(needed, max(_MOST_ROWS, _LEAST_ROWS_A_VECTOR * self.budget))
+        n = min(X.shape[0], max(needed, _CHEAP_ROWS))
+        rows = X[np.sort(self.rng.permutation(X.shape[0])[:n])]
+        between = max(needed - n, 0 if self.X is not None else n)
+        n += between
+        if sparse.issparse(rows):
+            if n * d > _DENSE_VALUES:
+                return rows
+            rows = rows.toarray()
+        rows = np.asarray(rows, np.float32)
+        return np.concatenate([rows, rows_between(rows, between, self.rng)])
 
-    def _of_outputs(self, f: np.ndarray) -> np.ndarray:
-        """Return the values of the pupil's outputs, float64 [n, outputs], from those of the machines, float64 [n, machines]."""
-        several = self.classification and len(self.machine.classes_) > 2
-        return self.machine._class_values(f) if several else f
-
-    @staticmethod
-    def _margins(f: np.ndarray) -> np.ndarray:
-        """Return how far the best output is above the next one, float64 [n]."""
-        if f.shape[1] == 1:
-            return np.abs(f[:, 0])
-        ordered = np.sort(f, axis=1)
-        return ordered[:, -1] - ordered[:, -2]
-
-    def _fit_coefficients(self, intercept: np.ndarray) -> None:
-        """Fit the pupil's coefficients by least squares, in which rows near the boundary count most."""
-        n = self.pupil.n_support
-        if n == 0:
-            return
-        chosen = self.rng.permutation(len(self.decisions))[: _ROWS_A_VECTOR * n]
-        f = self.decisions[chosen]
-        weights = np.ones(len(f))
-        if self.classification:
-            weights /= 1.0 + np.square(self._margins(f))
-        kind, gamma, coef0, degree = self.machine._kernel
-        S = self.pupil.support_vectors.astype(np.float64)
-        G, target = np.zeros((n, n)), np.zeros((n, f.shape[1]))
-        for chunk in self._chunks(len(chosen)):
-            K = kernel_matrix(kind, gamma, coef0, degree, self._dense(chosen[chunk]).astype(np.float64), S)
-            weighted = K.T * weights[chunk]
-            G += weighted @ K
-            target += weighted @ (f[chunk] - intercept)
-        G[np.diag_indices(n)] += max(_RIDGE * np.trace(G) / n, np.finfo(np.float64).tiny)
-        self.pupil.set_coefficients(np.linalg.solve(G, target).T, intercept)
-
-    def _agreement(self) -> float:
-        """Return the relative number of rows with the machine's label, or minus the mean distance of the values."""
-        n, total = len(self.targets), 0.0
-        for chunk in self._chunks(n):
-            found = self.pupil.predict_many(self._dense(chunk))
-            if self.classification:
-                total += float((found == self.targets[chunk]).sum())
-            else:
-                total -= float(np.abs(found - self.targets[chunk]).sum())
-        return total / n
+    def _targets(self, rows: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what the outputs are to be, float64 [n, outputs], and how far the best is above the next, for a classifier."""
+        machine = self.machine
+        chunks = [rows[begin : begin + _CHUNK] for begin in range(0, rows.shape[0], _CHUNK)]
+        f = np.concatenate([machine._decide(chunk.astype(np.float64)) for chunk in chunks])
+        if not is_classifier(machine):
+            return f, None
+        if not self.several:
+            return f, np.abs(f[:, 0])
+        values = machine._soft_votes(f) if self.votes else machine._class_values(f)
+        ordered = np.sort(values, axis=1)
+        return values, ordered[:, -1] - ordered[:, -2]

@@ -154,6 +154,9 @@ class KernelClassifier(SklearnClassifier):
 
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
 
+    #: Whether machines vote where there are three or more classes: scores are then not linear in their decision values.
+    _votes = False
+
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         training: Training = super()._training(X, y, sample_weight)
         labels = self._number_classes(training.y, training.counted)
@@ -170,6 +173,10 @@ class KernelClassifier(SklearnClassifier):
     def _class_values(self, f: np.ndarray) -> np.ndarray:
         """Return a value for each of three or more classes, float64 [n, classes], linear in the machines' decision values."""
         return f
+
+    def _soft_votes(self, f: np.ndarray) -> np.ndarray:
+        """Return a continuous value for each class whose largest is that of the class predicted, where ``_votes``."""
+        raise NotImplementedError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -2,6 +2,7 @@
 
 import pickle
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -83,6 +84,48 @@ def test_it_goes_on_learning(learner):
     assert model.n_learned > ROWS
 
 
+def rugged(rows, seed=0):
+    X = np.random.default_rng(seed).uniform(-3.0, 3.0, size=(rows, 2))
+    return X, (np.sin(3.0 * X[:, 0]) * np.sin(3.0 * X[:, 1]) > 0.0).astype(int)
+
+
+def test_more_vectors_are_never_much_worse_and_enough_are_exact():
+    X, y = rugged(2 * ROWS)
+    exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
+    fresh, _ = rugged(2 * ROWS, seed=1)
+    m = len(exact.support_)
+    found = [agreement(exact, exact.to_budget(budget, X), fresh) for budget in (m // 16, m // 8, m // 4, m)]
+    assert all(more > less - 0.02 for less, more in pairwise(found))
+    assert found[-1] == 1.0
+    assert found[-2] > (0.9 if config.DISABLE_JIT else 0.97)
+
+
+def test_vectors_that_move_beat_those_that_stay_and_rows_between_stand_in_for_rows():
+    X, y = rugged(2 * ROWS)
+    exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
+    fresh, _ = rugged(2 * ROWS, seed=1)
+    stay, moved, alone = (
+        agreement(exact, exact.to_budget(len(exact.support_) // 4, rows, passes=passes), fresh)
+        for rows, passes in ((X, 0), (X, 40), (None, 40))
+    )
+    assert moved > stay
+    assert alone > (0.85 if config.DISABLE_JIT else 0.93)
+
+
+def test_rows_that_are_learned_next_do_no_harm():
+    X, y = rugged(3 * ROWS)
+    exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X[:ROWS], y[:ROWS])
+    model = exact.to_budget(len(exact.support_) // 4, X[:ROWS])
+    fresh, labels = X[2 * ROWS :], y[2 * ROWS :]
+    before, right = (model.predict_many(fresh) == labels).mean(), 0
+    frozen = (model.predict_many(X[ROWS : 2 * ROWS]) == y[ROWS : 2 * ROWS]).mean()
+    for x, label in zip(X[ROWS : 2 * ROWS], y[ROWS : 2 * ROWS].tolist(), strict=True):
+        right += model.predict_one(dict(enumerate(x.tolist()))) == label
+        model.learn_one(dict(enumerate(x.tolist())), label)
+    assert right / ROWS > frozen - 0.02
+    assert (model.predict_many(fresh) == labels).mean() > before - 0.02
+
+
 def test_the_same_seed_gives_the_same_learner():
     X, y = blobs()
     exact = CSMOClassifier(gamma=0.5).fit(X, y)
@@ -118,7 +161,7 @@ def test_sparse_rows_are_never_dense_all_at_once():
     wide = sparse.csr_array((rng.normal(size=8 * ROWS), rng.integers(0, 20_000, 8 * ROWS), 8 * np.arange(ROWS + 1)))
     exact = CSMOClassifier(gamma=0.05).fit(wide, y)
     tracemalloc.start()
-    exact.to_budget(5, wide, passes=1)
+    exact.to_budget(2, wide, passes=1)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 0.5 * 8 * ROWS * 20_000
@@ -133,6 +176,8 @@ def test_what_does_not_fit_is_refused():
         ({"budget": 0}, "budget"),
         ({"budget": 10, "X": X[:, :1]}, "features"),
         ({"budget": 10, "X": X * np.nan}, "NaN"),
+        ({"budget": 10, "X": X * 1e20}, "X has a number beyond 1e"),
+        ({"budget": 10, "X": X[:0]}, "0 sample"),
         ({"budget": 10, "learner": "svm"}, "learner must be one of"),
         ({"budget": 10, "passes": -1}, "passes"),
         ({"budget": 10, "C": 0.0}, "C must be"),

@@ -12,6 +12,8 @@ from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Tr
 
 __all__ = ["CSMOClassifier", "CSMORegressor"]
 
+_SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMOClassifier(KernelClassifier, CSMO):
@@ -110,6 +112,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     0.99
     """
 
+    _votes = True
+
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:
         labels = training.labels[support]  # type: ignore[index]
         self.n_support_ = np.bincount(labels, minlength=len(self.classes_)).astype(np.int32)
@@ -125,6 +129,10 @@ class CSMOClassifier(KernelClassifier, CSMO):
             values[:, second] += f[:, k] / len(self.classes_)
             values[:, first] -= f[:, k] / len(self.classes_)
         return values
+
+    def _soft_votes(self, f: np.ndarray) -> np.ndarray:
+        # Votes, but of a pair that is not sure only a part. The class of all votes is 1 above the next one.
+        return 0.5 * len(self.classes_) * self._class_values(np.clip(f / _SURE, -1.0, 1.0))
 
     def _scores(self, f: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:

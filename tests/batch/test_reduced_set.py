@@ -1,0 +1,131 @@
+"""Few vectors for a function: their choice, coefficients against a slow twin, gradients against differences."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
+from streamsvm.kernels import LINEAR, POLY, RBF, Kernel, kernel_matrix
+
+GAUSS = Kernel(RBF, 0.7, 0.0, 3)
+
+
+def problem(kernel=GAUSS, n=60, outputs=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    targets = np.column_stack([np.sin(2.0 * X[:, 0]) * X[:, 1], X[:, 2] * X[:, 0], X[:, 1]])[:, :outputs]
+    return ReducedSet(kernel, X, targets, rng.random(n) + 0.1), X[:8] + 0.1
+
+
+def value(kernel, x, s):
+    product = sum(a * b for a, b in zip(x, s, strict=True))
+    if kernel.kind == RBF:
+        return math.exp(-kernel.gamma * sum((a - b) ** 2 for a, b in zip(x, s, strict=True)))
+    return product if kernel.kind == LINEAR else (kernel.gamma * product + kernel.coef0) ** kernel.degree
+
+
+def error(reduced, vectors):
+    errors = kernel_matrix(*GAUSS, reduced.rows, vectors) @ reduced.solve(vectors) - reduced.targets
+    return float(reduced.weights @ np.square(errors).sum(axis=1))
+
+
+@pytest.mark.parametrize("kernel", [GAUSS, Kernel(LINEAR, 1.0, 0.0, 1), Kernel(POLY, 0.5, 1.0, 2)], ids=["rbf", "linear", "poly"])
+def test_coefficients_are_those_of_a_slow_twin(kernel):
+    reduced, vectors = problem(kernel)
+    K = np.array([[value(kernel, x, s) for s in vectors] for x in reduced.rows])
+    roots = np.sqrt(reduced.weights)[:, np.newaxis]
+    ridge = 1e-7 * np.trace((roots * K).T @ (roots * K)) / len(vectors)
+    # the ridge as rows of its own: no normal equations
+    A = np.vstack([roots * K, math.sqrt(ridge) * np.eye(len(vectors))])
+    b = np.vstack([roots * reduced.targets, np.zeros((len(vectors), 2))])
+    expected = np.linalg.lstsq(A, b, rcond=None)[0]
+    found = reduced.solve(vectors)
+    np.testing.assert_allclose(K @ found, K @ expected, atol=1e-6)
+
+
+def test_the_gradient_is_that_of_differences():
+    reduced, vectors = problem()
+    dtype, h = np.dtype(np.float64), 1e-5
+    _, gradient = reduced._error(vectors, dtype)
+    for i, j in ((0, 0), (3, 1), (7, 2)):
+        step = np.zeros_like(vectors)
+        step[i, j] = h
+        difference = reduced._error(vectors + step, dtype)[0] - reduced._error(vectors - step, dtype)[0]
+        # the ridge is no part of the error, which is why the two are not quite equal
+        assert gradient[i, j] == pytest.approx(difference / (2.0 * h), rel=0.02, abs=1e-3)
+
+
+def test_kernel_values_that_are_not_held_give_the_same(monkeypatch):
+    reduced, vectors = problem(n=1500)
+    held = reduced._error(vectors, np.dtype(np.float64))
+    monkeypatch.setattr("streamsvm.batch.reduced_set._HELD_VALUES", 0)
+    for one, two in zip(held, reduced._error(vectors, np.dtype(np.float64)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e4])
+def test_moved_vectors_are_better(far):
+    reduced, vectors = problem(n=300)
+    reduced.rows = reduced.rows + far  # where float32 has not the distances that it has about 0
+    vectors = vectors + far
+    before = error(reduced, vectors)
+    after = [error(reduced, reduced.move(vectors, passes)) for passes in (3, 30)]
+    assert after[1] < after[0] < before
+    assert after[1] < 0.3 * before
+
+
+def test_vectors_stay_where_they_cannot_move(monkeypatch):
+    reduced, vectors = problem()
+    assert reduced.move(vectors, 0) is vectors
+    linear, _ = problem(Kernel(LINEAR, 1.0, 0.0, 1))
+    assert linear.move(vectors, 5) is vectors
+    perfect = ReducedSet(GAUSS, vectors, np.zeros((8, 1)), np.ones(8))
+    assert perfect.move(vectors, 5) is vectors
+    monkeypatch.setattr("streamsvm.batch.reduced_set._MOVED_VALUES", 23)
+    assert reduced.move(vectors, 5) is vectors
+
+
+@pytest.mark.parametrize("kernel", [GAUSS, Kernel(LINEAR, 1.0, 0.0, 1)], ids=["moves", "stays"])
+def test_votes_are_followed(kernel):
+    reduced, vectors = problem(kernel, n=400, outputs=3)
+    labels = reduced.targets.argmax(axis=1)
+    reduced.targets = np.eye(3)[labels]
+    coefficients, intercept = reduced.solve(vectors), np.array([0.1, 0.0, -0.1])
+
+    def right(vectors, coefficients):
+        K = np.array([[value(kernel, x, s) for s in vectors] for x in reduced.rows])
+        return float(((K @ coefficients + intercept).argmax(axis=1) == labels).mean())
+
+    moved, followed = reduced.follow(vectors, coefficients, intercept, 40)
+    assert (moved is vectors) == (kernel.kind == LINEAR)
+    assert right(moved, followed) > right(vectors, coefficients) + 0.02
+    assert reduced.follow(vectors, coefficients, intercept, 0) == (vectors, coefficients)
+
+
+def test_chosen_vectors_are_far_from_each_other():
+    rng = np.random.default_rng(0)
+    clusters = np.repeat(10.0 * np.eye(4), 25, axis=0)
+    S = clusters + 0.01 * rng.normal(size=clusters.shape)
+    for given in (S, sparse.csr_array(S)):
+        chosen = choose_vectors(GAUSS, given, np.ones(100), 4, np.random.default_rng(1))
+        assert sorted(chosen // 25) == [0, 1, 2, 3]
+    weights = np.where(np.arange(100) < 50, 1.0, 0.0)
+    some = choose_vectors(GAUSS, S, weights, 80, rng)
+    assert len(set(some.tolist())) == len(some) == 50
+    assert some.max() < 50
+    assert len(choose_vectors(GAUSS, np.ones((9, 2)), np.ones(9), 5, rng)) == 1  # equal rows
+    assert len(choose_vectors(GAUSS, np.ones((0, 2)), np.ones(0), 5, rng)) == 0
+
+
+def test_rows_between_are_within_and_keep_values():
+    rng = np.random.default_rng(0)
+    X = rng.integers(2, size=(200, 6)).astype(np.float32)
+    rows = rows_between(X, 1000, rng)
+    assert rows.shape == (1000, 6)
+    assert rows.dtype == np.float32
+    assert (rows >= 0.0).all()
+    assert (rows <= 1.0).all()
+    assert 0.3 < np.isin(rows, (0.0, 1.0)).all(axis=1).mean() < 0.7
+    np.testing.assert_array_equal(rows_between(np.ones((1, 2)), 3, rng), np.ones((3, 2)))
