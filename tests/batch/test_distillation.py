@@ -89,6 +89,7 @@ def rugged(rows, seed=0):
     return X, (np.sin(3.0 * X[:, 0]) * np.sin(3.0 * X[:, 1]) > 0.0).astype(int)
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
 def test_more_vectors_are_never_much_worse_and_enough_are_exact():
     X, y = rugged(2 * ROWS)
     exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
@@ -97,9 +98,10 @@ def test_more_vectors_are_never_much_worse_and_enough_are_exact():
     found = [agreement(exact, exact.to_budget(budget, X), fresh) for budget in (m // 16, m // 8, m // 4, m)]
     assert all(more > less - 0.02 for less, more in pairwise(found))
     assert found[-1] == 1.0
-    assert found[-2] > (0.9 if config.DISABLE_JIT else 0.97)
+    assert found[-2] > 0.97
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="too few rows for a rugged function")
 def test_vectors_that_move_beat_those_that_stay_and_rows_between_stand_in_for_rows():
     X, y = rugged(2 * ROWS)
     exact = CSMOClassifier(C=100.0, gamma=1.0).fit(X, y)
@@ -109,7 +111,7 @@ def test_vectors_that_move_beat_those_that_stay_and_rows_between_stand_in_for_ro
         for rows, passes in ((X, 0), (X, 40), (None, 40))
     )
     assert moved > stay
-    assert alone > (0.85 if config.DISABLE_JIT else 0.93)
+    assert alone > 0.93
 
 
 def test_rows_that_are_learned_next_do_no_harm():
