@@ -18,6 +18,7 @@ from typing import Any
 from numba import config, njit
 from numba.core.dispatcher import Dispatcher
 
+from streamsvm import _numba_linking  # noqa: F401 - acts before anything is compiled, too
 from streamsvm._warnings import warn
 
 __all__: list[str] = []

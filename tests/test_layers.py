@@ -21,6 +21,7 @@ LAYERS = (
     "tables memory",
     "kernels frames",
     "_numba_cache",
+    "_numba_linking",
     "storage",
     "checks _options _progress _warnings _locks",
 )
