@@ -15,6 +15,7 @@ from problems import snapshot
 from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, OneClassBSGD, learners
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.learners.bsgd import step
+from streamsvm.learners.compiled.rule import learn_rows
 from streamsvm.learners.labels import Labels
 from streamsvm.memory.features import FeatureSpace
 
@@ -90,14 +91,14 @@ def test_nothing_is_compiled_anew_for_another_kind_of_number():
     X = np.ones((2, 2), np.float32)
     model.learn_one({"a": 1.0}, True)
     model.learn_many(X, [True, False])
-    compiled = len(step.learn_one.signatures), len(step.learn_many.signatures)
+    compiled = len(step.learn_one.signatures), len(learn_rows.signatures)
     for w in (1, True, 2, np.float32(2.0), np.float16(2.0), np.int64(3)):
         model.learn_one({"a": 1.0}, True, w)
         model.learn_many(X, [True, False], w)
     X.flags.writeable = False
     model.learn_many(X, [1, 0])
     model.learn_many(np.asfortranarray(X.astype(np.float64)), [1, 0])
-    assert (len(step.learn_one.signatures), len(step.learn_many.signatures)) == compiled
+    assert (len(step.learn_one.signatures), len(learn_rows.signatures)) == compiled
 
 
 def test_frames(model):

@@ -13,7 +13,7 @@ from streamsvm.learners.compiled.iterates import PROBABILITY, common
 from streamsvm.learners.compiled.kinds import STATE
 from streamsvm.learners.compiled.newton import logistic
 from streamsvm.learners.compiled.rescale import learn_moments, scale_moved, scale_row
-from streamsvm.learners.compiled.rule import LEARNED, REFUSED, state_of
+from streamsvm.learners.compiled.rule import LEARNED, REFUSED, call_rule, many_rows, state_of
 from streamsvm.learners.compiled.second_order import count_functions
 from streamsvm.learners.compiled.stack import (
     BEST,
@@ -185,9 +185,14 @@ def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int
 
 
 @njit(cache=True, error_model="numpy")
-def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
-    """Learn the rows of X float32 [n, features], one after the other; how many were learned."""
+def _learn_rows(
+    address: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
     for i in range(X.shape[0]):
         fill_row(block, X, columns, i)
-        learn_one(block, targets[i], weights[i])
+        call_rule(address, block, targets[i], weights[i])
     return X.shape[0]
+
+
+#: Learns the rows of X, one after the other, as `Rule.learn_many`.
+learn_many = many_rows(learn_one, _learn_rows)

@@ -20,7 +20,7 @@ from streamsvm.learners.compiled.iterates import AVERAGE, LAST, common, restart
 from streamsvm.learners.compiled.kinds import ASCENT, DESCENT, LANDMARKS, LAST_LABEL, LINEAR, RESETTING, STATE
 from streamsvm.learners.compiled.newton import dot
 from streamsvm.learners.compiled.rescale import gamma_of, move_landmarks, move_vectors
-from streamsvm.learners.compiled.rule import state_of
+from streamsvm.learners.compiled.rule import RULE, call_rule, state_of
 from streamsvm.learners.compiled.second_order import learn_newton, newton_row
 from streamsvm.learners.compiled.stack import answer
 from streamsvm.learners.compiled.step import compute_scores
@@ -38,10 +38,9 @@ LARGEST_WEIGHT = 1e4
 
 # Places in `calls`, and how what is there is called.
 _ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS = range(6)
-_RULE = (BLOCK, types.float64, types.float64)
 _INPUTS = (BLOCK, BLOCK, types.int64)
 _MOVE = (BLOCK, BLOCK, types.float64, types.boolean)
-_call_rule, _call_inputs, _call_move = (caller(of, types.int64) for of in (_RULE, _INPUTS, _MOVE))
+_call_inputs, _call_move = (caller(of, types.int64) for of in (_INPUTS, _MOVE))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -121,14 +120,14 @@ def fill_inputs(block: np.ndarray) -> None:
 def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
     """Compile what experts of these kinds need, or load it, and put the addresses into ``calls`` of a block."""
     if ASCENT in kinds or RESETTING in kinds:
-        calls[_ASCEND] = address_of(ascent.learn_one, _RULE, types.int64)
+        calls[_ASCEND] = address_of(ascent.learn_one, RULE, types.int64)
     if DESCENT in kinds:
-        calls[_DESCEND] = address_of(descent.learn_one, _RULE, types.int64)
+        calls[_DESCEND] = address_of(descent.learn_one, RULE, types.int64)
     calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, types.int64)
     if LANDMARKS in kinds:
         calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, types.int64)
         calls[_MOVE_LANDMARKS] = address_of(move_landmarks, _MOVE, types.int64)
-        calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, _RULE, types.int64)
+        calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, types.int64)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -150,7 +149,7 @@ def learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: f
     v = committee_views(block)
     kind, live = v.experts[e, 0], v.header[0]["live"]
     if kind == DESCENT:
-        _call_rule(v.calls[_DESCEND], _part(block, e, 0), target, weight)
+        call_rule(v.calls[_DESCEND], _part(block, e, 0), target, weight)
     elif kind <= RESETTING:
         store = _part(block, e, 0)
         if kind == RESETTING:
@@ -159,12 +158,12 @@ def learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: f
                 state_of(block, STATE)["resets"] += 1
                 clear(store)
                 restart(common(store))
-        _call_rule(v.calls[_ASCEND], store, target, weight)
+        call_rule(v.calls[_ASCEND], store, target, weight)
     elif kind == LINEAR:
         for k in range(live):
             sign = target if live == 1 else (1.0 if k == label else -1.0)
             linear_step.learn_packed(_part(block, e, k), sign, weight)
     elif kind == LANDMARKS:
-        _call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), target, min(weight, LARGEST_WEIGHT))
+        call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), target, min(weight, LARGEST_WEIGHT))
     elif kind != LAST_LABEL:
         learn_newton(block, e, label, min(weight, LARGEST_WEIGHT))

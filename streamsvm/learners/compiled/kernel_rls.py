@@ -9,7 +9,7 @@ from streamsvm.learners.compiled.decisions import answer, lay_out
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.landmarks import take_row
 from streamsvm.learners.compiled.least_squares import compute_regressors, correct, decide_regressors
-from streamsvm.learners.compiled.rule import LEARNED, REFUSED
+from streamsvm.learners.compiled.rule import LEARNED, REFUSED, call_rule, many_rows
 from streamsvm.learners.compiled.step import GAMMA_ROWS, differ, observe_variances, track_errors
 from streamsvm.memory.landmarks import landmark_views
 from streamsvm.memory.slots import scan_row
@@ -49,13 +49,18 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
-    """Learn the rows of X float32 [n, features], one after the other; how many were learned."""
+def _learn_rows(
+    address: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
     v = landmark_views(block)
     for i in range(X.shape[0]):
         lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
-        learn_one(block, targets[i], weights[i])
+        call_rule(address, block, targets[i], weights[i])
     return X.shape[0]
+
+
+#: Learns the rows of X, one after the other, as `Rule.learn_many`.
+learn_many = many_rows(learn_one, _learn_rows)
 
 
 @njit(cache=True, error_model="numpy")

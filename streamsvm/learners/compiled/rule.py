@@ -11,19 +11,24 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 from streamsvm.learners.compiled.decisions import fill_row
 from streamsvm.learners.compiled.iterates import RULE_STATE
 from streamsvm.learners.compiled.step import Row, begin_row, end_row, observe
 from streamsvm.memory.block import record
+from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["FULL", "LEARNED", "REFUSED", "Rule", "rule", "state_of"]
+__all__ = ["FULL", "LEARNED", "REFUSED", "RULE", "Rule", "call_rule", "learn_rows", "many_rows", "rule", "state_of"]
 
 #: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
 #: support vector that is one too many, and the caller undoes what has changed.
 LEARNED, REFUSED, FULL = 0, 1, 2
+
+#: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
+RULE = (BLOCK, types.float64, types.float64)
+call_rule = caller(RULE, types.int64)
 
 NO_STATE = np.dtype([])
 
@@ -76,8 +81,8 @@ def rule(
 
     def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
         names = {"step": njit(cache=True, error_model="numpy", inline="always")(step), "prepare": prepare}
-        names["learn_one"] = _made(_learn_one, step, names)
-        return Rule(names["learn_one"], _made(_learn_many, step, names), state, learned or {})
+        learn_one = _made(_learn_one, step, names)
+        return Rule(learn_one, many_rows(learn_one, learn_rows), state, learned or {})
 
     return make
 
@@ -92,7 +97,7 @@ def _made(template: Any, step: Any, names: dict[str, Any]) -> Any:
     return njit(cache=True, error_model="numpy")(made)
 
 
-# Templates: `step`, `prepare` and `learn_one` are those of the rule.
+# The template: `step` and `prepare` are those of the rule.
 
 
 def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
@@ -108,9 +113,27 @@ def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
     return LEARNED
 
 
-def _learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
+def many_rows(learn_one: Any, learn_rows: Any) -> Callable[..., int]:
+    """Return the ``learn_many`` of a rule: ``learn_rows``, compiled, which is given the address of ``learn_one`` first.
+
+    Many rows are so learned by the machine code that learns one, and leave the same bytes. A copy of it in a loop would be
+    compiled for seconds, and may add up in another order.
+    """
+
+    def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
+        learned: int = learn_rows(address_of(learn_one, RULE, types.int64), block, X, columns, targets, weights)
+        return learned
+
+    return learn_many
+
+
+@njit(cache=True, error_model="numpy")
+def learn_rows(
+    learn_one: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
+) -> int:
+    """Learn the rows of X float32 [n, features] by the rule at an address, up to one that it cannot; how many were learned."""
     for i in range(X.shape[0]):
         fill_row(block, X, columns, i)
-        if learn_one(block, targets[i], weights[i]) == FULL:  # type: ignore[name-defined] # noqa: F821
+        if call_rule(learn_one, block, targets[i], weights[i]) == FULL:
             return i
     return X.shape[0]
