@@ -54,7 +54,7 @@ _RIDGE = 1e-4  # of a projection
 _ZERO = np.float32(0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     """Let the normal equations take the row at hand, whose regressors are in ``kernel_rows[0]``, and do some of the work.
 
@@ -90,17 +90,15 @@ def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
             finish(block)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def advance(block: np.ndarray, multiplications: float) -> None:
     """Do work that takes so many multiplications, or all that is due."""
     while multiplications > 0.0:
         cost = _work(block)
-        if cost == 0.0:
-            return
-        multiplications -= cost
+        multiplications = multiplications - cost if cost > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def finish(block: np.ndarray) -> None:
     """Do all the work that is due."""
     while _work(block) > 0.0:
