@@ -193,6 +193,7 @@ def test_expansions_are_exact():
         K.expand(Z[:, :2], coefficients)
 
 
+@pytest.mark.once
 def test_memory_does_not_grow_with_the_square():
     sizes = [HSSMatrix.compress(blobs(n), gamma=0.5, leaf_size=64, max_rank=40).nbytes / n for n in (N, 4 * N)]
     assert sizes[1] < 1.3 * sizes[0]

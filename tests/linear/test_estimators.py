@@ -142,14 +142,15 @@ def test_regression_of_a_file(tmp_path):
         OutOfCoreLinearSVC().fit_file(tmp_path / "rows.txt")
 
 
+@pytest.mark.once
 def test_memory_stays_within_its_limit(tmp_path):
-    X, y = two_classes(1500 if SLOW else 20_000, 50)
+    X, y = two_classes(20_000, 50)
     with BlockWriter(tmp_path / "rows", block_bytes=2**13) as writer:
         writer.add(X, y.astype(float))
     small = tmp_path / "small"
     with BlockWriter(small, block_bytes=2**13) as writer:
         writer.add(X[:200], y[:200].astype(float))
-    for limit in (200_000,) if SLOW else (250_000, 600_000):  # of a file of 2.7 MB; of fewer rows the second would hold them all
+    for limit in (250_000, 600_000):  # of a file of 2.7 MB; of fewer rows the second would hold them all
         model = OutOfCoreLinearSVC(memory_limit=limit, tol=0.01)
         model.fit_file(small)  # compiles
         tracemalloc.start()
@@ -266,13 +267,14 @@ def test_an_interrupt_leaves_the_model_as_it_was_and_no_files(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.once
 def test_pickles_several_classes_and_the_adapter():
     X, y = two_classes(200, dense=True)
     model = OutOfCoreLinearSVC().fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     iris, species = load_iris(return_X_y=True)
-    machine = OutOfCoreLinearSVC(C=1.0 if SLOW else 10.0, max_iter=2000)
+    machine = OutOfCoreLinearSVC(C=10.0, max_iter=2000)
     assert OneVsRestClassifier(machine).fit(iris, species).score(iris, species) > 0.9
     adapter = BatchAdapter(OutOfCoreLinearSVC(), window=100, refit_every=50)
     adapter.learn_many(X, y)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from numba import config
 from river import base, checks, preprocessing
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVR
@@ -15,8 +14,6 @@ from sklearn.svm import SVC, LinearSVR
 from adapters import Majority
 from streamsvm import batch
 from streamsvm.batch import BatchAdapter, BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
-
-SLOW = config.DISABLE_JIT
 
 
 def estimators():
@@ -26,8 +23,6 @@ def estimators():
 
 MODELS = [kind(**parameters) for kind in estimators() for parameters in kind._unit_test_params()]
 CASES = [(model, check) for model in MODELS for check in checks.yield_checks(model)]
-if SLOW:  # ten times as many rows, learned by the same code
-    CASES = [(model, check) for model, check in CASES if check.__name__ != "check_bounded_memory_growth"]
 
 
 def name(value):
@@ -39,6 +34,7 @@ def test_there_are_both_and_none_asks_for_exceptions():
     assert all(not model._unit_test_skips() for model in MODELS)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("model", "check"), CASES, ids=name)
 def test_river(model, check):
     check(model.clone())

@@ -347,6 +347,7 @@ def test_odd_rows_that_can_be_learned():
     assert np.allclose(far.decision_function(X + 1000.0), plain, atol=0.02)
 
 
+@pytest.mark.once
 def test_tolerance_out_of_reach_warns_with_the_gap():
     X, y = two_classes()
     with pytest.warns(ConvergenceWarning, match="ended with a gap of"):

@@ -226,6 +226,7 @@ def test_no_setting_diverges(n, log_h, tolerance, log_beta, relaxation, log_C, r
     assert converged or (log_beta is not None and any(w.category is ConvergenceWarning for w in caught))
 
 
+@pytest.mark.once
 def test_a_path_costs_one_compression(monkeypatch):
     X, y = two_classes()
     compressions = []

@@ -36,6 +36,7 @@ def save(found, path):
     return path
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet", "rows.feather", "rows.arrow"])
 @pytest.mark.parametrize("labels", ["numbers", "names", "truth"])
 def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
