@@ -80,6 +80,15 @@ class Batch(NamedTuple):
     n_given: int
     """The number of rows in the call."""
 
+    def weighted(self, factors: np.ndarray) -> Batch:
+        """The rows with their weights multiplied by ``factors`` float64 [n], without those that weigh 0 then."""
+        weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
+        held = np.flatnonzero(weights)
+        if len(held) == len(weights):
+            return self._replace(weights=weights)
+        y = [self.y[i] for i in held.tolist()]
+        return self._replace(matrix=self.matrix[held], y=y, weights=weights[held], numbers=self.numbers[held])
+
     def complain(self, row: int, error: ValueError) -> NoReturn:
         """Raise the error with the number of the row in the call."""
         raise ValueError(f"row {self.numbers[row]}: {error}") from None

@@ -250,16 +250,27 @@ class NaiveBSCA(NaiveBSGD):
         self.C, self.relaxation, self.tol = C, relaxation, tol
 
     def learn(self, x, y, w=1.0):
-        last, _ = self.decisions(x)
+        last, average = self.decisions(x)
         self.t += 1
+        for k, f in enumerate((last, average)):
+            self.errors[k] += max(1.0 / self.t, 1.0 / WINDOW) * (self._error(f, y) - self.errors[k])
         missing = self._missing(last, y)
         if abs(missing) > self.tol:
-            self._append(x, np.clip(self.relaxation * missing, -self.C * w, self.C * w), 0.0)
+            largest = self.largest_step() * w
+            self._append(x, np.clip(self.relaxation * missing, -largest, largest), 0.0)
             if len(self.vectors) > self.budget:
                 self._maintain()
         if self.averaging:
             rho = min(max((POWER + 1.0) / (self.t + POWER), 1.0 / self.averaging), 1.0)
             self.average = [b + rho * (a - b) for a, b in zip(self.last, self.average, strict=True)]
+
+    def largest_step(self):
+        if not self.averaging:
+            return self.C
+        last, average = self.errors
+        advantage = max(last - average, 0.0) / max(last**0.5, last) if last else 0.0
+        bound = max(2.0 * np.exp(-50.0 * advantage * min(self.t / 4000.0, 1.0)), 0.1)
+        return min(bound * max(last, 1.0), max(self.C, 3000.0 / self.t))
 
     def _missing(self, f, y):
         return y * max(1.0 - y * f, 0.0)
@@ -271,6 +282,9 @@ class NaiveBSCARegression(NaiveBSCA):
     def __init__(self, *args, epsilon, **kwargs):
         super().__init__(*args, **kwargs)
         self.epsilon = epsilon
+
+    def _error(self, f, y):
+        return abs(y - f)
 
     def _missing(self, f, y):
         return float(np.sign(y - f)) * max(abs(y - f) - self.epsilon, 0.0)

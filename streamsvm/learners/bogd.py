@@ -45,7 +45,7 @@ class BOGD(Baseline):
         The step.
     l2
         Regularisation.
-    budget, kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
         Of the random choices.

@@ -61,7 +61,7 @@ class BPAS(Baseline):
     ----------
     C
         The largest step of a row. A row's weight multiplies it.
-    budget, kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`.
 
     References

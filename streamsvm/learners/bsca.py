@@ -27,11 +27,14 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
     budget, kernel, gamma, maintenance, degree, coef0, max_classes, max_features, overflow
         As in `BSGDClassifier`.
     C
-        The largest coefficient of a row, each time that it is learned, as in scikit-learn's SVC; the row's weight multiplies it.
-        A merged support vector stands for several rows, and may have the sum of what they may have.
+        The largest coefficient of a row, as in scikit-learn's SVC; the row's weight, and that of its class, multiply it. A merged
+        support vector stands for several rows, and may have the sum of what they may have. A single pass bounds it further: see
+        Notes.
     averaging
         Rows that the average of the iterates remembers; 0: no average. The last iterate jumps about, its average does not, but
         lags on a drifting stream. Predictions follow the one of the two that has made fewer errors over the last 1,000 rows.
+    class_weight
+        As in `BSGDClassifier`.
     relaxation
         The step over that which puts a row just onto the margin; between 0 and 2. Above 1 a row supports its neighbours too, and
         fewer rows become support vectors.
@@ -62,6 +65,12 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
     Notes
     -----
     A row costs O(B d) for d features, one inside the margin three times as much, plus B table look-ups.
+
+    A row that is learned once is stepped once: too long a step is not taken back, too short a one is not repeated. So with
+    ``averaging``, no row moves its own decision value by more than 2, and by less where the average iterate errs less than the
+    last one, which says that steps follow noise: by .1 at least. And while C times the number of rows so far is below 3,000, that
+    counts as 3,000. Over 10,000 rows, any C from .01 to 1000 is so within .2 points of the best in the mean of 17 streams, and
+    within 2 on each. Neither bound is in `learn_epochs`, whose passes reach the solution of C, nor with ``averaging=0``.
 
     References
     ----------
@@ -115,7 +124,8 @@ class BSCARegressor(OnlineRegressor, DualAscent):
     budget, kernel, gamma, maintenance, degree, coef0, max_features, overflow, seed
         As in `BSCAClassifier`.
     C
-        The largest coefficient of a row, as in scikit-learn's SVR. A row's weight multiplies it.
+        The largest coefficient of a row, as in scikit-learn's SVR, bounded in a single pass as in `BSCAClassifier`; the bound
+        of 2 is larger where targets are predicted worse than by 1. A row's weight multiplies it.
     epsilon, averaging
         As in `BSGDRegressor`.
     relaxation

@@ -97,19 +97,25 @@ class BSGDClassifier(BudgetedClassifier, Descent):
         Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows
         (scikit-learn's "scale", for features of equal mean and variance), updated with each of those rows and fixed from then on.
     l2
-        The papers' lambda, 1 / (n C) for n rows and the C of other SVMs.
+        The papers' lambda, 1 / (n C) for n rows and the C of other SVMs. Over 10,000 rows, all values from 1e-3 down to 1e-7 (C
+        from .1 to 1000) are within .7 points of the best in the mean of 17 streams; that of 1e-2 is so smooth that it loses 5.
     maintenance
         What keeps the model within its budget: `Merge`, `Removal` or `Projection`. None: ``Merge("lookup-wd")`` for the Gaussian
         kernel, ``Projection()`` for the others, which cannot merge.
     learning_rate
-        The step eta at row t: ``"pegasos"``: 1 / (l2 t), for a stream that does not change; ``"constant"``: eta0;
-        ``"floor"``: the larger of the two, which keeps following a stream that drifts; ``"capped"``: the smaller of the two.
+        The step eta at row t: ``"capped"``: 1 / (l2 t), eta0 at most, which is eta0 for the first 1 / (l2 eta0) rows;
+        ``"constant"``: eta0, which keeps following a stream that drifts; ``"pegasos"``: 1 / (l2 t), the paper's, whose first
+        steps are so long that one pass leaves the result to chance where l2 is small; ``"floor"``: the larger of the two.
     eta0
         See ``learning_rate``.
     averaging
         Rows that the average of the iterates remembers; 0: no average. The last iterate jumps about, most of all for a small
         ``l2``; its average does not, but lags on a drifting stream. Predictions follow the one of the two that has made fewer
         errors over the last 1,000 rows or so.
+    class_weight
+        What the weights of rows are multiplied by: a mapping of label to weight, 1 for labels that are not in it; or
+        ``"balanced"``: n / (k n_c) for a row of class c, as in scikit-learn, where k classes and n rows have come so far, and n_c
+        of class c (each and one more, so that the first rows weigh about 1), at most 100. None: all classes weigh the same.
     fit_intercept
         Whether a constant is added to the kernel expansion (regularised like it).
     degree, coef0
@@ -166,7 +172,7 @@ class BSGDClassifier(BudgetedClassifier, Descent):
 
     l2: float = parameter(default=1e-4, least=1e-15, high=1e9)
     maintenance: Strategy | None = None
-    learning_rate: LearningRate = parameter(default="pegasos", choices=SCHEDULES)
+    learning_rate: LearningRate = parameter(default="capped", choices=SCHEDULES)
     eta0: float = parameter(default=1.0, above=0.0, high=1e15)
     averaging: int = 2000
     fit_intercept: bool = parameter(default=False, boolean=True)

@@ -11,9 +11,10 @@ import numpy as np
 from river import base
 
 from streamsvm._options import OutputName
-from streamsvm.checks import check_number, checked_weight
+from streamsvm.checks import LARGEST_WEIGHT, check_number, checked_weight
 from streamsvm.frames import Batch, as_batch, as_frame, as_series
 from streamsvm.learners.budgeted import BudgetedEstimator
+from streamsvm.learners.class_weights import ClassWeight, ClassWeights
 from streamsvm.learners.compiled.iterates import CHOSEN, PROBABILITY
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.labels import Labels
@@ -24,8 +25,12 @@ __all__ = ["BudgetedClassifier", "OnlineClassifier"]
 
 @learner
 class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClassifier):
-    """A classifier with river's protocol."""
+    """A classifier with river's protocol, whose rows have the weights of their classes."""
 
+    class_weight: ClassWeight = None
+
+    #: None where all classes weigh the same.
+    _class_weights: ClassWeights | None = field(init=False)
     _labels: Labels = field(init=False)
     #: Decision values of the row at hand, where a model has several outputs.
     _scores: np.ndarray = field(init=False)
@@ -33,6 +38,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     max_classes = 2
 
     def __post_init__(self) -> None:
+        if isinstance(self.class_weight, Mapping):
+            self.class_weight = dict(self.class_weight)  # the caller may change the other one
+        self._class_weights = None if self.class_weight is None else ClassWeights(self.class_weight)
         self._labels = Labels(self.max_classes)
         super().__post_init__()
 
@@ -48,6 +56,11 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         w = 1.0 if w == 1.0 else checked_weight(w)
         if w == 0.0:
             return
+        weights = self._class_weights
+        if weights is not None:
+            w = self._weigh(y, w, weights)
+            if w == 0.0:
+                return
         labels = self._labels
         n_labels = len(labels.targets)
         try:
@@ -57,7 +70,14 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             # An interrupt may come when the row is learned: then its label has its output, and stays.
             if isinstance(error, Exception) or labels.outputs != self._outputs:
                 labels.forget(n_labels)
+            if weights is not None and isinstance(error, Exception):
+                weights.forget(y)
             raise
+
+    def _weigh(self, y: Any, w: float, weights: ClassWeights) -> float:
+        # The weight of a row with that of its class, which is counted.
+        self._labels.check(y)
+        return min(w * weights.learn(y), LARGEST_WEIGHT)
 
     def check_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
         """Check the names of a row's features, and its label, as `learn_one` does; nothing is learned.
@@ -152,7 +172,30 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self._of_each() if self._labels.many else self._labels.probabilities(positive)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        self._learn_batch(as_batch(X, y, w))
+        with self._weighing(as_batch(X, y, w)) as batch:
+            self._learn_batch(batch)
+
+    @contextmanager
+    def _weighing(self, batch: Batch, together: bool = False) -> Iterator[Batch]:
+        weights, before, labels = self._class_weights, self.n_learned, batch.y
+        if weights is None:
+            yield batch
+            return
+        for i, label in enumerate(labels):
+            try:
+                self._labels.check(label)
+            except ValueError as error:
+                batch.complain(i, error)
+        factors = [weights.learn(label) for label in labels]
+        if together:
+            factors = [weights.of(label) for label in labels]
+        weighted = batch.weighted(np.array(factors, np.float64))
+        try:
+            yield weighted
+        except BaseException:  # after an interrupt, some rows are learned
+            for label in weighted.y[self.n_learned - before :]:
+                weights.forget(label)
+            raise
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
@@ -249,11 +292,14 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return 1.0 if len(labels) > 2 or self._labels.targets[labels[1]] > 0.0 else -1.0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "labels": self.labels}
+        counted = {} if self._class_weights is None else {"label_counts": self._class_weights.counts_of(self.labels)}
+        return {**super().__getstate__(), "labels": self.labels, **counted}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._labels.restore(state["labels"])
+        if self._class_weights is not None:
+            self._class_weights.restore(self.labels, state["label_counts"])
 
 
 @learner

@@ -32,6 +32,9 @@ class DualAscent(BudgetedEstimator):
 
     C: float
 
+    def _rule_state(self) -> dict[str, Any]:
+        return {**super()._rule_state(), "one_pass": self.averaging > 0}
+
     def learn_epochs(
         self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
     ) -> DualSolution:
@@ -81,9 +84,8 @@ class DualAscent(BudgetedEstimator):
         >>> model.learn_epochs(X, y, epochs=5)
         DualSolution(n_epochs=5, rows=5300)
         """
-        batch = as_batch(X, y, w)
         _check_passes(epochs, on_epoch)
-        with self._undoing():
+        with self._weighing(as_batch(X, y, w), together=True) as batch, self._undoing():
             self._targets(batch)  # all labels become known, so that below each has the target that it keeps
             targets, outputs = self._targets(batch)
             columns = self._admit(batch)

@@ -107,6 +107,14 @@ class OnlineEstimator(RiverEstimator):
         """`_decide_row` for rows float32 [n, features], into float64 [n, 1 or more]; NaN for a row that is refused."""
         raise NotImplementedError
 
+    @contextmanager
+    def _weighing(self, batch: Batch, together: bool = False) -> Iterator[Batch]:  # noqa: ARG002
+        """Give the rows of a batch the weights of their classes, where there are classes, and count them if they are learned.
+
+        The weight is that as of the rows up to this one, or ``together`` as of all rows.
+        """
+        yield batch
+
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         """The number of the first row that is not finite or too large, or -1."""
         raise NotImplementedError

@@ -70,7 +70,7 @@ class FOGD(Baseline):
         Of exp(-gamma |x - s|^2), as in `BSGDClassifier`.
     eta0
         The step.
-    max_features, overflow
+    max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
         Of the frequencies.

@@ -69,7 +69,7 @@ class Forgetron(Baseline):
 
     Parameters
     ----------
-    budget, kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`.
 
     References

@@ -202,7 +202,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
         Landmarks that may be swapped in 256 rows. 0: those of the first rows stay.
     max_classes
         Labels that there is room for; with three and more, each has an output, and all have the landmarks in common.
-    max_features, overflow
+    max_features, overflow, class_weight
         As in `BSGDClassifier`.
 
     Attributes

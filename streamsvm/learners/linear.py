@@ -163,6 +163,8 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
         Feature names that there is room for; 29 bytes each, and what Python takes for a name.
     overflow
         What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
+    class_weight
+        As in `BSGDClassifier`.
 
     Attributes
     ----------

@@ -82,7 +82,7 @@ class NOGD(Baseline):
         The step.
     rank
         Dimensions of the features, at most ``budget``. None: a fifth of it.
-    kernel, gamma, degree, coef0, max_features, overflow
+    kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`. Where ``gamma="scale"`` changes after the landmarks are full, each row inside the margin makes the
         features anew, in O(B^3); the coefficients of the landmarks stay, and are taken with the kernel as it is then.
 

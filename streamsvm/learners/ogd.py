@@ -23,7 +23,7 @@ class KernelOGD(Reference, Descent):
         The step.
     l2
         Regularisation.
-    averaging, kernel, gamma, degree, coef0, max_features, overflow
+    averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`, but as in the paper there is no average.
 
     References

@@ -20,7 +20,7 @@ class KernelPegasos(Reference, Descent):
         The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
     l2
         The papers' lambda, 1 / (n C) for n rows and the C of other SVMs.
-    averaging, kernel, gamma, degree, coef0, max_features, overflow
+    averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`, but as in the paper there is no average.
 
     References

@@ -28,7 +28,7 @@ class KernelPerceptron(Reference):
     ----------
     budget
         The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
-    averaging, kernel, gamma, degree, coef0, max_features, overflow
+    averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`, but as in the paper there is no average.
 
     References

@@ -133,7 +133,7 @@ class Projectron(Baseline):
     ----------
     eta
         Distance (not squared) in feature space up to which a mistake is projected. At most 1 for the Gaussian kernel.
-    budget, averaging, kernel, gamma, degree, coef0, max_features, overflow
+    budget, averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`, but as in the paper there is no average.
 
     References
@@ -168,7 +168,7 @@ class ProjectronPP(Projectron):
 
     Parameters
     ----------
-    budget, eta, averaging, kernel, gamma, degree, coef0, max_features, overflow
+    budget, eta, averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `Projectron`.
 
     References

@@ -31,7 +31,7 @@ class RBP(Baseline):
 
     Parameters
     ----------
-    budget, kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
         Of the random choices.

@@ -28,7 +28,7 @@ class Stoptron(Baseline):
 
     Parameters
     ----------
-    budget, kernel, gamma, degree, coef0, max_features, overflow
+    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
         As in `BSGDClassifier`.
 
     References

@@ -70,6 +70,8 @@ class SVMClassifier(OnlineClassifier):
         Feature names that there is room for.
     overflow
         What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
+    class_weight
+        As in `BSGDClassifier`.
     seed
         Of the random choices.
 

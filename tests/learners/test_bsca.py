@@ -46,6 +46,43 @@ def test_decisions_are_those_of_the_twin(options):
     assert agreed >= 0.95 * 500
 
 
+@pytest.mark.parametrize("C", [0.01, 0.5, 1000.0])
+@pytest.mark.parametrize("t", [1, 700, 2500, 10**6])
+@pytest.mark.parametrize("errors", [(0.1, 0.1), (0.2, 0.19), (0.2, 0.05), (0.01, 0.3), (50.0, 49.0)], ids=str)
+def test_the_largest_step_of_one_pass(C, t, errors):
+    model = BSCAClassifier(budget=2, C=C)
+    twin = naive.NaiveBSCA(2, 1.0, C, averaging=3000)
+    model._common["t"], model._common["error"] = t, errors
+    twin.t, twin.errors = t, errors
+    largest = coordinate_ascent.largest_step(model._block, 1.0)
+    assert largest == pytest.approx(twin.largest_step())
+    assert largest <= max(C, 3000.0 / t)
+    # The bound is one of decision values: a row whose self-kernel is 4 is moved by no more.
+    model._own["C"] = 0.25 * C
+    assert 4.0 * coordinate_ascent.largest_step(model._block, 4.0) == pytest.approx(largest)
+
+
+def test_without_an_average_steps_are_as_long_as_asked():
+    model = BSCAClassifier(budget=2, C=7.0, averaging=0)
+    model._common["t"], model._common["error"] = 10, (0.3, 0.1)
+    assert coordinate_ascent.largest_step(model._block, 1.0) == 7.0
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="the twin's tests say what the code does")
+def test_one_pass_is_no_lottery():
+    rows = bananas(2500)
+    rng = np.random.default_rng(0)
+    noisy = [(x, y != (rng.random() < 0.15)) for x, y in rows]
+    accuracies = []
+    for C in (0.01, 0.1, 1.0, 10.0, 1000.0):
+        model, right = BSCAClassifier(budget=50, C=C, gamma=1.0, seed=0), 0
+        for x, y in noisy:
+            right += model.predict_one(x) == y
+            model.learn_one(x, y)
+        accuracies.append(100.0 * right / len(noisy))
+    assert max(accuracies) - min(accuracies) < 1.0
+
+
 def scores_of(model, slot):
     """Scores of the last iterate at a support vector, its coefficients, and k(x, x) = 1."""
     coefficients = model._store.coefficients[::2] * model._common["scale"][0]
@@ -61,6 +98,8 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
     model = BSCAClassifier(budget=12, gamma=1.0, C=0.3, reprocess=0, averaging=50, seed=3)
     model.learn_many(X, y)
     stepped = 0
+    twin = naive.NaiveBSCA(12, 1.0, 0.3, averaging=50)
+    twin.t, twin.errors = model.n_learned, model._common["error"][0].tolist()
     for _ in range(60):
         before = model._store.coefficients.copy()
         average = [model.decision_function_one({0: a, 1: b}, "average") for a, b in X[:3]]
@@ -78,7 +117,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
             continue
         slot = int(changed[0])
         scores, coefficients = scores_of(model, slot)
-        cap = 0.3 * model._store.views.weights[slot]
+        cap = twin.largest_step() * model._store.views.weights[slot]
         if classes == 2:
             margin, share = np.sign(coefficients[0]) * scores[0], abs(coefficients[0])
         else:
@@ -94,7 +133,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
 
 def test_a_support_vector_stands_for_the_weight_of_its_rows():
     X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2
-    model = BSCAClassifier(budget=200, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, seed=3)
+    model = BSCAClassifier(budget=200, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, averaging=0, seed=3)
     w = np.random.default_rng(1).uniform(0.1, 2.0, size=200)
     model.learn_many(X, y, w)
     weights = model._store.views.weights[: model.n_support].astype(float)
@@ -120,7 +159,9 @@ def test_weights_go_with_rows_that_are_projected_or_come_again():
     model.learn_one({"a": 1.0}, False, 2.0)  # of the other sign: projected onto the nearest
     assert model.n_merges == 0
     assert model._store.views.weights[0] == 2.5
-    model = BSCAClassifier(budget=5, gamma=1.0, C=0.1, relaxation=1.0, tol=0.0, reprocess=0, replay=1, replay_steps=2)
+    model = BSCAClassifier(
+        budget=5, gamma=1.0, C=0.1, relaxation=1.0, tol=0.0, reprocess=0, replay=1, replay_steps=2, averaging=0
+    )
     model.learn_one({"a": 0.0}, True, 2.0)
     assert model._store.views.weights[0] == 6.0
     np.testing.assert_allclose(model._store.coefficients[0], [0.6])

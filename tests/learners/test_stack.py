@@ -59,10 +59,10 @@ class NaiveStacks:
         rate = 1.0 / min(self.t + 1.0, 1000.0)
         for m in range(2, inputs.shape[1]):
             wrong = self.answer(inputs[:, m]) != label
-            self.errors[m] += rate * (wrong - self.errors[m])
-            self.mistakes[m] = 0.999 * self.mistakes[m] + wrong
+            self.errors[m] += min(weight * rate, 1.0) * (wrong - self.errors[m])
+            self.mistakes[m] = 0.999 * self.mistakes[m] + weight * wrong
         for i in range(3):
-            self.choices[i] += rate * ((answers[i] != label) - self.choices[i])
+            self.choices[i] += min(weight * rate, 1.0) * ((answers[i] != label) - self.choices[i])
         for i, model in enumerate(self.models):
             self.learn_one_of_them(i, model, np.clip(inputs, -3.0, 3.0), label, weight)
 
@@ -76,7 +76,7 @@ class NaiveStacks:
             p /= p.sum()
             direction = z[label] - sum(p[k] * z[k] for k in range(len(p)) if k != label) / (1.0 - p[label])
             missing = 1.0 - p[label]
-        self.losses[i] = 0.999 * self.losses[i] - math.log(p[label])
+        self.losses[i] = 0.999 * self.losses[i] - weight * math.log(p[label])
         due = (self.t + 8 + 16 * i) % 64 == 0
         model.learn(direction, weight * missing, weight * max(p[label] * (1.0 - p[label]), 0.02), due)
 
@@ -116,8 +116,8 @@ def test_as_its_twin(outputs):
         answers[stack.STACK] = stack.stack_scores(inputs, outputs, v.weights, losses, odds, scores)
         np.testing.assert_allclose(scores, twin.scores(inputs), rtol=1e-6, atol=1e-8)
         assert answers.tolist() == expected
-        stack.learn_answers(inputs, outputs, label, t, errors, mistakes)
-        chosen.add(int(stack.choose(answers, label, t, choices)))
+        stack.learn_answers(inputs, outputs, label, weight, t, errors, mistakes)
+        chosen.add(int(stack.choose(answers, label, weight, t, choices)))
         for i in range(2):
             stack.learn_stack(inputs, outputs, label, weight, t, i, odds, losses, v.weights, v.curvatures, v.inverses, rows)
         twin.learn(inputs, label, weight)
@@ -131,11 +131,11 @@ def test_as_its_twin(outputs):
 
 def test_the_choice_is_the_stack_unless_another_is_better_by_more_than_chance():
     errors = np.zeros(3)
-    assert stack.choose(np.array([1, 1, 1]), 1, 1, errors) == stack.STACK
+    assert stack.choose(np.array([1, 1, 1]), 1, 1.0, 1, errors) == stack.STACK
     for t in range(2, 40):
-        chosen = stack.choose(np.array([0, 1, 1]), 1, t, errors)
+        chosen = stack.choose(np.array([0, 1, 1]), 1, 1.0, t, errors)
     assert chosen == stack.VOTES
-    assert stack.choose(np.array([1, 1, 1]), 1, 40, np.array([0.20, 0.20, 0.19])) == stack.STACK
+    assert stack.choose(np.array([1, 1, 1]), 1, 1.0, 40, np.array([0.20, 0.20, 0.19])) == stack.STACK
 
 
 @pytest.mark.parametrize("memory", [1.0 - 1e-3, 1.0 - 1e-4])

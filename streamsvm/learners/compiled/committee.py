@@ -94,9 +94,9 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
         rescale(block, scaling)
     _call_block(v.calls[_CONSULT], block)
     label = int(target > 0.0) if live == 1 else int(target)
-    learn_answers(v.at_hand, live, label, t, v.errors, v.mistakes)
-    s["choice"] = choose(v.answers, label, t, v.choice_errors)
     bounded = min(weight, LARGEST_WEIGHT)
+    learn_answers(v.at_hand, live, label, bounded, t, v.errors, v.mistakes)
+    s["choice"] = choose(v.answers, label, bounded, t, v.choice_errors)
     for i in range(STACKS):
         learn_stack(v.at_hand, live, label, bounded, t, i, v.odds, v.losses, v.weights, v.curvatures, v.inverses, v.row_inputs)
     for e in range(v.header[0]["experts"]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -23,20 +25,55 @@ from streamsvm.learners.compiled.step import (
 from streamsvm.memory.slots import kernel_row_of, scan_row
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["STATE", "find_stamp", "next_stamp", "save_row", "step"]
+__all__ = ["STATE", "find_stamp", "largest_step", "next_stamp", "save_row", "step"]
 
-STATE = np.dtype([("reprocess", "i8"), ("replay_steps", "i8"), ("C", "f8"), ("relaxation", "f8"), ("tol", "f8")])
+STATE = np.dtype(
+    [
+        ("reprocess", "i8"),
+        ("replay_steps", "i8"),
+        ("C", "f8"),
+        ("relaxation", "f8"),
+        ("tol", "f8"),
+        ("one_pass", "i8"),  # whether steps are bounded by `largest_step`, or by C alone
+    ]
+)
+
+_LONGEST, _SHORTEST = 2.0, 0.1  # the bound where labels are clean, and where they are most noisy
+_CAUTION = 50.0  # by how much it falls with the average's advantage, from row _ROWS_OF_CAUTION on
+_ROWS_OF_CAUTION = 4000.0
+_MASS = 3000.0  # C times the number of rows so far counts as this at least
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def largest_step(block: np.ndarray, diagonal: float) -> float:
+    """The largest coefficient that a row of weight 1 may be given when it is learned: C, or what suits a single pass.
+
+    In one pass a step that was too long is not taken back, and one that was too short is not repeated. The average iterate errs
+    less than the last one where steps follow noise: the more so, the smaller they must be. A C so small that the rows so far
+    could hardly move the model counts as more. Both bounds are those of the row's own decision value, by its self-kernel
+    ``diagonal``; that of numbers which are predicted worse than by 1 is as much larger.
+    """
+    c, s = common(block), state_of(block, STATE)
+    if s["one_pass"] == 0:
+        return s["C"]
+    t = float(c["t"])
+    last, average, longest = c["error"][0], c["error"][1], _LONGEST
+    if average < last:  # measured in the deviation that chance gives to an error rate; errors of numbers in themselves
+        advantage = (last - average) / max(math.sqrt(last), last)
+        longest = max(longest * math.exp(-_CAUTION * min(t / _ROWS_OF_CAUTION, 1.0) * advantage), _SHORTEST)
+    longest *= max(last, 1.0)
+    return min(longest / diagonal, max(s["C"], _MASS / (t * diagonal)))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: int, weight: float) -> float:
     # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
     s = state_of(block, STATE)
-    curvature, limit = diagonal, s["C"] * weight
+    if abs(missing) <= s["tol"] or diagonal <= 0.0:
+        return 0.0
+    curvature, limit = diagonal, largest_step(block, diagonal) * weight
     if falling >= 0:  # two outputs move: the margin changes twice as fast
         curvature, limit = 2.0 * curvature, 0.5 * limit
-    if abs(missing) <= s["tol"] or curvature <= 0.0:
-        return 0.0
     return min(max(s["relaxation"] * missing / curvature, -limit), limit)
 
 
@@ -98,8 +135,8 @@ def _replay(block: np.ndarray, place: int) -> None:
 def _reprocess(block: np.ndarray) -> None:
     # A step along the coordinate of a random support vector, whose class is that of its coefficient, as in LASVM (Bordes et al.
     # 2005). Upwards only, since a merged vector no longer tells which of its rows have overshot. It stands for all of them, and
-    # so its coefficient may be C times their weight.
-    v, c, s = views(block), common(block), state_of(block, STATE)
+    # so its coefficient may be as large for each of them as for a row.
+    v, c = views(block), common(block)
     h = v.header[0]
     n, live = h["n_support"], h["live"]
     slot = random_slot(block)
@@ -110,8 +147,10 @@ def _reprocess(block: np.ndarray) -> None:
         if v.coefficients[k, slot] > v.coefficients[2 * label, slot]:
             label = k // 2
     curvature = self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], np.float64(v.norms[slot]))
+    if curvature <= 0.0:
+        return
     coefficient = c["scale"] * v.coefficients[2 * label, slot]
-    limit = s["C"] * np.float64(v.weights[slot])
+    limit = largest_step(block, curvature) * np.float64(v.weights[slot])
     if live == 2:
         sign = 1.0 if coefficient > 0.0 else -1.0
         rival, missing = -1, 1.0 - sign * v.scores[0]
@@ -119,7 +158,7 @@ def _reprocess(block: np.ndarray) -> None:
         rival, sign = best_output(v.scores, LAST, live, label), 1.0
         missing = 1.0 - (v.scores[2 * label] - v.scores[2 * rival])
         curvature, limit = 2.0 * curvature, 0.5 * limit
-    size = min(missing / curvature, limit - abs(coefficient)) if curvature > 0.0 else 0.0
+    size = min(missing / curvature, limit - abs(coefficient))
     if size > 0.0:
         add_to_coefficient(block, slot, sign * size, label, rival)
 

@@ -50,6 +50,7 @@ _LEAST_CURVATURE = 0.02
 _LEAST_LIKELIHOOD = 1e-6
 _LEARNING_RATE = 0.1  # of votes
 _WINDOW = 1000.0  # rows of recent errors
+_MOST_MISTAKES = 1e6
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -116,23 +117,28 @@ def vote(inputs: np.ndarray, live: int, mistakes: np.ndarray) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def learn_answers(inputs: np.ndarray, live: int, label: int, t: int, errors: np.ndarray, mistakes: np.ndarray) -> None:
-    """Update the recent error of each input and its fading mistakes; row number t, from 1 on, has the answer ``label``."""
-    rate = 1.0 / min(t + 1.0, _WINDOW)
+def learn_answers(
+    inputs: np.ndarray, live: int, label: int, weight: float, t: int, errors: np.ndarray, mistakes: np.ndarray
+) -> None:
+    """Update the recent error of each input and its fading mistakes; row number t, from 1 on, has the answer ``label``.
+
+    A row counts as so many as it weighs.
+    """
+    rate = min(weight / min(t + 1.0, _WINDOW), 1.0)
     for m in range(FIRST_INPUT, len(errors)):
         wrong = 1.0 if answer(inputs, live, m) != label else 0.0
         errors[m] += rate * (wrong - errors[m])
-        mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + wrong
+        mistakes[m] = min(mistakes[m] * (1.0 - 1.0 / _WINDOW) + weight * wrong, _MOST_MISTAKES)
 
 
 @njit(cache=True, error_model="numpy")
-def choose(answers: np.ndarray, label: int, t: int, errors: np.ndarray) -> int:
+def choose(answers: np.ndarray, label: int, weight: float, t: int, errors: np.ndarray) -> int:
     """Update the recent errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's error is
-    less by more than chance.
+    less by more than chance. A row counts as so many as it weighs.
     """
     rate = 1.0 / min(t + 1.0, _WINDOW)
     for i in range(3):
-        errors[i] += rate * ((1.0 if answers[i] != label else 0.0) - errors[i])
+        errors[i] += min(weight * rate, 1.0) * ((1.0 if answers[i] != label else 0.0) - errors[i])
     chosen = STACK
     for i in range(1, 3):
         error = errors[chosen]
@@ -177,7 +183,8 @@ def learn_stack(
             for m in range(n):
                 z[m] += share * _clipped(inputs[k, m])
     likelihood = 1.0 - p if live == 1 and label == 0 else p
-    losses[i] = losses[i] * (1.0 - 1.0 / _WINDOW) - math.log(max(likelihood, _LEAST_LIKELIHOOD))
+    loss = -weight * math.log(max(likelihood, _LEAST_LIKELIHOOD))
+    losses[i] = min(losses[i] * (1.0 - 1.0 / _WINDOW) + loss, _MOST_MISTAKES)
     h = max(p * (1.0 - p), _LEAST_CURVATURE)
     add_row(curvature, inverse, z, n, weight * h, memory, ridge, rows[1])
     for m in range(n):
