@@ -39,7 +39,7 @@ _MODULES = {
     "load": "runtime.checkpoint",
     "save": "storage.model_file",
 }
-_PARTS = ("batch", "budget", "hss", "learners", "linear", "plots", "preprocessing", "runtime", "tables")
+_PARTS = ("batch", "budget", "hss", "learners", "linear", "plots", "preprocessing", "runtime", "tables", "thresholds")
 
 
 def __getattr__(name: str) -> Any:

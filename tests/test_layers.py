@@ -16,7 +16,7 @@ LAYERS = (
     "cli",
     "linear batch",
     "hss sklearn_base",
-    "learners preprocessing plots",
+    "learners preprocessing plots thresholds",
     "runtime budget river_base",
     "tables memory",
     "kernels frames",
@@ -77,7 +77,7 @@ def test_no_modules_import_each_other():
 def test_parts_are_attributes_of_the_package():
     code = (
         "import streamsvm\n"
-        "for part in ('batch', 'budget', 'hss', 'learners', 'linear', 'preprocessing', 'runtime', 'tables', 'plots'):\n"
+        "for part in 'batch budget hss learners linear preprocessing runtime tables plots thresholds'.split():\n"
         "    assert getattr(streamsvm, part).__name__ == f'streamsvm.{part}'\n"
         "    assert part in dir(streamsvm)\n"
         "assert streamsvm.BSGDClassifier is streamsvm.learners.BSGDClassifier\n"

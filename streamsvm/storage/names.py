@@ -20,7 +20,7 @@ __all__ = ["METHODS", "UntrustedError", "find_class", "find_function", "name_of"
 _PACKAGES = {
     package: frozenset(parts.split())
     for package, parts in {
-        "streamsvm": "budget learners preprocessing tables",
+        "streamsvm": "budget learners preprocessing tables thresholds",
         "river": "active anomaly bandit base cluster compose conf covariance drift dummy ensemble facto feature_extraction "
         "feature_selection forest imblearn linear_model metrics misc model_selection multiclass multioutput naive_bayes "
         "neighbors optim preprocessing proba reco rules sketch stats time_series tree utils",
