@@ -8,6 +8,8 @@ Every row counts, the first one too: a classifier that does not predict yet is w
   learner can name it. A learner that has no probabilities yet says that all labels of the stream are as likely.
 - ``ece``: expected calibration error of the label that is predicted, over 15 equal bins (Guo et al. 2017, On calibration of
   modern neural networks).
+- ``class_ece``: the same of the probability of each class, whether it is predicted or not; the mean over the classes (Kull et al.
+  2019, Beyond temperature scaling). ``reliability`` has its bins: class to rows, mean probability and frequency of each.
 - ``recovery``: after an abrupt change, the points that rows 500 to 1,000 of the concept lack to its last 1,000; the mean over the
   changes.
 - ``mae``, ``r2`` for regression.
@@ -77,6 +79,7 @@ class _Outcome:
         self.cost = clock_cost()
         self.uniform = 1.0 / n_classes
         self.probabilities = not regression
+        self.bins: dict[Any, np.ndarray] = {}  # of each class: rows, sum of probabilities, rows of the class
         gc.collect()
 
     def step(self, model: Any, x: dict[Any, float], learned: dict[Any, float], y: Any, row: int) -> None:
@@ -91,6 +94,9 @@ class _Outcome:
                 self.probabilities = False
             else:
                 some = bool(probabilities)
+                for label, p in probabilities.items():
+                    counts = self.bins.setdefault(label, np.zeros((3, BINS)))
+                    counts[:, min(int(p * BINS), BINS - 1)] += (1.0, p, label == y)
                 self.of_label[row] = probabilities.get(y, 0.0) if some else self.uniform
                 self.confidence[row] = probabilities.get(prediction, 0.0) if some else self.uniform
         start = _now()
@@ -127,6 +133,7 @@ class _Outcome:
             first = np.unique([y.index(label) for label in set(y)])
             losses = np.delete(-np.log(np.clip(self.of_label, 1e-15, 1.0)), first)
             found |= {"log_loss": float(losses.mean()), "ece": calibration_error(self.confidence, right)}
+            found |= reliability({label: counts for label, counts in self.bins.items() if label in y})
         ends = [*changes[1:], len(y)]
         lacking = (
             [
@@ -143,6 +150,24 @@ class _Outcome:
 def blocks(values: np.ndarray) -> list[float]:
     """Means of blocks of rows in turn; the last may have fewer rows."""
     return [round(float(values[i : i + BLOCK].mean()), 4) for i in range(0, len(values), BLOCK)]
+
+
+def reliability(bins: dict[Any, np.ndarray]) -> dict[str, Any]:
+    """The mean calibration error of the classes, and the points of a reliability plot of each.
+
+    Parameters
+    ----------
+    bins
+        Class to float64 [3, bins]: rows, sum of their probabilities of the class, rows of the class.
+    """
+    errors, points = [], {}
+    for label, (rows, confidence, hits) in sorted(bins.items(), key=lambda item: str(item[0])):
+        errors.append(np.abs(confidence - hits).sum() / rows.sum())
+        held = rows > 0.0
+        means = (of[held] / rows[held] for of in (confidence, hits))
+        names = ("rows", "probability", "frequency")
+        points[str(label)] = {name: np.round(of, 4).tolist() for name, of in zip(names, (rows[held], *means), strict=True)}
+    return {"class_ece": float(np.mean(errors)), "reliability": points}
 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:

@@ -75,3 +75,60 @@ def plot(curves: dict[str, dict[str, list[float]]], block: int, label: str, fold
         axes.legend(fontsize="small")
         figure.savefig(folder / f"{name}.png", dpi=120)
         plt.close(figure)
+
+
+def plot_reliability(points: dict[str, dict[str, Any]], folder: Any) -> None:
+    """A reliability plot for each stream: one panel a class (of two classes the second alone), one line a learner.
+
+    A point is a bin of rows: how probable a learner called the class, and how frequent it was. On the diagonal the two agree.
+
+    Parameters
+    ----------
+    points
+        Stream to learner to class to its bins: ``rows``, ``probability``, ``frequency``. Streams without any are left out.
+    folder
+        A `Path`; it is made.
+    """
+    import matplotlib  # noqa: PLC0415 - optional
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, of in points.items():
+        labels = sorted({label for classes in of.values() for label in classes})
+        labels = labels[1:] if len(labels) == 2 else labels
+        if not labels:
+            continue
+        across = min(len(labels), 4)
+        down = math.ceil(len(labels) / across)
+        figure, grid = plt.subplots(
+            down,
+            across,
+            figsize=(max(4 * across, 6), 4 * down + 1),
+            layout="constrained",
+            squeeze=False,
+            sharex=True,
+            sharey=True,
+        )
+        for axes in grid.flat[len(labels) :]:
+            axes.set_visible(False)
+        for axes, label in zip(grid.flat, labels, strict=False):
+            axes.plot([0, 1], [0, 1], color="gray", linewidth=0.8, linestyle=":")
+            for learner, classes in of.items():
+                if (bins := classes.get(label)) is None:
+                    axes.plot([], [], label=learner)
+                    continue
+                rows = np.array(bins["rows"])
+                line = axes.plot(bins["probability"], bins["frequency"], label=learner, linewidth=1.2)
+                sizes = 4.0 + 60.0 * rows / rows.sum()
+                axes.scatter(bins["probability"], bins["frequency"], s=sizes, color=line[0].get_color(), alpha=0.7)
+            axes.set(
+                title=label, xlabel="probability", ylabel="frequency", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal"
+            )
+            axes.grid(alpha=0.3)
+        handles, names = grid.flat[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize="small")
+        figure.suptitle(f"{name}: reliability of probabilities; a dot's size is its share of the rows")
+        figure.savefig(folder / f"{name} reliability.png", dpi=110)
+        plt.close(figure)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from _prequential import BLOCK, run
-from _ranks import critical_difference, friedman, mean_ranks, plot
+from _ranks import critical_difference, friedman, mean_ranks, plot, plot_reliability
 from _stream_learners import Learner, select
 from _streams import SCALERS, STREAMS, rows_of
 from common import argument_parser, progress, show, write
@@ -33,6 +33,7 @@ DIGITS = {
     "kappa_temporal": 1,
     "log_loss": 3,
     "ece": 3,
+    "class_ece": 4,
     "recovery": 1,
     "mae": 3,
     "r2": 3,
@@ -43,7 +44,7 @@ DIGITS = {
 }
 OF_LABELS = ("kappa", "kappa_temporal", "log_loss", "ece", "recovery")
 COSTS = ("microseconds", "p99", "slowest", "bytes")
-HEADS = {"kappa_temporal": "kappa t", "log_loss": "log loss", "microseconds": "us", "bytes": "most kB"}
+HEADS = {"kappa_temporal": "kappa t", "class_ece": "class ece", "log_loss": "log loss", "microseconds": "us", "bytes": "most kB"}
 PLOTTED = 6  # learners of a plot
 
 Runs = dict[str, dict[str, Any]]
@@ -250,16 +251,20 @@ def print_suite(suite: Suite, metrics: list[str]) -> None:
 
 
 def plot_suite(suite: Suite, folder: Path) -> None:
-    """Plots over time of the best of each stream, and of what predicts the last label; the first seed."""
+    """Plots over time of the best of each stream, and of what predicts the last label, and their reliability; the first seed."""
     curves: dict[str, dict[str, list[float]]] = {}
+    points: dict[str, dict[str, Any]] = {}
     for stream in suite.streams:
         values = {learner: suite.value(learner, stream, suite.score) for learner in suite.of}
         known = {learner: value for learner, value in values.items() if value is not None}
         best = sorted(known, key=lambda learner: known[learner], reverse=not suite.regression)[:PLOTTED]
         shown = [*best, *(name for name in ("river NoChangeClassifier",) if name in known and name not in best)]
         curves[stream] = {f"{learner} {known[learner]:.2f}": suite.of[learner][stream][0]["over_time"] for learner in shown}
+        first = {learner: suite.of[learner][stream][0] for learner in best}
+        points[stream] = {learner: run["reliability"] for learner, run in first.items() if "reliability" in run}
     try:
         plot(curves, BLOCK, suite.score, folder)
+        plot_reliability(points, folder)
     except ImportError:
         sys.exit("plots need matplotlib: pip install matplotlib")
 
@@ -283,7 +288,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--metrics", nargs="*", choices=DIGITS, default=["accuracy", "log_loss", "mae", "microseconds"], help="tables by stream"
     )
-    parser.add_argument("--plots", type=Path, help="folder for plots over time")
+    parser.add_argument("--plots", type=Path, help="folder for plots over time, and of the reliability of probabilities")
     args = parser.parse_args()
     if (args.rows is not None and args.rows < 100) or args.seeds < 1 or args.jobs < 1:
         parser.error("--rows must be at least 100, --seeds and --jobs 1")

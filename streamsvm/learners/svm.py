@@ -31,6 +31,7 @@ _LEARNED = {
     "last": (-1, 2**31),
     "functions": (0, 4),
     "resets": (0, 2**62),
+    "rows": (0.0, 1e100),
 }
 
 
@@ -221,6 +222,7 @@ class SVMClassifier(OnlineClassifier):
             weights = v.newton_weights
             half = 0.5 * weights[:, 0]
             weights[:, positive], weights[:, negative] = half, -half
+            v.counts[negative], v.counts[positive] = max(self._own["rows"][0] - v.counts[0], 0.0), v.counts[0]
             last = self._own["last"][0]
             if last >= 0:
                 block_own = block[self._own_bytes].view(kinds.STATE)

@@ -64,6 +64,8 @@ class CommitteeViews(NamedTuple):
     newton_inverses: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
     drifts: Annotated[np.ndarray, Array(np.float64, ("experts", 3), 0.0)]
     """The state of each resetting expert's detector of drift."""
+    counts: Annotated[np.ndarray, Array(np.float64, ("outputs",), 0.0, 1e100)]
+    """The rows of each class, by weight; of one output those of the positive one."""
     rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
     """The row at hand as it is given, the same as it is scaled, and the given row that ``at_hand`` belongs to."""
     active: Annotated[np.ndarray, Array(np.int64, ("columns",), saved=False)]

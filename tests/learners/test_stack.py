@@ -59,10 +59,10 @@ class NaiveStacks:
         rate = 1.0 / min(self.t + 1.0, 1000.0)
         for m in range(2, inputs.shape[1]):
             wrong = self.answer(inputs[:, m]) != label
-            self.errors[m] += min(weight * rate, 1.0) * (wrong - self.errors[m])
-            self.mistakes[m] = 0.999 * self.mistakes[m] + weight * wrong
+            self.errors[m] += min(weight * rate, max(rate, 0.1)) * (wrong - self.errors[m])
+            self.mistakes[m] = 0.999 * self.mistakes[m] + min(weight, 10.0) * wrong
         for i in range(3):
-            self.choices[i] += min(weight * rate, 1.0) * ((answers[i] != label) - self.choices[i])
+            self.choices[i] += min(weight * rate, max(rate, 0.1)) * ((answers[i] != label) - self.choices[i])
         for i, model in enumerate(self.models):
             self.learn_one_of_them(i, model, np.clip(inputs, -3.0, 3.0), label, weight)
 
@@ -76,7 +76,7 @@ class NaiveStacks:
             p /= p.sum()
             direction = z[label] - sum(p[k] * z[k] for k in range(len(p)) if k != label) / (1.0 - p[label])
             missing = 1.0 - p[label]
-        self.losses[i] = 0.999 * self.losses[i] - weight * math.log(p[label])
+        self.losses[i] = 0.999 * self.losses[i] - min(weight, 10.0) * math.log(p[label])
         due = (self.t + 8 + 16 * i) % 64 == 0
         model.learn(direction, weight * missing, weight * max(p[label] * (1.0 - p[label]), 0.02), due)
 
@@ -108,7 +108,7 @@ def test_as_its_twin(outputs):
     for t in range(1, ROWS):
         if t == ROWS // 2:
             skill = skill[::-1].copy()
-        label, weight = int(rng.integers(max(outputs, 2))), float(rng.choice([0.5, 1.0, 4.0]))
+        label, weight = int(rng.integers(max(outputs, 2))), float(rng.choice([0.5, 1.0, 4.0, 200.0], p=[0.33, 0.33, 0.33, 0.01]))
         inputs = inputs_of(rng, label, outputs, n, skill)
         expected = twin.answers(inputs.copy())
         answers[stack.VOTES] = stack.vote(inputs, outputs, mistakes)

@@ -53,7 +53,9 @@ def test_experts_are_the_learners_themselves():
     peers = []
     for number, expert in enumerate(team):
         if expert.kind == kinds.ASCENT:
-            peers.append((number, BSCAClassifier(budget=150, C=expert.state["C"], gamma=1.0, max_classes=2, seed=3 + number)))
+            peer = BSCAClassifier(budget=150, C=expert.state["C"], gamma=1.0, max_classes=2, seed=3 + number)
+            peer._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
+            peers.append((number, peer))
         elif expert.kind == kinds.LINEAR:
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
         elif expert.kind == kinds.LANDMARKS:
@@ -188,9 +190,35 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
         committee.decide(model._block, LAST)
         scores = dict(zip(model.labels, model._store.views.scores, strict=False))
         if abs(f) < 20.0 and model.follows == "stacks":
-            prior = 2.0 / (90 + 3.0)
-            p = (1.0 / (1.0 + np.exp(-f)) - 0.5 * prior) / (1.0 - prior)
+            prior, n_spam = 5.0 / (90 + 5.0), sum(y == "spam" for _, y in data)
+            p = (1.0 / (1.0 + np.exp(-f)) - (n_spam + 1) / 92 * prior) / (1.0 - prior)
             assert scores["spam"] - scores["ham"] == pytest.approx(np.log(p / (1.0 - p)), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("labels", [(False, True), ("ham", "spam"), ("ham", "spam", "eggs")], ids=str)
+def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
+    model, counts = SVMClassifier(max_features=5, seed=3), dict.fromkeys(labels, 0)
+    assert model.predict_proba_one({"f0": 1.0}) == {}
+    rng = np.random.default_rng(0)
+    for n in range(30):
+        label = labels[n] if n < len(labels) else labels[0] if rng.random() < 0.8 else labels[-1]
+        x = {f"f{j}": float(v) for j, v in enumerate(rng.normal(size=4))}  # says nothing
+        if len(model.labels) == len(labels):
+            p = model.predict_proba_one(x)
+            assert sum(p.values()) == pytest.approx(1.0)
+            assert max(p, key=p.get) == model.predict_one(x)
+            share = 5.0 / (n + 5.0)
+            for of, count in counts.items():  # what the stack says, between 0 and 1, has the other share
+                least = share * (count + 1) / (n + len(labels))
+                assert 0.8 * least <= p[of] <= max(least + 1.0 - share, 0.5) + 1e-9
+        model.learn_one(x, label)
+        counts[label] += 1
+    v = model._store.views
+    assert model._own[0]["rows"] == 30
+    if len(labels) == 2:
+        assert v.counts[0] == counts[model.positive_label]
+    else:
+        assert v.counts[:3].tolist() == list(counts.values())
 
 
 def test_units_and_origins_of_features_do_not_matter():

@@ -36,7 +36,8 @@ __all__ = ["connect", "decide", "decide_many", "first_refused", "learn_many", "l
 
 _CONSULT = 7  # its place in `calls`, of which the first are the experts'
 _call_block = caller((BLOCK,), types.int64)
-_PRIOR_ROWS = 2.0
+_PRIOR_ROWS = 5.0  # that the frequencies of the classes count as in a probability
+_ABOVE_HALF = 0.5 + 2.0**-52
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
 
 
@@ -102,11 +103,23 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     for e in range(v.header[0]["experts"]):
         learn_expert(block, e, target, label, weight)
     s["last"] = label
+    s["rows"] += bounded
+    v.counts[label if live > 1 else 0] += bounded if live > 1 else bounded * label
     v.cache[0] = 0
     return LEARNED
 
 
 # Predictions ---------------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _lead(scores: np.ndarray, live: int, chosen: int, largest: float) -> None:
+    # Where another class is as probable as the one that is chosen, make this one lead, and the sum 1 again.
+    if scores[chosen] <= largest:
+        missing = largest * (1.0 + _TINY_STEP) - scores[chosen]
+        scores[chosen] += missing
+        for k in range(live):
+            scores[k] /= 1.0 + missing
 
 
 @njit(cache=True, error_model="numpy")
@@ -115,7 +128,8 @@ def decide(block: np.ndarray, what: int) -> float:
 
     The answer is the decision value, in log odds, or the `PROBABILITY` of the positive label. With several outputs, it is the
     number of the best one, and the values of all are in ``scores``. Where the stacks are not what predictions follow, and do not
-    agree with it, the two answers are taken for equally probable.
+    agree with it, the two answers are taken for equally probable. Probabilities begin at the frequencies of the classes, of which
+    each has one row before the first.
     """
     v = committee_views(block)
     live = v.header[0]["live"]
@@ -123,13 +137,11 @@ def decide(block: np.ndarray, what: int) -> float:
         return np.nan
     _call_block(v.calls[_CONSULT], block)
     chosen = v.answers[state_of(block, STATE)["choice"]]
-    prior = _PRIOR_ROWS / (float(common(block)["t"]) + _PRIOR_ROWS + 1.0)
+    prior, rows = _PRIOR_ROWS / (float(common(block)["t"]) + _PRIOR_ROWS), state_of(block, STATE)["rows"]
     if live == 1:
-        f = v.scores[0]
-        if chosen != int(f > 0.0):
-            f = _TINY_STEP if chosen else -_TINY_STEP
-        p = logistic(f)
-        p += prior * (0.5 - p)
+        p = logistic(v.scores[0]) if chosen == v.answers[STACK] else 0.5
+        p += prior * ((v.counts[0] + 1.0) / (rows + 2.0) - p)
+        p = max(p, _ABOVE_HALF) if chosen else min(p, 0.5)
         return p if what == PROBABILITY else math.log(p / (1.0 - p))
     best = v.answers[STACK]
     if chosen != best:
@@ -137,8 +149,12 @@ def decide(block: np.ndarray, what: int) -> float:
     v.scores[chosen] += _TINY_STEP
     if what == PROBABILITY:
         softmax(v.scores, live)
+        largest = 0.0
         for k in range(live):
-            v.scores[k] += prior * (1.0 / live - v.scores[k])
+            v.scores[k] += prior * ((v.counts[k] + 1.0) / (rows + live) - v.scores[k])
+            if k != chosen:
+                largest = max(largest, v.scores[k])
+        _lead(v.scores, live, chosen, largest)
     return float(chosen)
 
 

@@ -19,5 +19,6 @@ STATE = np.dtype(
         ("last", "i8"),  # the last row's class; of one output 0 or 1; -1 before there was one
         ("functions", "i8"),  # of each feature, that the additive expert takes; 0 before there are features
         ("resets", "i8"),  # of experts, as the stream drifted
+        ("rows", "f8"),  # of all classes, by weight
     ]
 )

@@ -50,12 +50,19 @@ _LEAST_CURVATURE = 0.02
 _LEAST_LIKELIHOOD = 1e-6
 _LEARNING_RATE = 0.1  # of votes
 _WINDOW = 1000.0  # rows of recent errors
-_MOST_MISTAKES = 1e6
+_MOST_ROWS = 10.0  # that one row counts as in them, and the largest share of one row
+_LARGEST_SHARE = 0.1
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _clipped(value: float) -> float:
     return min(max(value, -_LARGEST_INPUT), _LARGEST_INPUT)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _share(weight: float, rate: float) -> float:
+    # Of a row in a recent error, in which a row of weight 1 has the share ``rate``.
+    return min(weight * rate, max(rate, _LARGEST_SHARE))
 
 
 @njit(cache=True, error_model="numpy")
@@ -122,23 +129,23 @@ def learn_answers(
 ) -> None:
     """Update the recent error of each input and its fading mistakes; row number t, from 1 on, has the answer ``label``.
 
-    A row counts as so many as it weighs.
+    A row counts as so many as it weighs, within bounds.
     """
-    rate = min(weight / min(t + 1.0, _WINDOW), 1.0)
+    rate = _share(weight, 1.0 / min(t + 1.0, _WINDOW))
     for m in range(FIRST_INPUT, len(errors)):
         wrong = 1.0 if answer(inputs, live, m) != label else 0.0
         errors[m] += rate * (wrong - errors[m])
-        mistakes[m] = min(mistakes[m] * (1.0 - 1.0 / _WINDOW) + weight * wrong, _MOST_MISTAKES)
+        mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + min(weight, _MOST_ROWS) * wrong
 
 
 @njit(cache=True, error_model="numpy")
 def choose(answers: np.ndarray, label: int, weight: float, t: int, errors: np.ndarray) -> int:
     """Update the recent errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's error is
-    less by more than chance. A row counts as so many as it weighs.
+    less by more than chance. A row counts as so many as it weighs, within bounds.
     """
     rate = 1.0 / min(t + 1.0, _WINDOW)
     for i in range(3):
-        errors[i] += min(weight * rate, 1.0) * ((1.0 if answers[i] != label else 0.0) - errors[i])
+        errors[i] += _share(weight, rate) * ((1.0 if answers[i] != label else 0.0) - errors[i])
     chosen = STACK
     for i in range(1, 3):
         error = errors[chosen]
@@ -183,8 +190,7 @@ def learn_stack(
             for m in range(n):
                 z[m] += share * _clipped(inputs[k, m])
     likelihood = 1.0 - p if live == 1 and label == 0 else p
-    loss = -weight * math.log(max(likelihood, _LEAST_LIKELIHOOD))
-    losses[i] = min(losses[i] * (1.0 - 1.0 / _WINDOW) + loss, _MOST_MISTAKES)
+    losses[i] = losses[i] * (1.0 - 1.0 / _WINDOW) - min(weight, _MOST_ROWS) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
     h = max(p * (1.0 - p), _LEAST_CURVATURE)
     add_row(curvature, inverse, z, n, weight * h, memory, ridge, rows[1])
     for m in range(n):
