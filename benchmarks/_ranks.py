@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+FEWEST = 5  # rows of a point of a reliability plot
+
 
 def mean_ranks(values: np.ndarray) -> np.ndarray:
     """Mean rank of each learner, 1 the best; equal values share their ranks.
@@ -119,10 +121,11 @@ def plot_reliability(points: dict[str, dict[str, Any]], folder: Any) -> None:
                 if (bins := classes.get(label)) is None:
                     axes.plot([], [], label=learner)
                     continue
-                rows = np.array(bins["rows"])
-                line = axes.plot(bins["probability"], bins["frequency"], label=learner, linewidth=1.2)
-                sizes = 4.0 + 60.0 * rows / rows.sum()
-                axes.scatter(bins["probability"], bins["frequency"], s=sizes, color=line[0].get_color(), alpha=0.7)
+                rows, x, y = (np.array(bins[name]) for name in ("rows", "probability", "frequency"))
+                held = rows >= FEWEST
+                line = axes.plot(x[held], y[held], label=learner, linewidth=1.2)
+                sizes = 4.0 + 60.0 * rows[held] / rows.sum()
+                axes.scatter(x[held], y[held], s=sizes, color=line[0].get_color(), alpha=0.7)
             axes.set(
                 title=label, xlabel="probability", ylabel="frequency", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal"
             )
