@@ -77,6 +77,7 @@ class NaiveStacks:
             direction = z[label] - sum(p[k] * z[k] for k in range(len(p)) if k != label) / (1.0 - p[label])
             missing = 1.0 - p[label]
         self.losses[i] = 0.999 * self.losses[i] - min(weight, 10.0) * math.log(p[label])
+        weight = min(weight, 10.0 + 0.1 * min(self.t, 1000.0))
         due = (self.t + 8 + 16 * i) % 64 == 0
         model.learn(direction, weight * missing, weight * max(p[label] * (1.0 - p[label]), 0.02), due)
 

@@ -174,6 +174,7 @@ def learn_stack(
     ``odds`` are its log odds, of which those of several outputs become probabilities; ``rows`` float64 [2, m] is scratch.
     """
     n, z, scores, w, curvature, inverse = weights.shape[1], rows[0], odds[i], weights[i], curvatures[i], inverses[i]
+    weight = min(weight, _MOST_ROWS + _LARGEST_SHARE * min(float(t), _WINDOW))  # experts that learn it change their minds at once
     memory, ridge = MEMORIES[i], RIDGES[i]
     if live == 1:
         p = logistic(scores[0])
