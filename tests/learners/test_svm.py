@@ -190,7 +190,7 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
         committee.decide(model._block, LAST)
         scores = dict(zip(model.labels, model._store.views.scores, strict=False))
         if abs(f) < 20.0 and model.follows == "stacks":
-            prior, n_spam = 5.0 / (90 + 5.0), sum(y == "spam" for _, y in data)
+            prior, n_spam = 2.0 / (90 + 3.0), sum(y == "spam" for _, y in data)
             p = (1.0 / (1.0 + np.exp(-f)) - (n_spam + 1) / 92 * prior) / (1.0 - prior)
             assert scores["spam"] - scores["ham"] == pytest.approx(np.log(p / (1.0 - p)), rel=1e-4, abs=1e-6)
 
@@ -207,7 +207,7 @@ def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
             p = model.predict_proba_one(x)
             assert sum(p.values()) == pytest.approx(1.0)
             assert max(p, key=p.get) == model.predict_one(x)
-            share = 5.0 / (n + 5.0)
+            share = max(2.0 / (n + 3.0), 25.0 / (25.0 + n * n))
             for of, count in counts.items():  # what the stack says, between 0 and 1, has the other share
                 least = share * (count + 1) / (n + len(labels))
                 assert 0.8 * least <= p[of] <= max(least + 1.0 - share, 0.5) + 1e-9

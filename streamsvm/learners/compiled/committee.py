@@ -36,7 +36,8 @@ __all__ = ["connect", "decide", "decide_many", "first_refused", "learn_many", "l
 
 _CONSULT = 7  # its place in `calls`, of which the first are the experts'
 _call_block = caller((BLOCK,), types.int64)
-_PRIOR_ROWS = 5.0  # that the frequencies of the classes count as in a probability
+_PRIOR_ROWS = 2.0  # that the frequencies of the classes count as in a probability
+_FIRST_ROWS = 5.0  # at so many, they still have half of it
 _ABOVE_HALF = 0.5 + 2.0**-52
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
 
@@ -137,7 +138,8 @@ def decide(block: np.ndarray, what: int) -> float:
         return np.nan
     _call_block(v.calls[_CONSULT], block)
     chosen = v.answers[state_of(block, STATE)["choice"]]
-    prior, rows = _PRIOR_ROWS / (float(common(block)["t"]) + _PRIOR_ROWS), state_of(block, STATE)["rows"]
+    t, rows = float(common(block)["t"]), state_of(block, STATE)["rows"]
+    prior = max(_PRIOR_ROWS / (t + _PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
     if live == 1:
         p = logistic(v.scores[0]) if chosen == v.answers[STACK] else 0.5
         p += prior * ((v.counts[0] + 1.0) / (rows + 2.0) - p)
