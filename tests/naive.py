@@ -43,7 +43,7 @@ def best_merge(a, b, kappa):
 class NaiveBSGD:
     """Budgeted SGD with lists, every coefficient written out: no scale factors, no look-ups, no shared memory."""
 
-    def __init__(self, budget, gamma, l2, learning_rate="pegasos", eta0=1.0, averaging=2000, fit_intercept=False, keep="merge"):
+    def __init__(self, budget, gamma, l2, learning_rate="capped", eta0=1.0, averaging=2000, fit_intercept=False, keep="merge"):
         self.budget, self.gamma, self.l2 = budget, gamma, l2
         self.learning_rate, self.eta0, self.averaging = learning_rate, eta0, averaging
         self.fit_intercept, self.keep = fit_intercept, keep

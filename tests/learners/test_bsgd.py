@@ -35,6 +35,7 @@ def arrays(rows=ROWS):
         {"averaging": 50},
         {"averaging": 0},
         {"fit_intercept": True},
+        {"learning_rate": "pegasos"},
         {"learning_rate": "constant", "eta0": 0.5},
         {"learning_rate": "floor", "eta0": 20.0},
         {"maintenance": Merge("gss-precise")},
@@ -100,7 +101,8 @@ def test_projection_of_a_linear_model_loses_nothing(scale):
     # Three vectors span the plane, so a model of four is the unbudgeted one, whatever the units of the rows.
     X, y = arrays(300)
     X = np.column_stack([X, np.ones(len(X))]) * scale
-    model = BSGDClassifier(budget=4, kernel="linear", maintenance=Projection(), l2=1e-2 * scale**2, averaging=0, max_features=3)
+    options = {"learning_rate": "pegasos", "averaging": 0, "max_features": 3}
+    model = BSGDClassifier(budget=4, kernel="linear", maintenance=Projection(), l2=1e-2 * scale**2, **options)
     model.learn_many(X, y)
     w = np.zeros(3)
     for t, (x, label) in enumerate(zip(X.astype(np.float32).astype(float), np.where(y, 1.0, -1.0), strict=True), 1):

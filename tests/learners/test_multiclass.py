@@ -25,7 +25,9 @@ def blobs(rows=ROWS, classes=4, spread=2.0):
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_decisions_are_those_of_the_twin(fit_intercept):
     X, y = blobs(90, classes=3, spread=0.7)
-    model = BSGDClassifier(budget=8, gamma=0.5, l2=1e-3, averaging=0, fit_intercept=fit_intercept, seed=0)
+    model = BSGDClassifier(
+        budget=8, gamma=0.5, l2=1e-3, averaging=0, learning_rate="pegasos", fit_intercept=fit_intercept, seed=0
+    )
     for label in range(3):  # all classes known from the start, as the twin's are
         model._labels.target(label)
     model._resize(3)
