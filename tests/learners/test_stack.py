@@ -38,7 +38,7 @@ class NaiveStacks:
         self.errors, self.mistakes, self.choices, self.losses, self.t = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros(2), 0
 
     def scores(self, inputs):
-        shares = np.exp(-self.losses)
+        shares = np.exp(self.losses.min() - self.losses)
         odds = [np.clip(inputs, -3.0, 3.0) @ model.weights for model in self.models]
         return (shares[0] * odds[0] + shares[1] * odds[1]) / shares.sum()
 
@@ -76,7 +76,7 @@ class NaiveStacks:
             p /= p.sum()
             direction = z[label] - sum(p[k] * z[k] for k in range(len(p)) if k != label) / (1.0 - p[label])
             missing = 1.0 - p[label]
-        self.losses[i] = 0.999 * self.losses[i] - min(weight, 10.0) * math.log(p[label])
+        self.losses[i] = 0.999 * self.losses[i] - min(weight, 10.0) * math.log(max(p[label], 1e-6))
         weight = min(weight, 10.0 + 0.1 * min(self.t, 1000.0))
         due = (self.t + 8 + 16 * i) % 64 == 0
         model.learn(direction, weight * missing, weight * max(p[label] * (1.0 - p[label]), 0.02), due)
