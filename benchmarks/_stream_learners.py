@@ -31,8 +31,8 @@ RIVER = (
 )
 #: Those that take milliseconds a row come last.
 SLOW = ("KNNClassifier", "KNNRegressor", "ARFClassifier", "ARFRegressor", "SRPClassifier")
-#: Those that predict means or neighbours of targets, whatever their scale; all other regressors get standardised targets.
-ANY_SCALE = ("StatisticRegressor", "HoeffdingAdaptiveTreeRegressor", "KNNRegressor", "ARFRegressor")
+#: Those that take targets of any scale; all other regressors get standardised ones.
+ANY_SCALE = ("SVMRegressor", "StatisticRegressor", "HoeffdingAdaptiveTreeRegressor", "KNNRegressor", "ARFRegressor")
 
 
 @dataclass(frozen=True)

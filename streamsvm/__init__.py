@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
     from streamsvm.learners.one_class import OneClassBSGD
-    from streamsvm.learners.svm import SVMClassifier
+    from streamsvm.learners.svm import SVMClassifier, SVMRegressor
     from streamsvm.runtime.checkpoint import load
     from streamsvm.storage.model_file import save
 
@@ -27,6 +27,7 @@ __all__ = [
     "Projection",
     "Removal",
     "SVMClassifier",
+    "SVMRegressor",
     "load",
     "save",
 ]

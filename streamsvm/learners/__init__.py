@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamsvm.learners.projectron import Projectron, ProjectronPP
     from streamsvm.learners.rbp import RBP
     from streamsvm.learners.stoptron import Stoptron
-    from streamsvm.learners.svm import SVMClassifier
+    from streamsvm.learners.svm import SVMClassifier, SVMRegressor
 
 __all__ = [
     "BOGD",
@@ -49,6 +49,7 @@ __all__ = [
     "Projectron",
     "ProjectronPP",
     "SVMClassifier",
+    "SVMRegressor",
     "Stoptron",
 ]
 
@@ -67,6 +68,7 @@ _MODULES = {
     "OnlineLinearSVR": "linear",
     "ProjectronPP": "projectron",
     "SVMClassifier": "svm",
+    "SVMRegressor": "svm",
 }
 
 

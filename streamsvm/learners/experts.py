@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.budget import strategy_for
 from streamsvm.budget.dispatch import set_strategy
-from streamsvm.kernels import RBF
+from streamsvm.kernels import POLY, RBF
 from streamsvm.learners import normal_equations
 from streamsvm.learners.bsgd import SCHEDULES
 from streamsvm.learners.bsgd import step as descent
@@ -20,11 +20,10 @@ from streamsvm.learners.compiled.probability import FIRST_SLOPE
 from streamsvm.memory.block import STATE_BEGIN
 from streamsvm.memory.committee import Place
 
-__all__ = ["BUDGET", "EXPERTS", "Expert", "begin", "get_ready", "states"]
+__all__ = ["EXPERTS", "REGRESSION_EXPERTS", "Expert", "begin", "get_ready", "states"]
 
-#: Support vectors of each expert that has some.
-BUDGET = 150
-_AVERAGING = 3000  # rows, as by default in the learners themselves
+_BUDGET = 150  # support vectors of most experts that have some
+_AVERAGING, _EPSILON = 3000, 0.1  # rows, and an error, as by default in the learners themselves
 _RULES = {
     kinds.ASCENT: ascent.state,
     kinds.RESETTING: ascent.state,
@@ -41,18 +40,22 @@ class Expert(NamedTuple):
     kind: int
     width: float = 1.0
     state: Mapping[str, float] = MappingProxyType({})
-    landmarks: int = 0
+    budget: int = _BUDGET
+    """Its support vectors or landmarks, where it has some."""
+    kernel: int = RBF
+    corrects: int | None = None
+    """The kind of the expert before it that it corrects."""
 
     @property
     def place(self) -> Place:
         """The memory that it needs."""
         if self.kind <= kinds.DESCENT:
-            return Place(self.kind, 2, budget=BUDGET)
+            return Place(self.kind, 2, budget=self.budget, corrects=self.corrects)
         if self.kind == kinds.LINEAR:
             return Place(self.kind, 2, linear=True)
         if self.kind == kinds.LANDMARKS:
-            return Place(self.kind, 2, landmarks=self.landmarks)
-        return Place(self.kind, 1, second_order=self.kind != kinds.LAST_LABEL)
+            return Place(self.kind, 2, landmarks=self.budget, corrects=self.corrects)
+        return Place(self.kind, 1, second_order=self.kind in (kinds.NEWTON, kinds.SLOW_NEWTON, kinds.ADDITIVE))
 
     @property
     def outputs(self) -> list[str]:
@@ -69,11 +72,16 @@ def _linear(C: float) -> Expert:
     return Expert(f"linear, C {C:g}", kinds.LINEAR, 1.0, {"C": C, "fit_intercept": 1.0})
 
 
-def _landmarks(number: int, width: float, forgetting_factor: float) -> Expert:
+def _landmarks(number: int, width: float = 1.0, forgetting_factor: float = 1.0, kernel: int = RBF) -> Expert:
     rows = "" if forgetting_factor == 1.0 else f", {1.0 / (1.0 - forgetting_factor):,.0f} rows"
     state = {"ridge": 0.3, "forgetting_factor": forgetting_factor, "max_swaps": 5, **normal_equations.FIRST_STATE}
-    name = f"least squares on {number} landmarks, gamma x {width:g}{rows}"
-    return Expert(name, kinds.LANDMARKS, width, state, number)
+    of = "cubic" if kernel == POLY else f"gamma x {width:g}"
+    return Expert(f"least squares on {number} landmarks, {of}{rows}", kinds.LANDMARKS, width, state, number, kernel)
+
+
+def _regression(width: float, C: float, kind: int = kinds.ASCENT, budget: int = _BUDGET, corrects: int | None = None) -> Expert:
+    name = _ascent(width, C, kind).name + ("" if corrects is None else ", of what is not additive")
+    return Expert(name, kind, width, {"C": C, "relaxation": 0.5}, budget, corrects=corrects)
 
 
 _FADING = {"schedule": SCHEDULES["constant"], "eta0": 0.3, "l2": 1e-3}
@@ -92,11 +100,36 @@ _NORMAL = (
     _ADDITIVE,
     Expert("last label", kinds.LAST_LABEL),
 )
-#: The experts by effort.
+#: The experts of labels by effort.
 EXPERTS = {
     "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, kinds.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
     "normal": _NORMAL,
-    "high": (*_NORMAL, _landmarks(300, 1.0, 1.0), _landmarks(100, 1.0, 0.999), _landmarks(100, 0.25, 1.0)),
+    "high": (*_NORMAL, _landmarks(300), _landmarks(100, 1.0, 0.999), _landmarks(100, 0.25)),
+}
+
+_IN_FEATURES = (
+    _linear(0.01),
+    _linear(0.1),
+    _SECOND_ORDER[0],
+    _ADDITIVE,
+    Expert("last target", kinds.LAST_TARGET),
+)
+_CORRECTING = _regression(1.0, 1.0, kinds.RESETTING, corrects=kinds.ADDITIVE)
+_NARROW = _regression(4.0, 1.0, budget=300, corrects=kinds.ADDITIVE)
+#: Those of targets.
+REGRESSION_EXPERTS = {
+    "low": (*_IN_FEATURES, _regression(1.0, 1.0), _CORRECTING),
+    "normal": (*_IN_FEATURES, _landmarks(300), _landmarks(300, kernel=POLY), _NARROW, _CORRECTING),
+    "high": (
+        *_IN_FEATURES,
+        _SECOND_ORDER[1],
+        _landmarks(500),
+        _landmarks(300, kernel=POLY),
+        _landmarks(300, 0.25),
+        _NARROW,
+        _regression(4.0, 0.1, corrects=kinds.ADDITIVE),
+        _CORRECTING,
+    ),
 }
 
 
@@ -109,18 +142,20 @@ def states(store: Any, kind: int) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def begin(expert: Expert, store: Any, number: int, seed: int) -> None:
+def begin(expert: Expert, store: Any, number: int, seed: int, loss: int) -> None:
     """Set the state of an expert's new store; ``number`` is its place, from which its random numbers follow."""
     common, own = states(store, expert.kind)
     common["scale"] = common["average_v"] = 1.0
-    common["slope"], common["horizon"], common["loss"] = FIRST_SLOPE, _AVERAGING, iterates.HINGE
+    common["slope"], common["horizon"], common["loss"] = FIRST_SLOPE, _AVERAGING, loss
+    common["epsilon"] = _EPSILON if loss == iterates.EPSILON_INSENSITIVE else 0.0
     common["gamma_rows"] = -1
     common["random"] = (seed + number) % 2**64
     for name, value in expert.state.items():
         own[name] = value
-    if expert.place.budget or expert.landmarks:
+    if expert.place.budget or expert.place.landmarks:
         header = store.views.header
-        header["kernel"], header["gamma"], header["degree"] = RBF, expert.width, 3
+        header["kernel"], header["gamma"], header["degree"] = expert.kernel, expert.width, 3
+        header["coef0"] = 1.0 if expert.kernel == POLY else 0.0
 
 
 def get_ready(store: Any, shared: bool) -> None:

@@ -22,6 +22,9 @@ MOST_SQUARED = 64
 #: Stacks, which combine the experts.
 STACKS = 2
 
+#: The largest recent error: of labels 1, of bounded targets and predictions 18 deviations.
+LARGEST_ERROR = 20.0
+
 #: The first bytes of a block. The fields up to ``side`` are the sizes, fixed at construction.
 HEADER = np.dtype(
     [
@@ -31,6 +34,7 @@ HEADER = np.dtype(
         ("outputs", "i8"),  # room for classes; 1 for two classes
         ("newtons", "i8"),  # experts of second order
         ("side", "i8"),  # of their matrices
+        ("targets", "i8"),  # 1 where targets are learned, which have a scale; 0 for labels
         ("used", "i8"),  # columns that have a feature
         ("live", "i8"),  # outputs in use
     ]
@@ -47,17 +51,19 @@ class CommitteeViews(NamedTuple):
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
+    target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", 3))]
+    target_first: Annotated[np.ndarray, Array(np.float64, ("targets", N_FIRST))]
     weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]
     """Of each stack."""
     curvatures: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
     inverses: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs", "inputs"))]
     losses: Annotated[np.ndarray, Array(np.float64, (STACKS,), 0.0, 1e6)]
-    """The log losses of each stack, fading."""
-    errors: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, 1.0)]
-    """The recent error of each expert's outputs."""
+    """The log losses of each stack, or its absolute errors, fading."""
+    errors: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, LARGEST_ERROR)]
+    """The recent error of each expert's outputs: a share of rows, or a mean of absolute errors in deviations of the target."""
     mistakes: Annotated[np.ndarray, Array(np.float64, ("inputs",), 0.0, 1e6)]
-    """Their mistakes, fading."""
-    choice_errors: Annotated[np.ndarray, Array(np.float64, (3,), 0.0, 1.0)]
+    """Their mistakes, or the sum of their errors, fading."""
+    choice_errors: Annotated[np.ndarray, Array(np.float64, (3,), 0.0, LARGEST_ERROR)]
     """The recent error of the stacks, of the votes and of the best expert."""
     newton_weights: Annotated[np.ndarray, Array(np.float64, ("newtons", "outputs", "side"))]
     newton_curvatures: Annotated[np.ndarray, Array(np.float64, ("newtons", "side", "side"))]
@@ -77,26 +83,28 @@ class CommitteeViews(NamedTuple):
     at_hand: Annotated[np.ndarray, Array(np.float64, ("outputs", "inputs"), saved=False)]
     """The inputs of the stacks, for each output."""
     odds: Annotated[np.ndarray, Array(np.float64, (STACKS, "outputs"), saved=False)]
-    """The log odds of the row at hand by each stack."""
+    """The log odds of the row at hand by each stack, or its decision value."""
     row_inputs: Annotated[np.ndarray, Array(np.float64, (2, "inputs"), saved=False)]
     """Those that a stack learns of the row at hand, and the direction."""
     scores: Annotated[np.ndarray, Array(np.float64, ("outputs",), saved=False)]
     """Decision values of the row at hand, or its probabilities."""
     answers: Annotated[np.ndarray, Array(np.int64, (3,), saved=False)]
     """The class that the stacks, the votes and the best expert choose."""
-    experts: Annotated[np.ndarray, Array(np.int64, ("experts", 5), saved=False)]
-    """Of each expert: its kind, where its memory begins, the bytes for one output, its first input, and its number among those of
-    second order."""
+    numbers: Annotated[np.ndarray, Array(np.float64, (3,), saved=False)]
+    """The target that they predict, in its deviations from the mean."""
+    experts: Annotated[np.ndarray, Array(np.int64, ("experts", 6), saved=False)]
+    """Of each expert: its kind, where its memory begins, the bytes for one output, its first input, its number among those of
+    second order, and the first input of the expert that it corrects (0: none)."""
     widths: Annotated[np.ndarray, Array(np.float64, ("experts",), saved=False)]
     """Of each expert with support vectors: its gamma over that of the committee."""
-    calls: Annotated[np.ndarray, Array(np.uint64, (8,), saved=False)]
+    calls: Annotated[np.ndarray, Array(np.uint64, (16,), saved=False)]
     """Addresses of compiled functions."""
     cache: Annotated[np.ndarray, Array(np.int64, (8,), saved=False)]
     """Whether ``at_hand`` is that of ``rows[2]``."""
 
 
 _LAYOUT = Layout(CommitteeViews, in_lines=("columns",))
-_SIZES = ("experts", "columns", "inputs", "outputs", "newtons", "side")
+_SIZES = ("experts", "columns", "inputs", "outputs", "newtons", "side", "targets")
 
 #: Opens a block (uint8 [nbytes]) as `CommitteeViews` in Python and in compiled code, without a copy.
 committee_views = _LAYOUT.views
@@ -115,6 +123,8 @@ class Place(NamedTuple):
     """Whether it has a weight for each feature, and each output."""
     second_order: bool = False
     """Whether it has matrices of features by features."""
+    corrects: int | None = None
+    """The kind of the expert before it that it corrects."""
 
     def stores(self, outputs: int) -> int:
         """The number of its stores: support vectors and landmarks are shared by all outputs."""
@@ -149,7 +159,9 @@ class CommitteeStore(Store[CommitteeViews]):
     max_features
         Columns, at least 1.
     outputs
-        Room for classes; 1 for two classes.
+        Room for classes; 1 for two classes, and for targets.
+    targets
+        Whether targets are learned, and not labels.
 
     Raises
     ------
@@ -162,7 +174,7 @@ class CommitteeStore(Store[CommitteeViews]):
     expert of second order, S = min(4 max_features, 64) + 1.
     """
 
-    def __init__(self, places: Sequence[Place], max_features: int, outputs: int = 1) -> None:
+    def __init__(self, places: Sequence[Place], max_features: int, outputs: int = 1, targets: bool = False) -> None:
         check_size("max_features", max_features, 1)
         sizes = {
             "experts": len(places),
@@ -170,6 +182,7 @@ class CommitteeStore(Store[CommitteeViews]):
             "outputs": outputs,
             "newtons": sum(place.second_order for place in places),
             "side": min(4 * int(max_features), MOST_SQUARED) + 1,
+            "targets": int(targets),
         }
         end = _lines(_LAYOUT.end({**sizes, "columns": rounded_up(max_features)}))
         stores = [place.stores(outputs) * _lines(place.nbytes(max_features, outputs)) for place in places]
@@ -181,9 +194,11 @@ class CommitteeStore(Store[CommitteeViews]):
         #: The stores of each expert: none, one, or one for each output.
         self.stores: list[list[Any]] = []
         first, newton = 2, 0
+        first_of: dict[int | None, int] = {None: 0}
         for number, place in enumerate(places):
             size = _lines(place.nbytes(max_features, outputs))
-            self.views.experts[number] = place.kind, end, size, first, newton
+            self.views.experts[number] = place.kind, end, size, first, newton, first_of[place.corrects]
+            first_of.setdefault(place.kind, first)
             begins = range(end, end + stores[number], size) if size else ()
             self.stores.append([place.make(max_features, outputs, block[begin : begin + size]) for begin in begins])
             first, newton, end = first + place.inputs, newton + place.second_order, end + stores[number]

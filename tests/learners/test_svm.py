@@ -60,7 +60,7 @@ def test_experts_are_the_learners_themselves():
             peers.append((number, OnlineLinearSVC(C=expert.state["C"])))
         elif expert.kind == kinds.LANDMARKS:
             factor = expert.state["forgetting_factor"]
-            peers.append((number, KernelRLSClassifier(expert.landmarks, gamma=1.0, forgetting_factor=factor, max_classes=2)))
+            peers.append((number, KernelRLSClassifier(expert.budget, gamma=1.0, forgetting_factor=factor, max_classes=2)))
     assert len(peers) == 9
     for x, y in rows(60 if config.DISABLE_JIT else 250):
         model.learn_one(x, y)

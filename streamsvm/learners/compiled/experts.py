@@ -1,8 +1,10 @@
 """The experts of a committee, compiled: what each gives to the stack, and how each learns a row.
 
 An expert is a learner of the library, whose compiled step runs over a store inside the block, or something small. To add a kind
-is to add its number to `kinds`, its inputs to the stack (`fill_inputs`), how it learns a row (`learn_expert`), and what it does
-when the scale moves (`rescale`).
+is to add its number to `kinds`, its inputs to the stack (`_fill_inputs`), how it learns a row (`_learn_expert`), and what it does
+when the scale moves (`_rescale`).
+
+An expert of targets may correct another one: it learns by how much that misses the target, and its inputs are sums of both.
 """
 
 from __future__ import annotations
@@ -16,14 +18,33 @@ from streamsvm.learners.bsgd import step as descent
 from streamsvm.learners.compiled import kernel_rls, linear_step
 from streamsvm.learners.compiled.coordinate_ascent import step as ascent
 from streamsvm.learners.compiled.drift import drifts
-from streamsvm.learners.compiled.iterates import AVERAGE, LAST, common, restart
-from streamsvm.learners.compiled.kinds import ASCENT, DESCENT, LANDMARKS, LAST_LABEL, LINEAR, RESETTING, STATE
+from streamsvm.learners.compiled.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
+from streamsvm.learners.compiled.kinds import (
+    ADDITIVE,
+    ASCENT,
+    DESCENT,
+    LANDMARKS,
+    LAST_LABEL,
+    LAST_TARGET,
+    LINEAR,
+    NEWTON,
+    RESETTING,
+    STATE,
+)
 from streamsvm.learners.compiled.newton import dot
-from streamsvm.learners.compiled.rescale import gamma_of, move_landmarks, move_vectors
+from streamsvm.learners.compiled.regression_stack import bounded, robust_weight
+from streamsvm.learners.compiled.rescale import (
+    gamma_of,
+    learn_moments,
+    move_landmarks,
+    move_vectors,
+    scale_moved,
+    scale_row,
+)
 from streamsvm.learners.compiled.rule import RULE, call_rule, state_of
-from streamsvm.learners.compiled.second_order import learn_newton, newton_row
+from streamsvm.learners.compiled.second_order import count_functions, learn_label, learn_target, newton_row
 from streamsvm.learners.compiled.stack import answer
-from streamsvm.learners.compiled.step import compute_scores
+from streamsvm.learners.compiled.step import compute_scores, differ
 from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.committee import committee_views
 from streamsvm.memory.landmarks import landmark_views
@@ -31,7 +52,7 @@ from streamsvm.memory.slots import clear, scan_row
 from streamsvm.memory.support_vectors import views
 from streamsvm.memory.weights import weight_views
 
-__all__ = ["LARGEST_WEIGHT", "connect_experts", "fill_inputs", "learn_expert", "rescale"]
+__all__ = ["LARGEST_WEIGHT", "ask", "connect_experts", "follow_scale", "learn_experts"]
 
 #: The largest weight that a row has in what is of second order.
 LARGEST_WEIGHT = 1e4
@@ -92,8 +113,7 @@ def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def fill_inputs(block: np.ndarray) -> None:
-    """Fill ``at_hand`` with the decision values of all experts for the row at hand."""
+def _fill_inputs(block: np.ndarray) -> None:
     v = committee_views(block)
     h = v.header[0]
     live = h["live"]
@@ -111,10 +131,28 @@ def fill_inputs(block: np.ndarray) -> None:
             last = state_of(block, STATE)["last"]
             for k in range(live):
                 v.at_hand[k, first] = 0.0 if last < 0 else 2.0 * last - 1.0 if live == 1 else (0.5 if last == k else -0.5)
+        elif kind == LAST_TARGET:
+            v.at_hand[0, first] = state_of(block, STATE)["last_target"]
         else:
             n = newton_row(block, kind)
             for k in range(live):
                 v.at_hand[k, first] = dot(v.newton_weights[v.experts[e, 4], k], v.squares[0], n)
+        if v.experts[e, 5] > 0:
+            for m in range(first, first + 2):
+                v.at_hand[0, m] += bounded(v.at_hand[0, v.experts[e, 5]])
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def ask(block: np.ndarray) -> None:
+    """Fill ``at_hand`` with the decision values of all experts for the row at hand, once."""
+    v = committee_views(block)
+    used = v.header[0]["used"]
+    if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
+        scale_row(block, state_of(block, STATE)["scaling"] != 0)
+        _fill_inputs(block)
+        for j in range(used):
+            v.rows[2, j] = v.rows[0, j]
+        v.cache[0] = 1
 
 
 def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
@@ -131,8 +169,8 @@ def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def rescale(block: np.ndarray, scaling: bool) -> None:
-    """Bring what the experts hold to the scale that has come into use."""
+def _rescale(block: np.ndarray, scaling: bool) -> None:
+    # Bring what the experts hold to the scale that has come into use.
     v = committee_views(block)
     gamma = gamma_of(block, scaling)
     for e in range(v.header[0]["experts"]):
@@ -144,26 +182,53 @@ def rescale(block: np.ndarray, scaling: bool) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: float) -> None:
-    """Let expert e learn the row at hand."""
+def follow_scale(block: np.ndarray) -> None:
+    """Let the scale in use follow the row at hand, which is about to be learned."""
+    scaling = state_of(block, STATE)["scaling"] != 0
+    count_functions(block)
+    learn_moments(block)
+    if scale_moved(block, scaling, common(block)["t"]):
+        _rescale(block, scaling)
+
+
+@njit(cache=True, error_model="numpy")
+def learn_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
+    """Let all experts learn the row at hand: its target, or for several outputs its label."""
+    for e in range(committee_views(block).header[0]["experts"]):
+        _learn_expert(block, e, target, label, weight)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: float) -> None:
     v = committee_views(block)
-    kind, live = v.experts[e, 0], v.header[0]["live"]
+    kind, live, first = v.experts[e, 0], v.header[0]["live"], v.experts[e, 3]
+    numbers = common(block)["loss"] == EPSILON_INSENSITIVE
+    part = target - (bounded(v.at_hand[0, v.experts[e, 5]]) if v.experts[e, 5] > 0 else 0.0)
     if kind == DESCENT:
-        call_rule(v.calls[_DESCEND], _part(block, e, 0), target, weight)
+        call_rule(v.calls[_DESCEND], _part(block, e, 0), part, weight)
     elif kind <= RESETTING:
         store = _part(block, e, 0)
         if kind == RESETTING:
-            error = 1.0 if answer(v.at_hand, live, v.experts[e, 3]) != label else 0.0
+            if numbers:
+                error = min(abs(target - v.at_hand[0, first]), 1.0)
+            else:
+                error = 1.0 if answer(v.at_hand, live, first) != label else 0.0
             if drifts(v.drifts[e], error):
                 state_of(block, STATE)["resets"] += 1
                 clear(store)
                 restart(common(store))
-        call_rule(v.calls[_ASCEND], store, target, weight)
+        call_rule(v.calls[_ASCEND], store, part, weight)
     elif kind == LINEAR:
         for k in range(live):
-            sign = target if live == 1 else (1.0 if k == label else -1.0)
+            sign = part if live == 1 else (1.0 if k == label else -1.0)
             linear_step.learn_packed(_part(block, e, k), sign, weight)
     elif kind == LANDMARKS:
-        call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), target, min(weight, LARGEST_WEIGHT))
-    elif kind != LAST_LABEL:
-        learn_newton(block, e, label, min(weight, LARGEST_WEIGHT))
+        weight = min(weight, LARGEST_WEIGHT)
+        if numbers:
+            weight *= robust_weight(abs(target - v.at_hand[0, first + 1]), v.errors[first + 1])
+        call_rule(v.calls[_LEARN_LANDMARKS], _part(block, e, 0), part, weight)
+    elif NEWTON <= kind <= ADDITIVE:
+        if numbers:
+            learn_target(block, e, target, min(weight, LARGEST_WEIGHT))
+        else:
+            learn_label(block, e, label, min(weight, LARGEST_WEIGHT))

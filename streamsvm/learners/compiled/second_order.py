@@ -1,4 +1,7 @@
-"""Experts of second order in a committee, compiled: logistic regression by Newton's method on features or functions of them."""
+"""Experts of second order in a committee, compiled: Newton's method on features or functions of them.
+
+That is logistic regression of labels, and recursive least squares of targets, of which a row that is missed by far counts less.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from numba import njit
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.kinds import ADDITIVE, SLOW_NEWTON, STATE
 from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
+from streamsvm.learners.compiled.regression_stack import robust_weight
 from streamsvm.learners.compiled.rule import state_of
 from streamsvm.learners.compiled.stack import softmax
 from streamsvm.memory.committee import committee_views
 
-__all__ = ["NEWTON_RIDGE", "count_functions", "learn_newton", "newton_row"]
+__all__ = ["NEWTON_RIDGE", "count_functions", "learn_label", "learn_target", "newton_row"]
 
 #: The ridge of the experts.
 NEWTON_RIDGE = 1.0
@@ -75,12 +79,11 @@ def count_functions(block: np.ndarray) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def learn_newton(block: np.ndarray, expert: int, label: int, weight: float) -> None:
-    """Learn the row at hand; several outputs share the curvature of the one that is least sure."""
+def learn_label(block: np.ndarray, expert: int, label: int, weight: float) -> None:
+    """Learn the label of the row at hand; several outputs share the curvature of the one that is least sure."""
     v = committee_views(block)
     kind, number, live = v.experts[expert, 0], v.experts[expert, 4], v.header[0]["live"]
-    memory, n, z, direction = _memory(kind), newton_row(block, kind), v.squares[0], v.squares[1]
-    curvature, inverse, weights = v.newton_curvatures[number], v.newton_inverses[number], v.newton_weights[number]
+    n, z, direction = newton_row(block, kind), v.squares[0], v.squares[1]
     place = v.experts[expert, 3]
     for k in range(live):
         v.scores[k] = v.at_hand[k, place]
@@ -91,15 +94,41 @@ def learn_newton(block: np.ndarray, expert: int, label: int, weight: float) -> N
     h = _LEAST_CURVATURE
     for k in range(live):
         h = max(h, v.scores[k] * (1.0 - v.scores[k]))
-    add_row(curvature, inverse, z, n, weight * h, memory, NEWTON_RIDGE, direction)
+    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, weight * h, _memory(kind), NEWTON_RIDGE, direction)
     for k in range(live):
         goal = float(label) if live == 1 else (1.0 if k == label else 0.0)
-        size = weight * (goal - v.scores[k])
-        for j in range(n):
-            weights[k, j] += size * direction[j]
-    if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:  # in turn
-        invert(curvature, inverse, n)
+        _add(v.newton_weights[number, k], weight * (goal - v.scores[k]), direction, n)
+    _renew(block, expert, n)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def learn_target(block: np.ndarray, expert: int, target: float, weight: float) -> None:
+    """Learn the target of the row at hand. The expert's recent error is that with this row."""
+    v = committee_views(block)
+    kind, number, place = v.experts[expert, 0], v.experts[expert, 4], v.experts[expert, 3]
+    n, z, direction = newton_row(block, kind), v.squares[0], v.squares[1]
+    missing = target - v.at_hand[0, place]
+    h = weight * robust_weight(abs(missing), v.errors[place])
+    add_row(v.newton_curvatures[number], v.newton_inverses[number], z, n, h, _memory(kind), NEWTON_RIDGE, direction)
+    _add(v.newton_weights[number, 0], h * missing, direction, n)
+    _renew(block, expert, n)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _add(weights: np.ndarray, size: float, direction: np.ndarray, n: int) -> None:
+    for j in range(n):
+        weights[j] += size * direction[j]
+
+
+@njit(cache=True, error_model="numpy")
+def _renew(block: np.ndarray, expert: int, n: int) -> None:
+    # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect.
+    v = committee_views(block)
+    number, memory, z = v.experts[expert, 4], _memory(v.experts[expert, 0]), v.squares[0]
+    if (common(block)["t"] + 16 * number) % ROWS_OF_INVERSE == 0:
+        invert(v.newton_curvatures[number], v.newton_inverses[number], n)
         for j in range(n):
             z[j] = 0.0
-        for k in range(live):
-            pull(inverse, weights[k], z, n, ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE, direction)
+        for k in range(v.header[0]["live"]):
+            force = ROWS_OF_INVERSE * (1.0 - memory) * NEWTON_RIDGE
+            pull(v.newton_inverses[number], v.newton_weights[number, k], z, n, force, v.squares[1])

@@ -24,6 +24,7 @@ __all__ = [
     "BEST",
     "FIRST_INPUT",
     "MEMORIES",
+    "RATE",
     "RIDGES",
     "STACK",
     "VOTED",
@@ -44,6 +45,8 @@ STACK, VOTES, BEST = 0, 1, 2
 VOTED, FIRST_INPUT = 1, 2
 #: The factor by which rows fade in each stack, and its ridge.
 MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (1.0, 10.0)
+#: A stack has the share exp(-rate times its fading loss).
+RATE = 1.0
 
 _LARGEST_INPUT = 3.0
 _LEAST_CURVATURE = 0.02
@@ -73,7 +76,7 @@ def stack_scores(
     least, total = losses.min(), 0.0
     scores[:live] = 0.0
     for i in range(len(weights)):
-        share = math.exp(least - losses[i])
+        share = math.exp(RATE * (least - losses[i]))
         total += share
         for k in range(live):
             f = 0.0

@@ -1,0 +1,478 @@
+"""The committee for targets: its parts against slow twins, and nothing that comes breaks it."""
+
+import copy
+import math
+import pickle
+
+import numpy as np
+import pytest
+from numba import config
+from river import datasets
+
+from problems import sine_curve, snapshot
+from streamsvm import BSCARegressor, KernelRLSRegressor, SVMClassifier, SVMRegressor, load, save
+from streamsvm.learners import OnlineLinearSVR
+from streamsvm.learners.compiled import kinds, regression_stack
+
+N = 60 if config.DISABLE_JIT else 600
+TABLE = np.column_stack(sine_curve(1000, 3, 0.1))
+EFFORTS = ["low"] if config.DISABLE_JIT else ["low", "normal", "high"]
+
+
+def rows(n=N, scale=1.0, shift=0.0, factor=1.0, origin=0.0):
+    for *values, target in TABLE[:n]:
+        x = {f"f{j}": float(v) for j, v in enumerate(np.array(values) * scale + shift)}
+        yield x, factor * target + origin
+
+
+def made(**parameters):
+    return SVMRegressor(**{"effort": "low", "max_features": 5, "seed": 3, **parameters})
+
+
+def learned(data, **parameters):
+    model = made(**parameters)
+    for x, y in data:
+        model.learn_one(x, y)
+    return model
+
+
+def errors(data, **parameters):
+    """Prequential."""
+    model, found = made(**parameters), []
+    for x, y in data:
+        found.append(abs(model.predict_one(x) - y))
+        model.learn_one(x, y)
+    return np.array(found)
+
+
+def error(data, **parameters):
+    found = errors(data, **parameters)
+    return float(found[len(found) // 2 :].mean())
+
+
+@pytest.fixture(scope="module")
+def model():
+    return learned(rows())
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return errors(rows())
+
+
+# The stack -------------------------------------------------------------------------------------------------------------------
+
+
+class NaiveSquares:
+    """A stack: sums and numpy's solver; between two computations of the inverse the ridge does not come back."""
+
+    def __init__(self, n, number):
+        self.memory, self.ridge = ((1.0 - 1.0 / 1000.0, 3.0), (1.0 - 1.0 / 3000.0, 30.0))[number]
+        self.centre = np.array([0.0, 0.0] + [1.0 / (n - 2)] * (n - 2))
+        self.weights, self.exact = self.centre.copy(), self.ridge * np.eye(n)
+        self.seen, self.loss, self.turn = self.exact.copy(), 0.0, 8 + 16 * number
+
+    def predict(self, inputs):
+        return np.clip(self.weights @ inputs, -10.0, 10.0)
+
+    def learn(self, inputs, target, weight, mean_error, t):
+        missing = target - self.predict(inputs)
+        self.loss = 0.999 * self.loss + abs(missing)
+        h = weight * min(1.0, 1.5 * mean_error / abs(missing))
+        self.seen = self.memory * self.seen + h * np.outer(inputs, inputs)
+        ridge = (1.0 - self.memory) * self.ridge
+        self.exact = self.memory * self.exact + h * np.outer(inputs, inputs) + ridge * np.eye(len(inputs))
+        self.weights = self.weights + h * missing * np.linalg.solve(self.seen, inputs)
+        if (t + self.turn) % 64 == 0:
+            self.seen = self.exact.copy()
+            self.weights = self.weights - np.linalg.solve(self.exact, 64 * ridge * (self.weights - self.centre))
+
+
+class NaiveStacks:
+    def __init__(self, n):
+        self.stacks = [NaiveSquares(n, number) for number in (0, 1)]
+        self.errors, self.sums, self.choices, self.t = np.zeros(n), np.zeros(n), np.zeros(3), 0
+
+    @staticmethod
+    def average(values, losses):
+        return np.average(values, weights=np.exp(-0.1 * (np.array(losses) - np.min(losses))))
+
+    def answers(self, inputs):
+        inputs[2:] = np.clip(inputs[2:], -10.0, 10.0)
+        inputs[1] = self.average(inputs[2:], self.sums[2:])
+        stacked = self.average([stack.predict(inputs) for stack in self.stacks], [stack.loss for stack in self.stacks])
+        return np.array([stacked, inputs[1], inputs[2 + int(np.argmin(self.errors[2:]))]])
+
+    def learn(self, inputs, target, weight):
+        answers = self.answers(inputs)
+        self.t += 1
+        rate = 1.0 / min(self.t + 1.0, 1000.0)
+        self.errors[2:] += rate * (abs(target - inputs[2:]) - self.errors[2:])
+        self.sums[2:] = 0.999 * self.sums[2:] + abs(target - inputs[2:])
+        self.choices += rate * (abs(target - answers) - self.choices)
+        for stack in self.stacks:
+            stack.learn(inputs, target, weight, self.choices[0], self.t)
+
+
+def test_the_stacks_as_their_twin():
+    rng, n = np.random.default_rng(0), 6
+    noise = np.array([0.0, 0.0, 0.1, 0.3, 1.0, 3.0])
+    twin = NaiveStacks(n)
+    weights, losses, values = np.empty((2, n)), np.zeros(2), np.zeros((2, 1))
+    curvatures, inverses = (np.array([ridge * np.eye(n) for ridge in ridges]) for ridges in ((3.0, 30.0), (1 / 3.0, 1 / 30.0)))
+    errors_of, sums, choices, answers, scratch = np.zeros(n), np.zeros(n), np.zeros(3), np.zeros(3), np.zeros((2, n))
+    for i in range(2):
+        regression_stack.first_weights(weights[i])
+    for t in range(1, 150 if config.DISABLE_JIT else 700):
+        if t == 100:
+            noise[2:] = noise[:1:-1]
+        target, weight = float(8.0 * np.tanh(rng.standard_t(2))), float(rng.choice([0.5, 1.0, 4.0]))
+        inputs = target + noise * rng.normal(size=n) + (rng.random(n) < 0.02) * 40.0
+        inputs[0] = 1.0
+        expected = twin.answers(inputs.copy())
+        regression_stack.answer(inputs, weights, losses, errors_of, sums, values, answers)
+        np.testing.assert_allclose(answers, expected, rtol=1e-6, atol=1e-8)
+        regression_stack.learn_errors(inputs, target, t, errors_of, sums)
+        regression_stack.choose(answers, target, t, choices)
+        for i in range(2):
+            regression_stack.learn_stack(
+                inputs, target, weight, t, i, choices[0], values, losses, weights, curvatures, inverses, scratch
+            )
+        twin.learn(inputs.copy(), target, weight)
+    np.testing.assert_allclose(errors_of, twin.errors)
+    np.testing.assert_allclose(sums, twin.sums)
+    np.testing.assert_allclose(choices, twin.choices)
+    for i, stack in enumerate(twin.stacks):
+        np.testing.assert_allclose(losses[i], stack.loss)
+        np.testing.assert_allclose(weights[i], stack.weights, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(curvatures[i], stack.exact, rtol=1e-9)
+
+
+def test_the_choice_is_the_stacks_unless_another_is_better_by_more_than_chance():
+    choices = np.zeros(3)
+    for t in range(1, 40):
+        chosen = regression_stack.choose(np.array([1.0, 0.2, 0.5]), 0.0, t, choices)
+    assert chosen == 1
+    np.testing.assert_allclose(choices, np.array([1.0, 0.2, 0.5]) * 39 / 40, rtol=1e-9)
+    assert regression_stack.choose(np.array([0.20, 0.20, 0.19]), 0.0, 40, np.array([0.20, 0.20, 0.19])) == 0
+
+
+def test_rows_that_are_missed_by_far_count_less():
+    assert regression_stack.robust_weight(0.0, 0.0) == 1.0
+    assert regression_stack.robust_weight(1.5, 1.0) == 1.0
+    assert regression_stack.robust_weight(6.0, 1.0) == pytest.approx(0.25)
+
+
+# The experts -----------------------------------------------------------------------------------------------------------------
+
+
+class NaiveLeastSquares:
+    """An expert of second order."""
+
+    def __init__(self, n):
+        self.exact, self.weights, self.error, self.t = np.eye(n), np.zeros(n), 0.0, 0
+        self.seen = self.exact.copy()
+
+    def predict(self, z):
+        return float(np.clip(self.weights @ z, -10.0, 10.0))
+
+    def learn(self, z, target, number):
+        self.t += 1
+        missing = target - self.predict(z)
+        self.error += (abs(missing) - self.error) / min(self.t + 1.0, 1000.0)
+        h = min(1.0, 1.5 * self.error / abs(missing)) if missing else 1.0
+        self.seen = 0.999 * self.seen + h * np.outer(z, z)
+        self.exact = 0.999 * self.exact + h * np.outer(z, z) + 0.001 * np.eye(len(z))
+        self.weights = self.weights + h * missing * np.linalg.solve(self.seen, z)
+        if (self.t + 16 * number) % 64 == 0:
+            self.seen = self.exact.copy()
+            self.weights = self.weights - np.linalg.solve(self.exact, 64 * 0.001 * self.weights)
+
+
+def functions_of(x, n):
+    """The row of an expert of second order: 1, and n functions of each feature."""
+    z = [1.0]
+    for value in np.clip(np.array(list(x.values()), np.float32).astype(float), -5.0, 5.0):
+        z += [value, abs(value) - 0.8, max(value - 0.8, 0.0), max(-value - 0.8, 0.0)][:n]
+    return np.array(z)
+
+
+def test_experts_are_the_learners_themselves():
+    # On scaled targets; those that correct another learn what that has left.
+    model = SVMRegressor("low" if config.DISABLE_JIT else "normal", scaling=None, max_features=3, seed=3)
+    team, stores, v = model._team, model._store.stores, model._store.views
+    peers, twins = [], []
+    for number, expert in enumerate(team):
+        gaussian = {"kernel": "rbf", "gamma": 1.0} if expert.kernel == 0 else {"kernel": "poly", "gamma": 1.0, "coef0": 1.0}
+        if expert.kind in (kinds.ASCENT, kinds.RESETTING):
+            peers.append((number, BSCARegressor(expert.budget, C=expert.state["C"], gamma=1.0, seed=3 + number)))
+            peers[-1][1]._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
+        elif expert.kind == kinds.LINEAR:
+            peers.append((number, OnlineLinearSVR(C=expert.state["C"])))
+        elif expert.kind == kinds.LANDMARKS:
+            peers.append((number, KernelRLSRegressor(expert.budget, **gaussian)))
+        elif expert.kind in (kinds.NEWTON, kinds.ADDITIVE):
+            functions = 4 if expert.kind == kinds.ADDITIVE else 1
+            twins.append((number, functions, NaiveLeastSquares(1 + 3 * functions)))
+    assert len(peers) == len(team) - 3
+    for _, peer in peers:
+        peer.expect_scaled_targets()
+    base = next(v.experts[number, 3] for number, expert in enumerate(team) if expert.kind == kinds.ADDITIVE)
+    last = next(v.experts[number, 3] for number, expert in enumerate(team) if expert.kind == kinds.LAST_TARGET)
+    history = []
+    for x, y in rows(120 if config.DISABLE_JIT else 400):
+        before = model._own[0]["last_target"]
+        model.learn_one(x, y)
+        inputs = v.at_hand[0]  # as they were when the row was learned
+        assert inputs[last] == before
+        history.append(y)
+        deviation = np.std(history)
+        target = (y - np.mean(history)) / deviation if deviation > 0.0 else 0.0  # none is so far that it is bounded
+        assert model._own[0]["last_target"] == pytest.approx(target, rel=1e-6, abs=1e-9)
+        for number, functions, twin in twins:
+            z = functions_of(x, functions)
+            assert inputs[v.experts[number, 3]] == pytest.approx(twin.predict(z), rel=1e-6, abs=1e-8)
+            twin.learn(z, target, v.experts[number, 4])
+        for number, peer in peers:
+            first, kind = v.experts[number, 3], team[number].kind
+            part = target - (inputs[base] if v.experts[number, 5] else 0.0)
+            if kind != kinds.LINEAR:
+                peer._store.views.header["gamma"] = stores[number][0].views.header["gamma"]
+                peer._store.views.cache[0] = 0
+            weight = 1.0
+            if kind == kinds.LANDMARKS:
+                weight = regression_stack.robust_weight(abs(target - inputs[first + 1]), v.errors[first + 1])
+            peer.learn_one(x, part, w=weight)
+    probe = next(iter(rows(1)))[0]
+    model.predict_one(probe)
+    for number, peer in peers:
+        first, corrected = v.experts[number, 3], v.at_hand[0, base] if v.experts[number, 5] else 0.0
+        for output in (0, 1):
+            f = peer._decide_row(probe, output)
+            assert v.at_hand[0, first + output] == pytest.approx(corrected + f, rel=1e-5, abs=1e-6), team[number].name
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="a detector needs hundreds of rows")
+def test_one_expert_begins_anew_where_the_stream_drifts():
+    data = list(rows(500)) + [(x, -y) for x, y in rows(500)]
+    model = learned(data)
+    assert model._own[0]["resets"] == 1
+    found = errors(data)
+    assert found[900:].mean() < 2.0 * found[400:500].mean() < found[500:600].mean()
+
+
+# What users see --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_many_rows_are_as_one_after_the_other(effort):
+    X, y = TABLE[:N, :3], TABLE[:N, 3]
+    one, many = made(effort=effort), made(effort=effort)
+    for values, target in zip(X, y.tolist(), strict=True):
+        one.learn_one(dict(enumerate(values.tolist())), target)
+    many.learn_many(X[:7], y[:7])
+    many.learn_many(X[7:], y[7:])
+    assert snapshot(one) == snapshot(many)
+    single = [one.predict_one(dict(enumerate(values.tolist()))) for values in X[:9]]
+    np.testing.assert_array_equal(single, many.predict_many(X[:9]))
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_snapshots_go_on_as_the_model_does(effort, tmp_path):
+    data = list(rows())
+    model = learned(data[: N // 2], effort=effort)
+    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    if not config.DISABLE_JIT:
+        save(model, tmp_path / "model")
+        copies.append(load(tmp_path / "model"))
+    for x, y in data[N // 2 :]:
+        for each in (model, *copies):
+            each.learn_one(x, y)
+    assert len({snapshot(each) for each in (model, *copies)}) == 1
+
+
+def test_before_the_first_row_and_after_it():
+    model = made()
+    assert model.predict_one({"a": 1.0}) == 0.0
+    model.learn_one({"a": 1.0}, 7.5)
+    assert model.predict_one({"a": -3.0}) == 7.5
+    assert model.predict_many(np.zeros((0, 1))).shape == (0,)
+
+
+def test_reports(model, plain):
+    reports = model.experts
+    assert len({(report.name, report.output) for report in reports}) == len(reports)
+    spread = np.std(TABLE[:N, 3])
+    assert all(0.0 <= report.error <= 20.0 * spread for report in reports)
+    best = min(report.error for report in reports)
+    assert best == pytest.approx(plain.mean(), rel=0.5)
+    assert model.follows in ("stacks", "votes", "best")
+    assert SVMRegressor().nbytes < 7_000_000
+    assert made().nbytes < SVMRegressor("low").nbytes < SVMRegressor().nbytes < SVMRegressor("high").nbytes
+
+
+def test_parameters():
+    with pytest.raises(ValueError, match="effort must be one of 'low', 'normal', 'high'"):
+        SVMRegressor("most")
+    with pytest.raises(ValueError, match="scaling must be one of 'auto', None"):
+        SVMRegressor(scaling="robust")
+
+
+def test_units_and_origins_do_not_matter(plain):
+    scale, shift = np.array([1e-3, 1e3, 7.0]), np.array([5.0, -3e3, 100.0])
+    plain = plain[N // 2 :].mean()
+    assert error(rows(scale=scale, shift=shift)) == pytest.approx(plain, rel=0.05)
+    assert error(rows(factor=1e5, origin=-3e6)) == pytest.approx(1e5 * plain, rel=1e-4)
+    assert error(rows(), scaling=None) < 1.5 * plain
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="it needs hundreds of rows")
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_ahead_of_a_single_learner(effort):
+    single, found = BSCARegressor(gamma=0.3, seed=0), []
+    for x, y in rows():
+        found.append(abs(single.predict_one(x) - y))
+        single.learn_one(x, y)
+    assert error(rows(), effort=effort) < np.mean(found[N // 2 :])
+
+
+def test_a_stream_in_which_the_last_target_says_most():
+    data = list(datasets.TrumpApproval())[: 100 if config.DISABLE_JIT else None]
+    found = errors(data, max_features=6)
+    repeated = np.abs(np.diff([y for _, y in data]))
+    assert found[50:].mean() < 1.3 * repeated[49:].mean()
+
+
+def test_weights_of_rows():
+    model, zero = learned(rows(40)), learned(rows(40))
+    zero.learn_one({"f0": 1.0, "f9": 2.0}, 3.0, w=0.0)
+    assert snapshot(zero) == snapshot(model)
+    light, heavy = copy.deepcopy(model), copy.deepcopy(model)
+    probe = {"f0": 1.0, "f1": 0.5}
+    before = model.predict_one(probe)
+    light.learn_one(probe, before + 2.0, w=1e-3)
+    heavy.learn_one(probe, before + 2.0, w=1e3)
+    assert abs(light.predict_one(probe) - before) < abs(heavy.predict_one(probe) - before)
+    model.learn_one(probe, 0.0, w=1e9)
+    assert math.isfinite(model.predict_one(probe))
+
+
+# Bad input -------------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_are_refused_leave_nothing(model):
+    before = snapshot(model)
+    for x, y in (
+        ({"f0": float("nan")}, 1.0),
+        ({"f0": 1e30, "new": 1.0}, 1.0),
+        ({"f0": "1"}, 1.0),
+        ({f"f{j}": 1.0 for j in range(9)}, 1.0),
+        ({"f0": 1.0, "new": 1.0}, float("nan")),
+        ({"f0": 1.0, "new": 1.0}, float("inf")),
+        ({"f0": 1.0, "new": 1.0}, "1"),
+        ({"f0": 1.0, "new": 1.0}, None),
+    ):
+        with pytest.raises(ValueError, match="feature|too large|target"):
+            model.learn_one(x, y)
+        assert snapshot(model) == before
+    for X, y in ((np.array([[1.0], [np.inf]]), [1.0, 2.0]), (np.array([[1.0], [2.0]]), [1.0, np.nan])):
+        with pytest.raises(ValueError, match="row 1"):
+            model.learn_many(X, y)
+        assert snapshot(model) == before
+    with pytest.raises(ValueError, match="feature 'f0' is nan"):
+        model.predict_one({"f0": float("nan")})
+    assert snapshot(model) == before
+
+
+@pytest.mark.parametrize("absurd", [-1e30, 1e6] if config.DISABLE_JIT else [1e30, -1e30, 1e6])
+@pytest.mark.parametrize("place", [0, 5, N // 2])
+def test_an_absurd_target_does_not_ruin_the_model(absurd, place, plain):
+    data = list(rows())
+    data[place] = data[place][0], absurd
+    found = errors(data)
+    assert np.isfinite(found).all()
+    assert found[-N // 4 :].mean() < 2.0 * plain[-N // 4 :].mean()
+
+
+def test_targets_that_are_constant_for_long():
+    model = made()
+    for x, _ in rows(50):
+        assert model.predict_one(x) in (0.0, 5.0)
+        model.learn_one(x, 5.0)
+    assert model.predict_one({"f0": 2.0}) == 5.0
+    found = []
+    for x, y in rows():
+        found.append(abs(model.predict_one(x) - y))
+        model.learn_one(x, y)
+    assert np.isfinite(found).all()
+    assert np.mean(found[N // 2 :]) < (5.0 if config.DISABLE_JIT else 1.0) * np.std(TABLE[:N, 3])
+
+
+def test_features_that_are_constant_for_long_or_come_late(plain):
+    def changed():
+        for i, (x, y) in enumerate(rows()):
+            late = {"f0": x.pop("f0")} if i >= N // 3 else {}
+            constant = 7.0 + (x.pop("f1") if i >= N // 3 else 0.0)
+            yield {**x, **late, "f1": constant, "f4": 3.25}, y
+
+    assert error(changed()) < 1.5 * plain[N // 2 :].mean() + 0.1
+
+
+def test_a_sensor_that_jumps():
+    def jumping():
+        for i, (x, y) in enumerate(rows()):
+            yield {**x, "f2": x["f2"] + (1e6 if i % 50 == 20 or N // 3 < i < N // 2 else 0.0)}, y
+
+    model = learned(jumping())
+    assert np.isfinite(model._store.views.weights).all()
+    assert error(jumping()) < 1.5 * np.std(TABLE[:N, 3])
+
+
+def test_duplicates_only():
+    model = made()
+    for i in range(N):
+        model.learn_one({"a": 1.0, "b": -2.0}, float(i % 2))
+    assert model.predict_one({"a": 1.0, "b": -2.0}) == pytest.approx(0.5, abs=0.6)
+
+
+def test_more_features_than_the_experts_of_second_order_take():
+    model = made(max_features=80)
+    rng = np.random.default_rng(0)
+    for _ in range(30 if config.DISABLE_JIT else 150):
+        x = dict(enumerate(rng.normal(size=70).tolist()))
+        model.learn_one(x, x[69] + x[0])
+    assert model._store.views.newton_weights.shape[-1] == 65
+    assert model._store.views.newton_weights[0, 0, 64] != 0.0
+    assert math.isfinite(model.predict_one(x))
+
+
+def corrupted(model, change):
+    state = copy.deepcopy(model)
+    change(state)
+    return pickle.dumps(state)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda m: m._own.__setitem__("choice", 3), "its choice is 3"),
+        (lambda m: m._own.__setitem__("last_target", np.nan), "its last_target is nan"),
+        (lambda m: m._own.__setitem__("scaling", 0), "its scaling is 0"),
+        (lambda m: m._store._header.__setitem__("live", 2), "2 outputs"),
+        (lambda m: m._store.views.target_moments.__setitem__((0, 2), -1.0), "the variance of its targets is negative"),
+        (lambda m: m._store.views.target_first.__setitem__((0, 0), np.nan), "target_first hold nan"),
+        (lambda m: m._store.views.errors.__setitem__(3, 30.0), "errors hold 30"),
+        (lambda m: m._store.views.inverses.__setitem__((1, 0, 0), -1.0), "not positive definite"),
+        (lambda m: m._store.stores[-1][0].views.header.__setitem__("kernel", 1), "kernel of an expert is 1"),
+        (lambda m: m._store.stores[-1][0].block[128:136].view(np.int64).__setitem__(0, -1), "its t is -1"),
+    ],
+)
+def test_states_that_compiled_code_could_not_trust_are_refused(model, change, match):
+    with pytest.raises(ValueError, match=match):
+        pickle.loads(corrupted(model, change))
+
+
+def test_a_snapshot_of_a_classifier_is_refused(model):
+    other = SVMClassifier("low", max_features=5, max_classes=2)
+    with pytest.raises(ValueError, match="snapshot"):
+        copy.deepcopy(model)._store.restore(other._store.snapshot())
