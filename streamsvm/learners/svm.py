@@ -191,9 +191,9 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     Notes
     -----
-    Before the first row, 0 is predicted. Predicting and learning a row of 10 features takes some 5 microseconds with ``"low"``
-    (two kernel regressions of 150 support vectors, and five small experts), 15 with ``"normal"`` (two, of 300 and 150 support
-    vectors, and least squares on 300 landmarks twice) and 30 with ``"high"`` (three, and 500, 300 and 300 landmarks). All kernel
+    Before the first row, 0 is predicted. Predicting and learning a row of 10 features takes some 7 microseconds with ``"low"``
+    (two kernel regressions of 150 support vectors, and five small experts), 17 with ``"normal"`` (two, of 300 and 150 support
+    vectors, and least squares on 300 landmarks twice) and 33 with ``"high"`` (three, and 500, 300 and 300 landmarks). All kernel
     regressions but one of ``"low"`` learn what the sum of functions leaves, which is simpler than the target. Experts of second
     order take the first 64 features, as in `SVMClassifier`.
 
