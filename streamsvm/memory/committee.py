@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.memory.block import LINE, allocate, check_size, rounded_up
 from streamsvm.memory.landmarks import LandmarkStore
 from streamsvm.memory.layout import Array, Layout, Store
-from streamsvm.memory.moments import N_FIRST
+from streamsvm.memory.moments import N_FIRST, check_moments
 from streamsvm.memory.support_vectors import SupportVectorStore
 from streamsvm.memory.weights import WeightStore
 
@@ -47,7 +47,7 @@ class CommitteeViews(NamedTuple):
     header: Annotated[np.ndarray, Array(HEADER)]
     moments: Annotated[np.ndarray, Array(np.float64, ("columns", 3))]
     """Of each feature, as `streamsvm.memory.moments` has them."""
-    first: Annotated[np.ndarray, Array(np.float64, ("columns", N_FIRST))]
+    first: Annotated[np.ndarray, Array(np.float32, ("columns", N_FIRST))]
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
@@ -170,7 +170,7 @@ class CommitteeStore(Store[CommitteeViews]):
 
     Notes
     -----
-    With D = max_features rounded up to a multiple of 16, it has ``346 D`` bytes and those of its experts' stores; 16 S^2 for each
+    With D = max_features rounded up to a multiple of 16, it has ``218 D`` bytes and those of its experts' stores; 16 S^2 for each
     expert of second order, S = min(4 max_features, 64) + 1.
     """
 
@@ -259,6 +259,7 @@ class CommitteeStore(Store[CommitteeViews]):
         self._saved[:] = np.frombuffer(part, np.uint8)
         v = self.views
         _LAYOUT.check(v, {"columns": self.used, "outputs": int(header["live"])})
+        check_moments(v.moments)
         for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
             if not _positive(matrix):
                 raise ValueError("the snapshot is corrupt: a matrix of a stack or of an expert is not positive definite")

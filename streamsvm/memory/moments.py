@@ -7,12 +7,18 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["N_FIRST", "learn_value"]
+__all__ = ["N_FIRST", "check_moments", "learn_value"]
 
 #: Values of a feature that are held, for a median of them.
 N_FIRST = 32
 _LEAST = 8  # values of which a median says something
 _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
+
+
+def check_moments(moments: np.ndarray) -> None:
+    """Raise a ValueError where moments of features, float64 [n, 3], are none: compiled code takes counts for places."""
+    if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
+        raise ValueError("the snapshot is corrupt: a feature has a negative number of values, or sum of squared deviations")
 
 
 @njit(cache=True, error_model="numpy")
@@ -24,7 +30,7 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
     moments
         float64 [3]: the number of values, their mean, and the sum of squared differences from it.
     first
-        float64 [N_FIRST]: the first values, sorted.
+        float64 or float32 [N_FIRST]: the first values, sorted.
     value
         A finite number.
     bound
@@ -67,23 +73,24 @@ def _insert(values: np.ndarray, n: int, value: float) -> None:
 @njit(cache=True, error_model="numpy")
 def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> None:
     """Set the moments to those of n sorted values, bounded by the median of their deviations from their median."""
-    low, high = values[0], values[n - 1]
+    low, high = np.float64(values[0]), np.float64(values[n - 1])
     if n >= _LEAST and bound < math.inf:
-        middle = 0.5 * (values[(n - 1) // 2] + values[n // 2])
+        middle = 0.5 * (np.float64(values[(n - 1) // 2]) + np.float64(values[n // 2]))
         deviations = np.empty(n)
         n_different = 0
         for i in range(n):
-            deviation = abs(values[i] - middle)
+            deviation = abs(np.float64(values[i]) - middle)
             _insert(deviations, i, deviation)
-            n_different += deviation > 0.0
+            if deviation > 0.0:
+                n_different += 1
         deviation = 0.5 * (deviations[(n - 1) // 2] + deviations[n // 2])
         if deviation == 0.0 and n_different > 0:  # most are equal: the median of those that are not
             deviation = deviations[n - 1 - n_different // 2]
         low, high = max(low, middle - bound * _SCALE_OF_MAD * deviation), min(high, middle + bound * _SCALE_OF_MAD * deviation)
     total = 0.0
     for i in range(n):
-        total += min(max(values[i], low), high)
+        total += min(max(np.float64(values[i]), low), high)
     mean, squares = total / n, 0.0
     for i in range(n):
-        squares += (min(max(values[i], low), high) - mean) ** 2
+        squares += (min(max(np.float64(values[i]), low), high) - mean) ** 2
     of[0], of[1], of[2] = n, mean, squares

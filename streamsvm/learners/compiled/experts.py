@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit, types
 
 from streamsvm.learners.bsgd import step as descent
-from streamsvm.learners.compiled import kernel_rls, linear_step
+from streamsvm.learners.compiled import kernel_rls, least_squares, linear_step
 from streamsvm.learners.compiled.coordinate_ascent import step as ascent
 from streamsvm.learners.compiled.drift import drifts
 from streamsvm.learners.compiled.iterates import AVERAGE, EPSILON_INSENSITIVE, LAST, common, restart
@@ -31,12 +31,15 @@ from streamsvm.learners.compiled.kinds import (
     RESETTING,
     STATE,
 )
+from streamsvm.learners.compiled.landmarks import finish
+from streamsvm.learners.compiled.least_squares import fade
 from streamsvm.learners.compiled.newton import dot
 from streamsvm.learners.compiled.regression_stack import bounded, robust_weight
 from streamsvm.learners.compiled.rescale import (
+    RARE_REACH,
     gamma_of,
     learn_moments,
-    move_landmarks,
+    move_rows,
     move_vectors,
     scale_moved,
     scale_row,
@@ -62,6 +65,8 @@ _ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LAN
 _INPUTS = (BLOCK, BLOCK, types.int64)
 _MOVE = (BLOCK, BLOCK, types.float64, types.boolean)
 _call_inputs, _call_move = (caller(of, types.int64) for of in (_INPUTS, _MOVE))
+_GAMMA_OFF = 0.1  # by which gamma moves before the normal equations are of another kernel
+_OLD_ROWS = 0.1  # what rows count that came before
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -148,7 +153,11 @@ def ask(block: np.ndarray) -> None:
     v = committee_views(block)
     used = v.header[0]["used"]
     if v.cache[0] == 0 or differ(v.rows[0], v.rows[2], used):
-        scale_row(block, state_of(block, STATE)["scaling"] != 0)
+        if state_of(block, STATE)["scaling"] != 0:
+            scale_row(v.rows[0], v.rows[1], v.location, v.spread, used)
+        else:
+            for j in range(used):
+                v.rows[1, j] = v.rows[0, j]
         _fill_inputs(block)
         for j in range(used):
             v.rows[2, j] = v.rows[0, j]
@@ -164,7 +173,7 @@ def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
     calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, types.int64)
     if LANDMARKS in kinds:
         calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, types.int64)
-        calls[_MOVE_LANDMARKS] = address_of(move_landmarks, _MOVE, types.int64)
+        calls[_MOVE_LANDMARKS] = address_of(_move_landmarks, _MOVE, types.int64)
         calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, types.int64)
 
 
@@ -172,13 +181,37 @@ def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
 def _rescale(block: np.ndarray, scaling: bool) -> None:
     # Bring what the experts hold to the scale that has come into use.
     v = committee_views(block)
-    gamma = gamma_of(block, scaling)
+    gamma = gamma_of(v.spread, v.header[0]["used"], scaling)
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] <= DESCENT:
-            move_vectors(block, _part(block, e, 0), v.widths[e] * gamma, scaling)
+            s = views(_part(block, e, 0))
+            h = s.header[0]
+            h["gamma"] = v.widths[e] * gamma
+            s.cache[0] = 0
+            if scaling:
+                h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
         elif v.experts[e, 0] == LANDMARKS:
             _call_move(v.calls[_MOVE_LANDMARKS], block, _part(block, e, 0), v.widths[e] * gamma, scaling)
     v.cache[0] = 0
+
+
+@njit(cache=True, error_model="numpy")
+def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> int:
+    # Bring landmarks and the rows that a store holds to the scale in use. The normal equations stay, as distances between rows
+    # are nearly what they were. But where gamma has moved by more than a tenth, all rows so far count a tenth.
+    v, s, own = committee_views(block), landmark_views(store), state_of(store, least_squares.STATE)
+    h = s.header[0]
+    faded = own["started"] != 0 and abs(gamma - h["gamma"]) > _GAMMA_OFF * h["gamma"]
+    if faded:
+        finish(store)
+    h["gamma"] = gamma
+    s.cache[0] = 0
+    if scaling:
+        h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
+        move_rows(s.window, own["max_swaps"] if own["started"] else own["held"], h["used"], v.ratio, v.shift)
+    if faded:
+        fade(store, _OLD_ROWS)
+    return 0
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -186,8 +219,10 @@ def follow_scale(block: np.ndarray) -> None:
     """Let the scale in use follow the row at hand, which is about to be learned."""
     scaling = state_of(block, STATE)["scaling"] != 0
     count_functions(block)
-    learn_moments(block)
-    if scale_moved(block, scaling, common(block)["t"]):
+    v = committee_views(block)
+    used, t = v.header[0]["used"], common(block)["t"]
+    learn_moments(v.moments, v.first, v.rows[0], used, RARE_REACH)
+    if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale(block, scaling)
 
 

@@ -1,8 +1,13 @@
-"""The scale of a committee's rows, compiled: it follows the stream, and stored vectors follow it.
+"""The scale of rows, compiled: it follows the stream, and stored vectors follow it.
 
-A row is given as it is, and learned as so many deviations from the mean of each feature, bounded. The scale in use lags behind
-the running one until it is off by some percent: then all stored vectors are brought to the new one, as if they had come today.
-Gamma is one over the sum of the features' variances, so that it follows, too.
+A row is given as it is, and learned as so many deviations from the location of each feature, bounded. The scale in use lags
+behind the running one until it is off by some percent: then all stored vectors are brought to the new one, as if they had come
+today.
+
+The functions take arrays of any block that has them: ``moments`` float64 [columns, 3] and ``first`` [columns, N_FIRST] of the
+features, as `streamsvm.memory.moments` has them; ``location`` and ``spread`` float64 [columns], the scale in use, with a spread
+of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in use.
+The first ``used`` columns have a feature.
 """
 
 from __future__ import annotations
@@ -13,36 +18,37 @@ import numpy as np
 from numba import njit
 
 from streamsvm.kernels import LARGEST_GAMMA
-from streamsvm.learners.compiled import least_squares
-from streamsvm.learners.compiled.landmarks import finish
-from streamsvm.learners.compiled.least_squares import fade
-from streamsvm.learners.compiled.rule import state_of
-from streamsvm.memory.committee import committee_views
-from streamsvm.memory.landmarks import landmark_views
-from streamsvm.memory.moments import learn_value
-from streamsvm.memory.support_vectors import views
+from streamsvm.memory.moments import N_FIRST, learn_value
 
-__all__ = ["BOUND", "learn_moments", "move_landmarks", "move_vectors", "scale_moved", "scale_row"]
+__all__ = ["BOUND", "RARE_REACH", "REACH", "gamma_of", "learn_moments", "move_rows", "move_vectors", "scale_moved", "scale_row"]
 
-#: Deviations from the mean to which a value is bounded.
+#: Deviations from the location to which a value is bounded.
 BOUND = np.float32(8.0)
 
-_REACH = 30.0  # deviations to which it is bounded in mean and variance: those of a feature that is rarely not 0 must not vanish
+#: Deviations to which a value is bounded in mean and variance: where others are absurd, and of a feature that is rarely not 0,
+#: whose variance must not vanish.
+REACH, RARE_REACH = 8.0, 30.0
+
 _HORIZON = 10_000.0  # rows that mean and variance remember
 _OFF = 0.05  # by which a scale in use may be off
 _EVERY_ROW, _EVERY = 64, 16  # first rows after each of which that is looked at, and rows between later looks
 _LEAST_VARIANCE = 1e-13  # over the squared mean: what float32 makes of a constant
 _TINY = 1e-60
-_GAMMA_OFF = 0.1  # by which gamma moves before the normal equations are of another kernel
-_OLD_ROWS = 0.1  # what rows count that came before
+_FAR = 1e30
+_NEAR = 2.0  # deviations of the mean from 0 up to which 0 is the location, where rows need not be centred
 
 
 @njit(cache=True, error_model="numpy")
-def learn_moments(block: np.ndarray) -> None:
-    """Learn the mean and the variance of each feature from the row at hand."""
-    v = committee_views(block)
-    for j in range(v.header[0]["used"]):
-        learn_value(v.moments[j], v.first[j], np.float64(v.rows[0, j]), _REACH, _HORIZON)
+def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used: int, reach: float) -> None:
+    """Learn the mean and the variance of each feature from ``row``, as it is given.
+
+    Values are bounded to ``reach`` deviations from the mean. Where most of the first ones are equal, as of a feature that is
+    rarely not 0, to `RARE_REACH`.
+    """
+    for j in range(used):
+        n = min(int(moments[j, 0]), N_FIRST)  # values that are held
+        rare = first[j, n // 4] == first[j, 3 * n // 4]
+        learn_value(moments[j], first[j], np.float64(row[j]), RARE_REACH if rare else reach, _HORIZON)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -54,109 +60,96 @@ def _spread(moments: np.ndarray) -> float:
     return math.sqrt(variance) if variance > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY else 0.0
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def _location(mean: float, spread: float, centred: bool) -> float:
+    return mean if centred or abs(mean) > _NEAR * spread else 0.0
+
+
 @njit(cache=True, error_model="numpy")
-def scale_moved(block: np.ndarray, scaling: bool, t: int) -> bool:
+def scale_moved(
+    moments: np.ndarray,
+    location: np.ndarray,
+    spread: np.ndarray,
+    ratio: np.ndarray,
+    shift: np.ndarray,
+    used: int,
+    scaling: bool,
+    centred: bool,
+    t: int,
+) -> bool:
     """Whether the running scale has left the one in use, after row number t.
 
-    Then it comes into use, and ``ratio`` and ``shift`` lead from the old one to it. Without scaling gamma alone follows.
+    Then it comes into use, and ``ratio`` and ``shift`` lead from the old one to it. Without scaling only the spread follows, and
+    they lead nowhere. Where rows need not be ``centred``, zeros stay zeros in a feature whose mean is not far from 0.
     """
-    v = committee_views(block)
     if t > _EVERY_ROW and t % _EVERY != 0:
         return False
-    used = v.header[0]["used"]
     moved = False
     for j in range(used):
-        spread, before = _spread(v.moments[j]), v.spread[j]
-        if abs(spread - before) > _OFF * before or (scaling and abs(v.moments[j, 1] - v.location[j]) > 2.0 * _OFF * spread):
+        running, before = _spread(moments[j]), spread[j]
+        if abs(running - before) > _OFF * before or (
+            scaling and abs(_location(moments[j, 1], running, centred) - location[j]) > 2.0 * _OFF * running
+        ):
             moved = True
     if not moved:
         return False
     for j in range(used):
-        spread, location, before = _spread(v.moments[j]), v.moments[j, 1], v.spread[j]
-        v.ratio[j], v.shift[j] = 1.0, 0.0
+        running, before = _spread(moments[j]), spread[j]
+        ratio[j], shift[j] = 1.0, 0.0
         if scaling:
-            v.ratio[j] = v.shift[j] = 0.0
-            if spread > 0.0:
-                v.ratio[j] = before / spread
-                v.shift[j] = (v.location[j] - location) / spread
-            v.location[j] = location
-        v.spread[j] = spread
+            place = _location(moments[j, 1], running, centred)
+            ratio[j] = shift[j] = 0.0
+            if running > 0.0:
+                ratio[j] = before / running
+                shift[j] = (location[j] - place) / running
+            location[j] = place
+        spread[j] = running
     return True
 
 
 @njit(cache=True, error_model="numpy")
-def scale_row(block: np.ndarray, scaling: bool) -> None:
-    """Fill in ``rows[1]``: the row at hand, by the scale in use where there is scaling."""
-    v = committee_views(block)
-    for j in range(v.header[0]["used"]):
-        value = v.rows[0, j]
-        if scaling:
-            value = np.float32(0.0)
-            if v.spread[j] > 0.0:
-                value = np.float32((np.float64(v.rows[0, j]) - v.location[j]) / v.spread[j])
-            value = min(max(value, -BOUND), BOUND)
-        v.rows[1, j] = value
+def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> None:
+    """Write ``row`` by the scale in use into ``scaled``, float32 [used or more]."""
+    for j in range(used):
+        value = (np.float64(row[j]) - location[j]) / spread[j] if spread[j] > 0.0 else 0.0
+        scaled[j] = np.float32(min(max(value, -np.float64(BOUND)), np.float64(BOUND)))
 
 
 @njit(cache=True, error_model="numpy")
-def gamma_of(block: np.ndarray, scaling: bool) -> float:
+def gamma_of(spread: np.ndarray, used: int, scaling: bool) -> float:
     """One over the sum of the variances of scaled rows, or of rows as they are."""
-    v = committee_views(block)
     total = 0.0
-    for j in range(v.header[0]["used"]):
-        total += (1.0 if v.spread[j] > 0.0 else 0.0) if scaling else v.spread[j] * v.spread[j]
+    for j in range(used):
+        total += (1.0 if spread[j] > 0.0 else 0.0) if scaling else spread[j] * spread[j]
     return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
 
 
-@njit(cache=True, error_model="numpy")
-def move_vectors(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> None:
-    """Bring the support vectors of an expert's store, a part of the block, to the new scale, and set its gamma. O(B d)."""
-    s = views(store)
-    h = s.header[0]
-    h["gamma"] = gamma
-    s.cache[0] = 0
-    if scaling:
-        h["largest_norm"] = _move(block, s.vectors, s.norms, h["n_support"])
+@njit(cache=True, error_model="numpy", inline="always")
+def _moved(value: np.float32, ratio: float, shift: float) -> np.float32:
+    # Bounded, as 0 times a ratio beyond float32 must be 0.
+    factor, summand = np.float32(min(ratio, _FAR)), np.float32(min(max(shift, -_FAR), _FAR))
+    return min(max(value * factor + summand, -BOUND), BOUND)
 
 
 @njit(cache=True, error_model="numpy")
-def move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> int:
-    """Bring the landmarks and the rows that a store holds to the new scale, and set its gamma; 0. O((m + W) d) for W rows.
-
-    The normal equations stay, as distances between rows are nearly what they were. But where gamma has moved by more than a
-    tenth, all rows so far count a tenth.
-    """
-    v, s, own = committee_views(block), landmark_views(store), state_of(store, least_squares.STATE)
-    h = s.header[0]
-    faded = own["started"] != 0 and abs(gamma - h["gamma"]) > _GAMMA_OFF * h["gamma"]
-    if faded:
-        finish(store)
-    h["gamma"] = gamma
-    s.cache[0] = 0
-    if scaling:
-        h["largest_norm"] = _move(block, s.vectors, s.norms, h["n_support"])
-        held = own["max_swaps"] if own["started"] else own["held"]
-        for i in range(held):
-            for j in range(h["used"]):
-                value = s.window[i, j] * np.float32(v.ratio[j]) + np.float32(v.shift[j])
-                s.window[i, j] = min(max(value, -BOUND), BOUND)
-    if faded:
-        fade(store, _OLD_ROWS)
-    return 0
-
-
-@njit(cache=True, error_model="numpy")
-def _move(block: np.ndarray, vectors: np.ndarray, norms: np.ndarray, n: int) -> float:
-    # Bring n vectors to the new scale; the largest of their squared norms.
-    v, largest = committee_views(block), 0.0
+def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
+    """Bring n vectors, float32 [columns, n or more], and their squared norms to the scale in use; the largest norm. O(n d)."""
+    largest = 0.0
     for i in range(n):
         norms[i] = np.float32(0.0)
-    for j in range(v.header[0]["used"]):
-        ratio, shift = np.float32(v.ratio[j]), np.float32(v.shift[j])
+    for j in range(used):
         for i in range(n):
-            value = min(max(vectors[j, i] * ratio + shift, -BOUND), BOUND)
+            value = _moved(vectors[j, i], ratio[j], shift[j])
             vectors[j, i] = value
             norms[i] += value * value
     for i in range(n):
         largest = max(largest, np.float64(norms[i]))
     return largest
+
+
+@njit(cache=True, error_model="numpy")
+def move_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> None:
+    """Bring n rows, float32 [n or more, columns], to the scale in use."""
+    for i in range(n):
+        for j in range(used):
+            rows[i, j] = _moved(rows[i, j], ratio[j], shift[j])
