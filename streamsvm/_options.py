@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 __all__ = [
+    "SCALINGS",
     "ClassificationLoss",
     "Gamma",
     "KernelName",
@@ -14,6 +15,7 @@ __all__ = [
     "OutputName",
     "Overflow",
     "RegressionLoss",
+    "Scaling",
     "Search",
     "Split",
     "Victim",
@@ -24,6 +26,9 @@ KernelName = Literal["rbf", "linear", "poly"]
 Gamma = float | Literal["scale"]
 MachineGamma = float | Literal["scale", "auto"]
 Overflow = Literal["raise", "hash", "ignore"]
+#: Whether a kernel learner scales its rows itself.
+Scaling = Literal["auto"] | None
+SCALINGS = ("auto", None)
 LearningRate = Literal["pegasos", "constant", "floor", "capped"]
 OutputName = Literal["auto", "last", "average"]
 #: How `Merge` finds the best partner and the merged vector.

@@ -206,6 +206,9 @@ class _Boundary:
         vectors = getattr(self._learner, "support_vectors", None)
         if vectors is None or np.shape(vectors)[1:] != (2,):
             return np.empty((0, 2))
+        scale = getattr(self._learner, "scale_in_use", None)
+        if scale is not None:
+            vectors = scale.undo(vectors)
         at_zero = self._scaled(np.zeros(2))
         slopes = self._scaled(np.ones(2)) - at_zero
         candidates = [] if moments is None else [moments]

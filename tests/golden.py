@@ -89,6 +89,8 @@ ARRAYS = [
     "window_targets",
     "window_weights",
     "window_stamps",
+    "location",
+    "spread",
     "moments",
     "products",
     "corrections",

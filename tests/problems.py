@@ -8,7 +8,7 @@ from saved import dumps
 
 ROWS = 50 if config.DISABLE_JIT else 150
 EPOCHS = 60 if config.DISABLE_JIT else 400
-EXACT = {"relaxation": 1.0, "averaging": 0, "gamma": 0.8, "seed": 0}
+EXACT = {"relaxation": 1.0, "averaging": 0, "gamma": 0.8, "scaling": None, "seed": 0}
 
 
 def blobs(classes=2, rows=ROWS, seed=0):

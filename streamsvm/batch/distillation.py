@@ -149,6 +149,7 @@ def _new_learner(learner: LearnerName, model: Any, budget: int, seed: int | None
         "degree": kernel.degree,
         "coef0": kernel.coef0,
         "max_features": model.n_features_in_,
+        "scaling": None,
         "seed": seed,
     }
     same |= {"max_classes": len(model.classes_)} if classification else {"epsilon": model.epsilon}

@@ -31,7 +31,8 @@ def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
 class Baseline(BudgetedClassifier):
     """A rule that budgeted SVMs are compared with: of two classes, and without averaging unless it never removes a vector.
 
-    Each has, beside its own parameters, budget, kernel, gamma, degree, coef0, max_features and overflow of `BSGDClassifier`.
+    Each has, beside its own parameters, budget, kernel, gamma, degree, coef0, scaling, max_features and overflow of
+    `BSGDClassifier`.
     """
 
     @classmethod

@@ -45,7 +45,7 @@ class BOGD(Baseline):
         The step.
     l2
         Regularisation.
-    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
         Of the random choices.
@@ -62,7 +62,7 @@ class BOGD(Baseline):
 
     >>> model = preprocessing.StandardScaler() | BOGD(budget=100, seed=0)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 62.24%
+    Accuracy: 62.65%
     """
 
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)

@@ -61,7 +61,7 @@ class BPAS(Baseline):
     ----------
     C
         The largest step of a row. A row's weight multiplies it.
-    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
 
     References
@@ -75,7 +75,7 @@ class BPAS(Baseline):
 
     >>> model = preprocessing.StandardScaler() | BPAS(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 86.02%
+    Accuracy: 86.00%
     """
 
     C: float = parameter(default=1.0, above=0.0, high=1e15)

@@ -24,7 +24,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
 
     Parameters
     ----------
-    budget, kernel, gamma, maintenance, degree, coef0, max_classes, max_features, overflow
+    budget, kernel, gamma, maintenance, degree, coef0, scaling, max_classes, max_features, overflow
         As in `BSGDClassifier`.
     C
         The largest coefficient of a row, as in scikit-learn's SVC; the row's weight, and that of its class, multiply it. A merged
@@ -54,7 +54,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
 
     Attributes
     ----------
-    support_vectors, coefficients, n_support, n_merges, n_learned, nbytes, effective_gamma
+    support_vectors, coefficients, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
         As in `BSGDClassifier`.
 
     Raises
@@ -110,6 +110,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent):
         yield {"budget": 20, "kernel": "linear", "reprocess": 0}
         yield {"budget": 20, "maintenance": Removal("random"), "relaxation": 1.0}
         yield {"budget": 20, "replay": 50, "replay_steps": 2}
+        yield {"budget": 20, "scaling": None}
 
 
 @learner
@@ -121,7 +122,7 @@ class BSCARegressor(OnlineRegressor, DualAscent):
 
     Parameters
     ----------
-    budget, kernel, gamma, maintenance, degree, coef0, max_features, overflow, seed
+    budget, kernel, gamma, maintenance, degree, coef0, scaling, max_features, overflow, seed
         As in `BSCAClassifier`.
     C
         The largest coefficient of a row, as in scikit-learn's SVR, bounded in a single pass as in `BSCAClassifier`; the bound

@@ -94,8 +94,9 @@ class BSGDClassifier(BudgetedClassifier, Descent):
     kernel
         ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
     gamma
-        Kernel parameter, a number above 0, or ``"scale"``: one over the sum of the features' variances over the first 500 rows
-        (scikit-learn's "scale", for features of equal mean and variance), updated with each of those rows and fixed from then on.
+        Kernel parameter for rows as the kernel takes them, a number above 0, or ``"scale"``: one over the sum of the features'
+        variances (scikit-learn's "scale", for features of equal mean and variance). With ``scaling="auto"`` that is one over the
+        number of features; without, it is found from the first 500 rows, updated with each of them and fixed from then on.
     l2
         The papers' lambda, 1 / (n C) for n rows and the C of other SVMs. Over 10,000 rows, all values from 1e-3 down to 1e-7 (C
         from .1 to 1000) are within .7 points of the best in the mean of 17 streams; that of 1e-2 is so smooth that it loses 5.
@@ -120,6 +121,11 @@ class BSGDClassifier(BudgetedClassifier, Descent):
         Whether a constant is added to the kernel expansion (regularised like it).
     degree, coef0
         Of the polynomial kernel.
+    scaling
+        ``"auto"``: no scaler need stand before the model. The kernel takes rows in standard deviations from the location of each
+        feature, bounded to 8 of these. Both follow the last 10,000 rows or so, whatever absurd values are among them; when they
+        have moved by some percent, all support vectors are brought to the new scale, so that a row of yesterday is compared by
+        the scale of today. A feature counts from the row on in which it varies. None: the kernel takes rows as they are.
     max_classes
         Labels that there is room for. Two classes share one output; from the third label on, each has its own (the loss is then
         that of Crammer and Singer), on the same support vectors.
@@ -137,6 +143,8 @@ class BSGDClassifier(BudgetedClassifier, Descent):
     n_support, n_merges, n_learned, nbytes : int
     intercept : float64 [outputs]
     effective_gamma : float
+    scale_in_use : ScaleInUse or None
+        The location and spread of each feature; ``scale_in_use.undo(support_vectors)`` has the units of the rows.
 
     Raises
     ------
@@ -145,7 +153,9 @@ class BSGDClassifier(BudgetedClassifier, Descent):
 
     Notes
     -----
-    A row costs O(B d) for d features (O(B z) for sparse rows with z values), a merge as much again plus B table look-ups.
+    A row costs O(B d) for d features (O(B z) for sparse rows with z values, and O(d) for the scale), a merge as much again plus B
+    table look-ups. A scale that comes into use costs O(B d). The location of a feature whose mean is within two deviations of 0
+    is 0 for the Gaussian kernel, which only looks at differences of rows: sparse rows stay sparse.
 
     The decision value is taken before the coefficients shrink, as in Pegasos; the first step's factor 1 - 1/t = 0 meets an empty
     model. The average is exponential with a polynomial start. Its coefficients live on the same support vectors, and a merge
@@ -184,6 +194,7 @@ class BSGDClassifier(BudgetedClassifier, Descent):
         yield {"budget": 20}
         yield {"budget": 20, "kernel": "linear", "fit_intercept": True}
         yield {"budget": 20, "maintenance": Removal("random"), "learning_rate": "floor"}
+        yield {"budget": 20, "scaling": None}
 
 
 @learner
@@ -195,8 +206,10 @@ class BSGDRegressor(OnlineRegressor, Descent):
 
     Parameters
     ----------
-    budget, kernel, gamma, l2, maintenance, learning_rate, eta0, fit_intercept, degree, coef0, max_features, overflow, seed
+    budget, kernel, gamma, l2, maintenance, learning_rate, eta0, fit_intercept, degree, coef0
         As in `BSGDClassifier`, but the learning rate is "capped": Pegasos' first steps of 1 / l2 would predict numbers as large.
+    scaling, max_features, overflow, seed
+        As in `BSGDClassifier`.
     epsilon
         Error that costs nothing.
     averaging
@@ -221,7 +234,7 @@ class BSGDRegressor(OnlineRegressor, Descent):
 
     >>> model = BoundedScaler() | BoundedTargetScaler(BSGDRegressor(budget=100))
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 0.299514
+    MAE: 0.296954
     """
 
     epsilon: float = parameter(default=0.1, least=0.0, high=1e15)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm._options import Gamma, KernelName, OutputName, Overflow
+from streamsvm._options import SCALINGS, Gamma, KernelName, OutputName, Overflow, Scaling
 from streamsvm.budget import Refusal, Strategy, strategy_for
 from streamsvm.budget.dispatch import set_strategy
 from streamsvm.checks import parameter, random_state
@@ -18,8 +18,10 @@ from streamsvm.learners.compiled import decisions
 from streamsvm.learners.compiled.expansion import expand
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
 from streamsvm.learners.compiled.rule import FULL, LEARNED, REFUSED
+from streamsvm.learners.compiled.scaled_rows import FOLLOWS, GIVEN
 from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner, runs
+from streamsvm.learners.scale import ScaleInUse
 from streamsvm.memory.block import LARGEST
 from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.slots import remove
@@ -44,6 +46,7 @@ class BudgetedEstimator(OnlineEstimator):
     coef0: float = 0.0
     max_features: int = 256
     overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
+    scaling: Scaling = parameter(default="auto", choices=SCALINGS)
 
     _strategy: Strategy = field(init=False)
     #: Whether the strategy is compiled: not before the budget may be exceeded, as that takes seconds.
@@ -62,11 +65,12 @@ class BudgetedEstimator(OnlineEstimator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._row, self._scores, self._ready = self._store.views.rows[0], self._store.views.scores, False
+        views = self._store.views
+        self._row, self._scores, self._ready = views.given if self.scaling else views.rows[0], views.scores, False
         common, gamma = self._common, 1.0 if isinstance(self.gamma, str) else self.gamma
         header = self._store.views.header
         header["kernel"], header["gamma"], header["coef0"], header["degree"] = self._kernel_kind, gamma, self.coef0, self.degree
-        common["gamma_rows"] = 0 if self.gamma == "scale" else -1
+        common["gamma_rows"] = GIVEN if self.gamma != "scale" else FOLLOWS if self.scaling else 0
         common["random"] = random_state(getattr(self, "seed", 0))
         self._set_rule_state()
 
@@ -75,7 +79,8 @@ class BudgetedEstimator(OnlineEstimator):
         self._strategy = strategy_for(self.kernel, self.maintenance) if hasattr(self, "maintenance") else Refusal()
         gram = self._needs_gram or self._strategy.needs_gram
         window = getattr(self, "replay", 0)
-        store = SupportVectorStore(self.budget, self.max_features, 2 * self._most_outputs, gram, window)
+        sizes = self.budget, self.max_features, 2 * self._most_outputs, gram, window
+        store = SupportVectorStore(*sizes, scaled=self.scaling is not None)
         store.live = 2  # rows of coefficients: of the last iterate and of the average
         return store
 
@@ -223,7 +228,8 @@ class BudgetedEstimator(OnlineEstimator):
         Raises
         ------
         ValueError
-            The model has learned something, its ``gamma`` is ``"scale"``, or shapes, names or numbers do not fit.
+            The model has learned something or scales rows itself, its ``gamma`` is ``"scale"``, or shapes, names or numbers do
+            not fit.
 
         Notes
         -----
@@ -232,6 +238,8 @@ class BudgetedEstimator(OnlineEstimator):
         self._check_untouched(n_learned)
         if self.gamma == "scale" and self.kernel != "linear":
             raise ValueError('start_from needs a gamma that is a number: "scale" would be computed from rows to come')
+        if self.scaling is not None:
+            raise ValueError("start_from needs scaling=None: support vectors that are given are compared with rows as they are")
         vectors = vectors.tocsr() if hasattr(vectors, "tocsr") else np.asarray(vectors)
         if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
             raise ValueError(f"vectors must be a matrix of numbers, not {vectors.ndim}-D of {vectors.dtype}")
@@ -302,8 +310,20 @@ class BudgetedEstimator(OnlineEstimator):
 
     @property
     def support_vectors(self) -> np.ndarray:
-        """float32 [n_support, features seen]: a copy; columns in the order of `feature_names`."""
+        """float32 [n_support, features seen]: a copy; columns in the order of `feature_names`.
+
+        They are as the kernel takes them: with ``scaling="auto"`` by the `scale_in_use`, whose ``undo`` gives them the units of
+        the rows.
+        """
         return self._store.vectors
+
+    @property
+    def scale_in_use(self) -> ScaleInUse | None:
+        """The location and spread of each feature by which rows are scaled now; None where they are learned as they are."""
+        if self.scaling is None:
+            return None
+        v, used = self._store.views, self._store.used
+        return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -324,7 +344,7 @@ class BudgetedEstimator(OnlineEstimator):
 
     @property
     def effective_gamma(self) -> float:
-        """The gamma in use: the one given, or the one that ``"scale"`` has found so far."""
+        """The gamma in use, for rows as the kernel takes them: the one given, or the one that ``"scale"`` has found so far."""
         return float(self._store.views.header[0]["gamma"])
 
     @property
@@ -344,7 +364,7 @@ class BudgetedEstimator(OnlineEstimator):
         return {"kernel": header["kernel"], "degree": header["degree"], "coef0": header["coef0"], **given}
 
     def _learned(self) -> dict[str, tuple[float, float]]:
-        return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" else {}
+        return {"gamma_rows": (0, GAMMA_ROWS)} if self.gamma == "scale" and self.scaling is None else {}
 
 
 def _dense(rows: Any) -> np.ndarray:

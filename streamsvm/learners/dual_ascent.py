@@ -108,6 +108,10 @@ class DualAscent(BudgetedEstimator):
         if self._outputs > 1:
             model._resize(self._outputs)
         header, common = model._store.views.header, model._common
+        if self.scaling is not None:
+            ours, theirs = self._store.views, model._store.views
+            for name in ("moments", "first", "location", "spread"):
+                getattr(theirs, name)[:] = getattr(ours, name)
         header["gamma"] = self.effective_gamma
         common["gamma_rows"], common["t"] = self._common["gamma_rows"], self._common["t"]
         model._get_ready()
@@ -235,12 +239,13 @@ class DualSolution:
         return self._model._expansion(self._X[held], self._columns, self._weights[held], self._coefficients[held])
 
     def _rows_in_columns(self) -> np.ndarray:
-        # float64 [n, columns in use]
+        # float64 [n, columns in use], as the kernel takes them
         X = np.zeros((len(self._X), self._model._store.used))
         for j, column in enumerate(self._columns):
             if column >= 0:
                 X[:, column] += self._X[:, j]
-        return X
+        scale = self._model.scale_in_use
+        return X if scale is None else scale.of(X)
 
     def _decisions(self, X: np.ndarray, S: np.ndarray, a: np.ndarray) -> np.ndarray:
         # Of rows float64 [n, d] for support vectors float64 [m, d] with coefficients float64 [m, outputs].

@@ -69,7 +69,7 @@ class Forgetron(Baseline):
 
     Parameters
     ----------
-    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
 
     References
@@ -84,7 +84,7 @@ class Forgetron(Baseline):
 
     >>> model = preprocessing.StandardScaler() | Forgetron(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 77.13%
+    Accuracy: 76.77%
     """
 
     _rule = step

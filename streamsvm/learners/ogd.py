@@ -23,7 +23,7 @@ class KernelOGD(Reference, Descent):
         The step.
     l2
         Regularisation.
-    averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`, but as in the paper there is no average.
 
     References
@@ -38,7 +38,7 @@ class KernelOGD(Reference, Descent):
 
     >>> model = preprocessing.StandardScaler() | KernelOGD(budget=5000)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 84.98%
+    Accuracy: 85.09%
     """
 
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)

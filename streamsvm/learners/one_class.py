@@ -30,7 +30,7 @@ class OneClassBSGD(Descent, base.AnomalyDetector):
 
     Parameters
     ----------
-    budget, kernel, gamma, maintenance, degree, coef0, max_features, overflow, seed
+    budget, kernel, gamma, maintenance, degree, coef0, scaling, max_features, overflow, seed
         As in `BSGDClassifier`.
     nu
         The share of rows that are to lie outside; above 0, at most 1.

@@ -28,7 +28,7 @@ class KernelPerceptron(Reference):
     ----------
     budget
         The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
-    averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`, but as in the paper there is no average.
 
     References
@@ -43,7 +43,7 @@ class KernelPerceptron(Reference):
 
     >>> model = preprocessing.StandardScaler() | KernelPerceptron(budget=2000)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 84.62%
+    Accuracy: 84.56%
     """
 
     _rule = step

@@ -92,7 +92,12 @@ def _invert(block: np.ndarray) -> None:
     s["gamma"] = h["gamma"]
 
 
-@rule(STATE, learned={"gamma": (0.0, LARGEST_GAMMA)})
+@njit(cache=True, error_model="numpy")
+def _forget_inverse(block: np.ndarray) -> None:
+    state_of(block, STATE)["gamma"] = 0.0
+
+
+@rule(STATE, rescaled=_forget_inverse, learned={"gamma": (0.0, LARGEST_GAMMA)})
 def step(block: np.ndarray, row: Row) -> None:
     """A mistake is projected onto the support vectors, or where it is far from their span becomes one."""
     v, s = views(block), state_of(block, STATE)
@@ -133,7 +138,7 @@ class Projectron(Baseline):
     ----------
     eta
         Distance (not squared) in feature space up to which a mistake is projected. At most 1 for the Gaussian kernel.
-    budget, averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    budget, averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`, but as in the paper there is no average.
 
     References
@@ -148,7 +153,7 @@ class Projectron(Baseline):
 
     >>> model = preprocessing.StandardScaler() | Projectron(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 84.51%
+    Accuracy: 84.87%
     """
 
     averaging: int = 0
@@ -168,7 +173,7 @@ class ProjectronPP(Projectron):
 
     Parameters
     ----------
-    budget, eta, averaging, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    budget, eta, averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `Projectron`.
 
     References
@@ -182,7 +187,7 @@ class ProjectronPP(Projectron):
 
     >>> model = preprocessing.StandardScaler() | ProjectronPP(budget=100)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 86.81%
+    Accuracy: 86.68%
     """
 
     _margin_steps = True

@@ -31,7 +31,7 @@ class RBP(Baseline):
 
     Parameters
     ----------
-    budget, kernel, gamma, degree, coef0, max_features, overflow, class_weight
+    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
         Of the random choices.
@@ -48,7 +48,7 @@ class RBP(Baseline):
 
     >>> model = preprocessing.StandardScaler() | RBP(budget=100, seed=0)
     >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 76.52%
+    Accuracy: 76.34%
     """
 
     seed: int | None = None

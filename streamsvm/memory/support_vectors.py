@@ -15,6 +15,7 @@ from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
 from streamsvm.memory.block import LARGEST, LINE, check_size, rounded_up
 from streamsvm.memory.layout import Array, Layout
+from streamsvm.memory.moments import N_FIRST, check_moments
 from streamsvm.memory.vector_store import VectorStore
 
 __all__ = ["HEADER", "SupportVectorStore", "Views", "check_vectors", "odd_lines", "views"]
@@ -37,6 +38,7 @@ HEADER = np.dtype(
         ("gamma", "f8"),
         ("coef0", "f8"),
         ("largest_norm", "f8"),  # squared norm of the longest support vector that there ever was
+        ("scaled", "i8"),  # room for the scale of features: the columns, or 0 for rows that are learned as they are
     ]
 )
 
@@ -67,11 +69,22 @@ class Views(NamedTuple):
     gram: Annotated[np.ndarray, Array(np.float64, ("gram", "gram"))]
     """Room for a Gram matrix of the support vectors, or for what a rule makes of it."""
     window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -_LONGEST, _LONGEST)]
-    """The last rows."""
+    """The last rows, as they are given."""
     window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
     window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
     window_stamps: Annotated[np.ndarray, Array(np.int64, ("window",), -1, _LAST_STAMP)]
     """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
+    moments: Annotated[np.ndarray, Array(np.float64, ("scaled", 3))]
+    """Of each feature, as `streamsvm.memory.moments` has them."""
+    first: Annotated[np.ndarray, Array(np.float32, ("scaled", N_FIRST), -_LONGEST, _LONGEST)]
+    location: Annotated[np.ndarray, Array(np.float64, ("scaled",))]
+    spread: Annotated[np.ndarray, Array(np.float64, ("scaled",), 0.0)]
+    """The scale that rows are brought to, and that support vectors have; 0 for a feature that is constant."""
+    given: Annotated[np.ndarray, Array(np.float32, ("scaled",), saved=False)]
+    """The row at hand as it is given, where ``rows[0]`` is the same by the scale."""
+    ratio: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
+    shift: Annotated[np.ndarray, Array(np.float64, ("scaled",), saved=False)]
+    """From the old scale to the new one, when support vectors are brought to it."""
     rows: Annotated[np.ndarray, Array(np.float32, (3, "columns"), saved=False)]
     """The row at hand, a support vector taken out, the row that ``kernel_rows[0]`` belongs to."""
     kernel_rows: Annotated[np.ndarray, Array(np.float32, (4, "stride"), saved=False)]
@@ -86,7 +99,7 @@ class Views(NamedTuple):
     """Whether ``kernel_rows[0]`` is that of ``rows[2]``; then the address of the strategy's event, and its two options."""
 
 
-_LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram"))
+_LAYOUT = Layout(Views, in_lines=("stride", "columns", "gram", "scaled"))
 _SIZES = ("budget", *_LAYOUT.sizes)
 
 #: Opens a block (uint8 [nbytes]) as `Views` in Python and in compiled code, without a copy. Each function
@@ -123,6 +136,8 @@ class SupportVectorStore(VectorStore[Views]):
         Whether to make room for a Gram matrix of the support vectors.
     window
         Rows of the window, at least 0.
+    scaled
+        Whether to make room for the scale of features, by which rows are learned.
     within
         As in `Store`.
 
@@ -135,7 +150,7 @@ class SupportVectorStore(VectorStore[Views]):
     -----
     It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
     D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
-    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term.
+    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``188 D`` more with the scale of features.
 
     Examples
     --------
@@ -154,19 +169,21 @@ class SupportVectorStore(VectorStore[Views]):
         gram: bool = False,
         window: int = 0,
         within: np.ndarray | None = None,
+        scaled: bool = False,
     ) -> None:
         given = {"budget": budget, "max_features": max_features, "outputs": outputs, "window": window}
         for name, size in given.items():
             check_size(name, size, 0 if name == "window" else 1)
         named = ", ".join(f"{name}={size}" for name, size in given.items() if size)
         named += " and a Gram matrix (budget squared)" if gram else ""
-        super().__init__(_LAYOUT, max_features, _sizes(budget, outputs, gram, window), named, within)
+        sizes = {**_sizes(budget, outputs, gram, window), "scaled": rounded_up(int(max_features)) if scaled else 0}
+        super().__init__(_LAYOUT, max_features, sizes, named, within)
         self._header["live"], self._header["gamma"] = outputs, 1.0
 
     @staticmethod
     def nbytes_of(budget: int, max_features: int, outputs: int = 1) -> int:
         """Return the ``nbytes`` of a store of these sizes."""
-        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features)})
+        return _LAYOUT.end({**_sizes(budget, outputs), "columns": rounded_up(max_features), "scaled": 0})
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -193,7 +210,8 @@ class SupportVectorStore(VectorStore[Views]):
             if not low <= h[name] <= high:
                 raise ValueError(f"the snapshot is corrupt: its {name} is {h[name]}")
         v = _LAYOUT.views(block)
-        _LAYOUT.check(v, {"stride": n, "columns": used, "outputs": live})
+        _LAYOUT.check(v, {"stride": n, "columns": used, "outputs": live, "scaled": used})
+        check_moments(v.moments)
         stamps = v.stamps[:n]
         if (stamps >= h["next_stamp"]).any() or len(np.unique(stamps)) != n:
             raise ValueError("the snapshot is corrupt: two support vectors have one stamp, or one has the stamp of a later one")

@@ -111,7 +111,7 @@ def test_searches_give_models_of_their_own(kind):
     rng = np.random.default_rng(0)
     y = rng.integers(4, size=300)
     X = rng.normal(size=(4, 3))[y] * 3.0 + rng.normal(size=(300, 3))
-    models = [kind(budget=15, gamma=0.5, maintenance=Merge(search), seed=0) for search in SEARCHES]
+    models = [kind(budget=15, gamma=0.5, scaling=None, maintenance=Merge(search), seed=0) for search in SEARCHES]
     for model in models:
         model.learn_many(X, y)
     assert len({model.support_vectors.tobytes() for model in models}) == len(SEARCHES)

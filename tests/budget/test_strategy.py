@@ -87,7 +87,7 @@ def test_any_strategy_keeps_the_budget(kind, maintenance, classes):
 
 
 def test_a_new_strategy_removes_the_oldest():
-    model, rows = BSGDClassifier(budget=5, maintenance=Oldest(), averaging=0), []
+    model, rows = BSGDClassifier(budget=5, scaling=None, maintenance=Oldest(), averaging=0), []
     for x, y in datasets.Bananas().take(60):
         before = model.n_learned, model._store.views.header[0]["next_stamp"]
         model.learn_one(x, y)

@@ -61,7 +61,7 @@ def test_filters_of_river_take_the_scores():
 
 
 def test_a_score_falls_with_the_decision_value_and_has_no_ties():
-    model = OneClassBSGD(50, kernel="linear", averaging=0)
+    model = OneClassBSGD(50, kernel="linear", scaling=None, averaging=0)
     for x, _ in stream(300):
         model.learn_one({"a": x["a"] + 3.0, "b": x["b"] + 3.0})
     X = np.linspace(-1e4, 1e4, 2001)[:, np.newaxis] * np.array([1.0, 1.0])
@@ -87,7 +87,7 @@ def test_before_learning_no_row_is_anomalous_and_to_score_changes_nothing():
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=1, max_size=30))
 def test_scores_lie_between_0_and_1_whatever_comes(rows):
-    model = OneClassBSGD(5, gamma=0.1, kernel="linear")
+    model = OneClassBSGD(5, gamma=0.1, scaling=None, kernel="linear")
     for a, b in rows:
         assert 0.0 <= model.score_one({0: a, 1: b}) <= 1.0
         model.learn_one({0: a, 1: b})

@@ -179,7 +179,7 @@ def test_features_that_are_ignored_are_ignored(value):
 
 
 def test_rows_that_invent_values_are_read_as_they_are():
-    model = BSGDClassifier(budget=5)
+    model = BSGDClassifier(budget=5, scaling=None)
     model.learn_one(Counter({"a": 1, "b": 1}), True)
     model.learn_one(Counter({"a": 1, "c": 5}), False)
     assert model.feature_names == ["a", "b", "c"]
@@ -237,7 +237,7 @@ def test_quick_and_general_way_of_filling_agree():
 
 def test_a_row_that_is_huge_leaves_a_model_that_answers():
     for gamma in (1.0, "scale"):
-        model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=gamma, l2=1e-2)
+        model = BSGDClassifier(budget=5, kernel="poly", degree=9, gamma=gamma, scaling=None, l2=1e-2)
         for a in (1e15, 1.0, -2.0, 1e17, 3.0):
             model.learn_one({"a": a}, a > 0.0)
         assert all(np.isfinite(model.decision_function_one({"a": a})) for a in (0.0, 1.0, 1e4, -1e17))
@@ -250,7 +250,7 @@ def test_a_row_that_is_huge_leaves_a_model_that_answers():
 
 @pytest.mark.parametrize("scale", [1e30, 1e-30])
 def test_gamma_of_any_scale_is_a_number_that_compiled_code_takes(scale):
-    model = BSGDClassifier(budget=5)
+    model = BSGDClassifier(budget=5, scaling=None)
     for i in range(20):
         model.learn_one({"a": float(np.float32(min(scale, 1e17) * (i % 3)))}, i % 2 == 0)
     assert 0.0 < model.effective_gamma <= 1e15

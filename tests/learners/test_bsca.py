@@ -31,7 +31,7 @@ def bananas(rows=ROWS):
 )
 def test_decisions_are_those_of_the_twin(options):
     options = {"relaxation": 1.0, "tol": 0.0, "averaging": 0, **options}
-    model = BSCAClassifier(budget=15, gamma=0.8, reprocess=0, seed=0, **options)
+    model = BSCAClassifier(budget=15, gamma=0.8, scaling=None, reprocess=0, seed=0, **options)
     twin = naive.NaiveBSCA(15, 0.8, **options)
     agreed = 0
     for number, (x, y) in enumerate(bananas(250)):
@@ -95,7 +95,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     y = rng.integers(classes, size=200)
-    model = BSCAClassifier(budget=12, gamma=1.0, C=0.3, reprocess=0, averaging=50, seed=3)
+    model = BSCAClassifier(budget=12, gamma=1.0, scaling=None, C=0.3, reprocess=0, averaging=50, seed=3)
     model.learn_many(X, y)
     stepped = 0
     twin = naive.NaiveBSCA(12, 1.0, 0.3, averaging=50)
@@ -133,7 +133,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
 
 def test_a_support_vector_stands_for_the_weight_of_its_rows():
     X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2
-    model = BSCAClassifier(budget=200, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, averaging=0, seed=3)
+    model = BSCAClassifier(budget=200, gamma=1.0, scaling=None, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, averaging=0, seed=3)
     w = np.random.default_rng(1).uniform(0.1, 2.0, size=200)
     model.learn_many(X, y, w)
     weights = model._store.views.weights[: model.n_support].astype(float)
@@ -141,7 +141,7 @@ def test_a_support_vector_stands_for_the_weight_of_its_rows():
     last = np.abs(model._store.coefficients[0]) * model._common["scale"][0]
     assert (last <= 0.3 * weights * (1.0 + 1e-6)).all()
     assert (last >= 0.3 * weights * (1.0 - 1e-6)).any()
-    budgeted = BSCAClassifier(budget=20, gamma=1.0, C=0.3, relaxation=1.0, tol=0.0, reprocess=0, seed=3)
+    budgeted = BSCAClassifier(budget=20, gamma=1.0, scaling=None, C=0.3, relaxation=1.0, tol=0.0, reprocess=0, seed=3)
     total, merges = 0.0, 0
     for row, label, weight in zip(X, y, w, strict=True):
         before = budgeted._store.views.header[0]["next_stamp"]
@@ -154,13 +154,13 @@ def test_a_support_vector_stands_for_the_weight_of_its_rows():
 
 
 def test_weights_go_with_rows_that_are_projected_or_come_again():
-    model = BSCAClassifier(budget=1, gamma=1.0, relaxation=1.0, tol=0.0, reprocess=0)
+    model = BSCAClassifier(budget=1, gamma=1.0, scaling=None, relaxation=1.0, tol=0.0, reprocess=0)
     model.learn_one({"a": 0.0}, True, 0.5)
     model.learn_one({"a": 1.0}, False, 2.0)  # of the other sign: projected onto the nearest
     assert model.n_merges == 0
     assert model._store.views.weights[0] == 2.5
     model = BSCAClassifier(
-        budget=5, gamma=1.0, C=0.1, relaxation=1.0, tol=0.0, reprocess=0, replay=1, replay_steps=2, averaging=0
+        budget=5, gamma=1.0, scaling=None, C=0.1, relaxation=1.0, tol=0.0, reprocess=0, replay=1, replay_steps=2, averaging=0
     )
     model.learn_one({"a": 0.0}, True, 2.0)
     assert model._store.views.weights[0] == 6.0
@@ -171,8 +171,8 @@ def test_weights_go_with_rows_that_are_projected_or_come_again():
 def test_the_window_holds_the_last_rows(classes):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)).astype(np.float32), rng.integers(classes, size=60)
-    model = BSCAClassifier(budget=10, gamma=1.0, replay=7, replay_steps=2, reprocess=0, averaging=0, seed=9)
-    again = BSCAClassifier(budget=10, gamma=1.0, reprocess=0, averaging=0, seed=9)
+    model = BSCAClassifier(budget=10, gamma=1.0, scaling=None, replay=7, replay_steps=2, reprocess=0, averaging=0, seed=9)
+    again = BSCAClassifier(budget=10, gamma=1.0, scaling=None, reprocess=0, averaging=0, seed=9)
     for number in range(60):
         model.learn_many(X[number : number + 1], y[number : number + 1])
         again.learn_many(X[number : number + 1], y[number : number + 1])
@@ -185,7 +185,16 @@ def test_the_window_holds_the_last_rows(classes):
 
 
 def test_replay_of_the_one_row_there_is_equals_learning_it_again():
-    options = {"budget": 10, "gamma": 1.0, "C": 0.2, "relaxation": 1.0, "tol": 0.0, "reprocess": 0, "averaging": 0}
+    options = {
+        "budget": 10,
+        "gamma": 1.0,
+        "scaling": None,
+        "C": 0.2,
+        "relaxation": 1.0,
+        "tol": 0.0,
+        "reprocess": 0,
+        "averaging": 0,
+    }
     model = BSCAClassifier(**options, replay=5, replay_steps=3)
     plain = BSCAClassifier(**options)
     model.learn_one({"a": 1.0}, True)
@@ -203,7 +212,7 @@ def test_replay_of_the_one_row_there_is_equals_learning_it_again():
 
 
 def test_a_label_that_was_refused_leaves_the_window_as_it_was():
-    model = BSCAClassifier(budget=5, replay=4, gamma=1.0, seed=0)
+    model = BSCAClassifier(budget=5, replay=4, gamma=1.0, scaling=None, seed=0)
     model.learn_one({"a": 1.0}, "x")
     model.learn_one({"a": 2.0}, "y")
     before = snapshot(model)
@@ -225,7 +234,7 @@ def test_pickles_with_targets_that_are_none_are_refused(value):
 
 
 def test_the_tolerance_and_the_weights_bound_what_is_learned():
-    model = BSCAClassifier(budget=50, gamma=1.0, C=1.0, tol=0.3, relaxation=1.0, reprocess=0, averaging=0)
+    model = BSCAClassifier(budget=50, gamma=1.0, scaling=None, C=1.0, tol=0.3, relaxation=1.0, reprocess=0, averaging=0)
     model.learn_one({"a": 0.0}, True)
     model.learn_one({"a": 0.3}, True)  # k = 0.914: within the tolerance
     assert model.n_support == 1

@@ -46,7 +46,7 @@ def arrays(rows=ROWS):
     ids=str,
 )
 def test_decisions_are_those_of_the_twin(options):
-    model = BSGDClassifier(budget=15, gamma=0.8, l2=1e-3, seed=0, **options)
+    model = BSGDClassifier(budget=15, gamma=0.8, scaling=None, l2=1e-3, seed=0, **options)
     keep = type(options.get("maintenance", Merge())).__name__.lower()
     twin = naive.NaiveBSGD(15, 0.8, 1e-3, keep=keep, **{name: value for name, value in options.items() if name != "maintenance"})
     agreed, compared = 0, 0
@@ -70,7 +70,7 @@ def test_decisions_are_those_of_the_twin(options):
     "maintenance", [*(Merge(search) for search in SEARCHES), Removal(), Removal("random"), Projection()], ids=str
 )
 def test_budget_memory_and_unused_slots(maintenance):
-    model = BSGDClassifier(budget=9, gamma=1.0, maintenance=maintenance, seed=4)
+    model = BSGDClassifier(budget=9, gamma=1.0, scaling=None, maintenance=maintenance, seed=4)
     size = model.nbytes
     for x, y in bananas(200):
         model.learn_one(x, y)
@@ -101,7 +101,7 @@ def test_projection_of_a_linear_model_loses_nothing(scale):
     # Three vectors span the plane, so a model of four is the unbudgeted one, whatever the units of the rows.
     X, y = arrays(300)
     X = np.column_stack([X, np.ones(len(X))]) * scale
-    options = {"learning_rate": "pegasos", "averaging": 0, "max_features": 3}
+    options = {"learning_rate": "pegasos", "averaging": 0, "max_features": 3, "scaling": None}
     model = BSGDClassifier(budget=4, kernel="linear", maintenance=Projection(), l2=1e-2 * scale**2, **options)
     model.learn_many(X, y)
     w = np.zeros(3)
@@ -114,7 +114,7 @@ def test_projection_of_a_linear_model_loses_nothing(scale):
 
 def test_gamma_scale_is_one_over_the_variances_of_the_first_500_rows():
     X, y = arrays(520)
-    model = BSGDClassifier(budget=5)
+    model = BSGDClassifier(budget=5, scaling=None)
     model.learn_many(X, y)
     assert model.effective_gamma == pytest.approx(1.0 / X[:500].astype(np.float32).astype(float).var(axis=0).sum(), rel=1e-9)
 
@@ -218,7 +218,7 @@ def test_moving_or_scaling_all_features_changes_no_accuracy(shift, scale):
     X, y = arrays(300 if config.DISABLE_JIT else 5300)
     scores = []
     for data, gamma in ((X, 1.0), (X * scale + shift, 1.0 / scale**2)):
-        model = BSGDClassifier(budget=100, gamma=gamma, l2=1e-3)
+        model = BSGDClassifier(budget=100, gamma=gamma, scaling=None, l2=1e-3)
         model.learn_many(data, y)
         scores.append((model.predict_many(data) == y).mean())
     assert abs(scores[0] - scores[1]) < (0.02 if config.DISABLE_JIT else 0.01)
@@ -265,7 +265,7 @@ def test_parameters_that_do_not_go_together():
 @pytest.mark.parametrize("options", [{"learning_rate": "constant", "eta0": 1e4, "l2": 9e-5}, {"l2": 1e-15}, {"l2": 1e9}], ids=str)
 def test_numbers_stay_finite_however_fast_the_model_forgets(options):
     X, y = arrays()
-    model = BSGDClassifier(budget=10, gamma=1.0, seed=0, **options)
+    model = BSGDClassifier(budget=10, gamma=1.0, scaling=None, seed=0, **options)
     for _ in range(3):
         model.learn_many(X, y, 1e9)
         model.learn_many(X, y)

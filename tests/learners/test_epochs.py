@@ -129,7 +129,7 @@ def test_without_merges_passes_close_the_gap_of_several_classes():
 def test_steps_between_classes_are_those_of_the_twin(relaxation, tol):
     X, y = blobs(classes=4, rows=60)
     w = np.random.default_rng(5).uniform(0.3, 2.0, size=60)
-    model = BSCAClassifier(budget=60, C=0.8, relaxation=relaxation, tol=tol, averaging=0, gamma=0.8, seed=0)
+    model = BSCAClassifier(budget=60, C=0.8, relaxation=relaxation, tol=tol, averaging=0, gamma=0.8, scaling=None, seed=0)
     solution = model.learn_epochs(X, y, w, epochs=3)
     own = np.array([model.labels.index(label) for label in y])
     rng, expected = np.random.default_rng(naive.split_mix(0)), np.zeros((60, 4))
@@ -142,7 +142,7 @@ def test_steps_between_classes_are_those_of_the_twin(relaxation, tol):
 @pytest.mark.parametrize("problem", ["labels", "classes", "numbers"])
 def test_no_pass_loses_whatever_the_relaxation(problem, relaxation):
     duals = []
-    options = {"budget": ROWS, "C": 2.0, "gamma": 0.8, "averaging": 0, "relaxation": relaxation, "seed": 0}
+    options = {"budget": ROWS, "C": 2.0, "gamma": 0.8, "scaling": None, "averaging": 0, "relaxation": relaxation, "seed": 0}
     if problem == "numbers":
         X, y = numbers()
         model = BSCARegressor(epsilon=0.3, **options)
@@ -167,7 +167,7 @@ def test_bounds_that_are_far_away_or_near_are_no_matter(C):
 
 def test_the_primal_objective_of_the_average():
     X, y = blobs()
-    model = BSCAClassifier(budget=20, C=0.9, gamma=0.8, averaging=50, seed=0)
+    model = BSCAClassifier(budget=20, C=0.9, gamma=0.8, scaling=None, averaging=50, seed=0)
     solution = model.learn_epochs(X, y, epochs=2)
     sign = np.where(y == 1, 1.0, -1.0)
     for output in ("last", "average"):
@@ -185,6 +185,6 @@ def test_objectives_are_in_order_whatever_the_kernel(kernel):
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(200, 2)) + 3.0).astype(np.float32)
     y = X[:, 0] > 3.0
-    model = BSCAClassifier(budget=15, kernel=kernel, degree=3, gamma=0.1, coef0=1.0, averaging=0, seed=0)
+    model = BSCAClassifier(budget=15, kernel=kernel, degree=3, gamma=0.1, scaling=None, coef0=1.0, averaging=0, seed=0)
     solution = model.learn_epochs(X, y, epochs=5)
     assert solution.dual() <= solution.primal()

@@ -52,7 +52,7 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_decisions_are_those_of_the_twin(rule):
     kind, options, budget = RULES[rule]
-    model = kind(budget=budget, gamma=0.8, **options)
+    model = kind(budget=budget, gamma=0.8, scaling=None, **options)
     twin = naive.NaiveBaseline(rule, budget, 0.8, **options)
     for x, y in bananas(ROWS // 2):
         row = [x["a"], x["b"]]
@@ -68,7 +68,7 @@ def test_decisions_are_those_of_the_twin(rule):
 @pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos, Projectron, ProjectronPP])
 def test_the_average_is_that_of_the_iterates(kind):
     rows = bananas(150)
-    model = kind(budget=30 if issubclass(kind, Projectron) else 1000, gamma=0.8, averaging=40)
+    model = kind(budget=30 if issubclass(kind, Projectron) else 1000, gamma=0.8, scaling=None, averaging=40)
     probes = [x for x, _ in rows[:5]]
     expected = np.zeros(5)
     for t, (x, y) in enumerate(rows, 1):
@@ -80,7 +80,7 @@ def test_the_average_is_that_of_the_iterates(kind):
 
 
 def test_fourier_features_are_those_of_the_kernel_and_steps_are_linear():
-    model = FOGD(budget=300, gamma=0.5, eta0=0.7, seed=1)
+    model = FOGD(budget=300, gamma=0.5, scaling=None, eta0=0.7, seed=1)
     w = None
     for x, y in bananas(100):
         row = np.array([x["a"], x["b"]])
@@ -96,7 +96,7 @@ def test_fourier_features_are_those_of_the_kernel_and_steps_are_linear():
         if (1.0 if y else -1.0) * (w @ z) < 1.0:
             w += 0.7 * (1.0 if y else -1.0) * z
     rng = np.random.default_rng(0)
-    model = FOGD(budget=4000, gamma=0.5, seed=2)
+    model = FOGD(budget=4000, gamma=0.5, scaling=None, seed=2)
     model.learn_one(dict(enumerate(rng.normal(size=5))), True)
     X = rng.normal(size=(50, 5))
     angles = X @ model.support_vectors.astype(float).T
@@ -139,7 +139,7 @@ def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
 
 
 def test_the_inverse_of_the_projectron_stays_one_while_gamma_is_found():
-    model = Projectron(budget=60, eta=0.05)
+    model = Projectron(budget=60, eta=0.05, scaling=None)
     rows = bananas(600 if config.DISABLE_JIT else 1000)
     X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
     for stop in range(0, len(rows), 50):
@@ -196,7 +196,7 @@ def decisions(model, X):
 def test_landmarks_follow_gamma_while_it_is_found():
     rows = bananas(300 if config.DISABLE_JIT else 600)
     X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]
-    model = NOGD(budget=20, rank=8)
+    model = NOGD(budget=20, rank=8, scaling=None)
     model.learn_many(X[:100], y[:100])
     early = model.effective_gamma
     model.learn_many(X[100:], y[100:])
@@ -212,7 +212,7 @@ def test_landmarks_follow_gamma_while_it_is_found():
 @pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
 def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
     rng = np.random.default_rng(0)
-    model = kind(budget=30, eta=0.01)
+    model = kind(budget=30, eta=0.01, scaling=None)
     for row in rng.normal(size=(20, 2)):
         model.learn_one(dict(enumerate(row)), bool(rng.random() < 0.7))
     total = model.coefficients.sum()
@@ -226,7 +226,7 @@ def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
 @pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
 def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coef0, outlier):
     rng = np.random.default_rng(1)
-    model = kind(budget=30, kernel="poly", degree=10, coef0=coef0)
+    model = kind(budget=30, kernel="poly", degree=10, coef0=coef0, scaling=None)
     for i, row in enumerate(rng.normal(size=(120, 3))):
         model.learn_one(dict(enumerate(row * (outlier if i == 60 else 1.0))), bool(rng.random() < 0.5))
     n, gram = model.n_support, model._store.views.gram
@@ -241,12 +241,12 @@ def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coe
 def test_a_replacement_is_no_longer_than_what_it_replaces():
     # (s.x)^3 = 1e42 is taken for 1e30: beyond what the product of two vectors whose own are 1e30 and 1e-18 may be.
     small, huge = {0: 1e-3}, {0: 1e17}
-    model = BPAS(budget=1, kernel="poly", gamma=1.0)
+    model = BPAS(budget=1, kernel="poly", gamma=1.0, scaling=None)
     model.learn_one(huge, False)
     model.learn_one(small, True)
     assert model.coefficients[0, 0] == pytest.approx(1.0, rel=1e-5)  # before it, -1e-30: no more than 1e24 times that
     # And no loss that is below 0: what the row at hand can replace without any is replaced.
-    model = BPAS(budget=2, kernel="poly", gamma=1.0)
+    model = BPAS(budget=2, kernel="poly", gamma=1.0, scaling=None)
     for x, y in ((small, True), (huge, False), (small, True)):
         model.learn_one(x, y)
     np.testing.assert_allclose(model.support_vectors[:, 0], [1e17, 1e-3], rtol=1e-6)
@@ -254,7 +254,7 @@ def test_a_replacement_is_no_longer_than_what_it_replaces():
 
 
 def test_coefficients_that_grow_are_bounded_as_they_are_in_the_model():
-    model = BOGD(budget=3, gamma=1.0, eta0=0.5, l2=1e-3, seed=0)
+    model = BOGD(budget=3, gamma=1.0, scaling=None, eta0=0.5, l2=1e-3, seed=0)
     model.learn_many(np.array([[0.0], [10.0], [20.0]]), [True, False, True])
     model._common["scale"] = 1e-4
     model._store.views.coefficients[0, :3] = [0.9e34, -0.9e34, 0.9e34]

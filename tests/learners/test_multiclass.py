@@ -26,7 +26,7 @@ def blobs(rows=ROWS, classes=4, spread=2.0):
 def test_decisions_are_those_of_the_twin(fit_intercept):
     X, y = blobs(90, classes=3, spread=0.7)
     model = BSGDClassifier(
-        budget=8, gamma=0.5, l2=1e-3, averaging=0, learning_rate="pegasos", fit_intercept=fit_intercept, seed=0
+        budget=8, gamma=0.5, scaling=None, l2=1e-3, averaging=0, learning_rate="pegasos", fit_intercept=fit_intercept, seed=0
     )
     for label in range(3):  # all classes known from the start, as the twin's are
         model._labels.target(label)
@@ -49,7 +49,7 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
     X, y = blobs(200, classes=2)
     for positive_first in (False, True):
         labels = [[True, False][k] if positive_first else ["x", "y"][k] for k in y]
-        model = BSGDClassifier(budget=20, gamma=0.5, fit_intercept=True)
+        model = BSGDClassifier(budget=20, gamma=0.5, scaling=None, fit_intercept=True)
         model.learn_many(X, labels)
         before = [model.decision_function_one({0: a, 1: b}) for a, b in X[:20]]
         proba = [model.predict_proba_one({0: a, 1: b}) for a, b in X[:20]]
@@ -70,7 +70,7 @@ def test_a_third_label_changes_no_decision_on_the_other_two():
 
 def test_a_label_that_was_refused_leaves_no_trace():
     X, y = blobs(50, classes=2)
-    model = BSGDClassifier(budget=10, gamma=0.5)
+    model = BSGDClassifier(budget=10, gamma=0.5, scaling=None)
     model.learn_many(X, y)
     before = snapshot(model)
     with pytest.raises(ValueError, match="feature 1 is nan"):
@@ -84,7 +84,7 @@ def test_a_label_that_was_refused_leaves_no_trace():
 
 def test_many_is_one_after_the_other_whenever_labels_come():
     X, y = blobs(ROWS // 2, classes=6)
-    one, many, split = (BSGDClassifier(budget=15, gamma=0.5, seed=0) for _ in range(3))
+    one, many, split = (BSGDClassifier(budget=15, gamma=0.5, scaling=None, seed=0) for _ in range(3))
     for x, label in zip(X, y, strict=True):
         one.learn_one({0: x[0], 1: x[1]}, int(label))
     many.learn_many(X, y)

@@ -87,7 +87,7 @@ def test_decision_values_count_by_their_size():
 
 
 def test_a_model_that_is_given_ranks_rows_before_it_learns():
-    model = BSGDClassifier(2, gamma=1.0)
+    model = BSGDClassifier(2, gamma=1.0, scaling=None)
     model.start_from(np.array([[0.0], [3.0]]), [-1.0, 1.0], labels=[False, True])
     p = [model.predict_proba_one({0: x})[True] for x in np.linspace(0.0, 3.0, 7)]
     assert np.all(np.diff(p) > 0.0)

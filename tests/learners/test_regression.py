@@ -28,20 +28,20 @@ def waves(rows=ROWS):
     ("model", "twin"),
     [
         (
-            BSGDRegressor(budget=15, gamma=0.8, l2=1e-3, epsilon=0.2, averaging=50, fit_intercept=True),
+            BSGDRegressor(budget=15, gamma=0.8, scaling=None, l2=1e-3, epsilon=0.2, averaging=50, fit_intercept=True),
             naive.NaiveBSGDRegression(
                 15, 0.8, 1e-3, learning_rate="capped", eta0=0.1, averaging=50, fit_intercept=True, epsilon=0.2
             ),
         ),
         (
-            BSGDRegressor(budget=15, gamma=0.8, l2=1e-2, epsilon=0.0, learning_rate="constant", eta0=0.5),
+            BSGDRegressor(budget=15, gamma=0.8, scaling=None, l2=1e-2, epsilon=0.0, learning_rate="constant", eta0=0.5),
             naive.NaiveBSGDRegression(15, 0.8, 1e-2, learning_rate="constant", eta0=0.5, fit_intercept=True, epsilon=0.0),
         ),
         (
-            BSCARegressor(budget=15, gamma=0.8, C=0.5, epsilon=0.1, relaxation=0.7, averaging=100),
+            BSCARegressor(budget=15, gamma=0.8, scaling=None, C=0.5, epsilon=0.1, relaxation=0.7, averaging=100),
             naive.NaiveBSCARegression(15, 0.8, 0.5, relaxation=0.7, averaging=100, epsilon=0.1),
         ),
-        (OneClassBSGD(budget=15, gamma=0.8, nu=0.2, averaging=100), naive.NaiveOneClass(15, 0.8, 0.2, 100)),
+        (OneClassBSGD(budget=15, gamma=0.8, scaling=None, nu=0.2, averaging=100), naive.NaiveOneClass(15, 0.8, 0.2, 100)),
     ],
     ids=["bsgd", "bsgd constant", "bsca", "one class"],
 )
@@ -68,7 +68,7 @@ def test_decisions_are_those_of_the_twin(model, twin):
 
 def test_a_bias_that_is_not_fitted_stays():
     X, y = waves(60)
-    model = BSGDRegressor(budget=100, gamma=0.8, l2=1e-2, fit_intercept=False)
+    model = BSGDRegressor(budget=100, gamma=0.8, scaling=None, l2=1e-2, fit_intercept=False)
     twin = naive.NaiveBSGDRegression(100, 0.8, 1e-2, learning_rate="capped", eta0=0.1, epsilon=0.1)
     model._store.views.biases[:2] = twin.bias = twin.average_bias = 50.0  # as distillation brings it
     for row, target in zip(X, y + 50.0, strict=True):
@@ -113,7 +113,7 @@ def test_targets_that_are_no_finite_numbers(kind, target):
 @pytest.mark.parametrize(("kind", "options"), [(BSGDRegressor, {}), (BSCARegressor, {"relaxation": 1.0})], ids=["bsgd", "bsca"])
 def test_curves_are_learned_that_lines_cannot_follow(kind, options):
     X, y = waves(4000)
-    model = kind(budget=100, gamma=1.0)
+    model = kind(budget=100, gamma=1.0, scaling=None)
     model.learn_many(X[:3000], y[:3000])
     assert np.abs(model.predict_many(X[3000:]) - y[3000:]).mean() < 0.25
     scores = []
@@ -128,7 +128,7 @@ def test_curves_are_learned_that_lines_cannot_follow(kind, options):
 def test_a_share_of_nu_lies_outside_and_the_order_is_that_of_the_exact_model(nu):
     rng = np.random.default_rng(0)
     X = np.vstack([rng.normal(size=(3000, 2)), rng.normal(size=(3000, 2)) * 0.5 + 4.0])[rng.permutation(6000)]
-    model = OneClassBSGD(budget=100, gamma=0.5, nu=nu)
+    model = OneClassBSGD(budget=100, gamma=0.5, scaling=None, nu=nu)
     model.learn_many(X)
     fresh = np.vstack([rng.normal(size=(500, 2)), rng.normal(size=(500, 2)) * 0.5 + 4.0])
     scores = model.score_many(fresh)
@@ -181,7 +181,7 @@ def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far,
 
 
 def test_a_model_that_was_given_or_loaded_does_not_warn_of_targets():
-    given, half = BSGDRegressor(5, gamma=1.0), BSGDRegressor(5)
+    given, half = BSGDRegressor(5, gamma=1.0, scaling=None), BSGDRegressor(5)
     given.start_from(np.ones((1, 1)), [40.0])
     half.learn_one({0: 1.0}, 40.0)
     for model in (given, pickle.loads(pickle.dumps(half))):

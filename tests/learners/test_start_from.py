@@ -23,7 +23,7 @@ def expansion(a, b, gamma=0.7):
 @pytest.mark.parametrize("labels", [[1, 2], [False, True], [True, False], ["ham", "spam"], [-1, 1], [1, -1]])
 @pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, sparse.csr_array, sparse.coo_array])
 def test_the_second_label_is_that_of_values_above_zero(labels, form):
-    model = BSGDClassifier(budget=10, gamma=0.7, seed=0)
+    model = BSGDClassifier(budget=10, gamma=0.7, scaling=None, seed=0)
     model.start_from(form(S), A, 0.3, labels=labels, n_learned=50)
     f = expansion(A, 0.3)
     assert model.predict_many(X).tolist() == [labels[int(value > 0.0)] for value in f]
@@ -37,7 +37,7 @@ def test_the_second_label_is_that_of_values_above_zero(labels, form):
 
 def test_several_classes_have_an_output_each():
     a, b = RNG.normal(size=(3, 6)), np.array([0.1, -0.2, 0.3])
-    model = BSCAClassifier(budget=6, gamma=0.7, seed=0)
+    model = BSCAClassifier(budget=6, gamma=0.7, scaling=None, seed=0)
     model.start_from(S, a, b, labels=["a", "b", "c"], feature_names=["x", "y", "z"])
     expected = np.column_stack([expansion(a[k], b[k]) for k in range(3)])
     np.testing.assert_allclose(_decisions(model), expected, rtol=1e-4, atol=1e-5)
@@ -53,21 +53,21 @@ def _decisions(model):
 
 @pytest.mark.parametrize("kind", [BSCARegressor, OneClassBSGD])
 def test_models_without_labels(kind):
-    model = kind(budget=6, gamma=0.7, seed=0)
+    model = kind(budget=6, gamma=0.7, scaling=None, seed=0)
     model.start_from(S, A, -0.5)
     np.testing.assert_allclose(model.coefficients[0], A)
     assert model.intercept.tolist() == [-0.5]
 
 
 def test_vectors_beyond_the_budget_are_merged():
-    model = BSGDClassifier(budget=3, gamma=0.7, seed=0)
+    model = BSGDClassifier(budget=3, gamma=0.7, scaling=None, seed=0)
     model.start_from(S, np.abs(A), labels=[False, True])
     assert (model.n_support, model.n_merges) == (3, 3)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e120])
 def test_numbers_that_no_saved_model_can_hold_are_refused(number):
-    for model in (OnlineLinearSVR(), BSCARegressor(budget=6, gamma=0.7)):
+    for model in (OnlineLinearSVR(), BSCARegressor(budget=6, gamma=0.7, scaling=None)):
         before = snapshot(model)
         given = [[1.0, number]] if isinstance(model, OnlineLinearSVR) else [S, np.append(A[:5], number)]
         with pytest.raises(ValueError, match="must be"):
@@ -84,7 +84,7 @@ def test_linear_models():
 
 
 def test_a_projectron_inverts_the_gram_matrix_that_it_is_given():
-    given, twin = (Projectron(budget=20, gamma=0.7, eta=0.01) for _ in range(2))
+    given, twin = (Projectron(budget=20, gamma=0.7, scaling=None, eta=0.01) for _ in range(2))
     given.start_from(S, A, labels=[False, True])
     assert (given.predict_many(X) == (expansion(A, 0.0) > 0.0)).all()
     twin.start_from(S, A, labels=[False, True])
@@ -108,7 +108,7 @@ def test_a_projectron_inverts_the_gram_matrix_that_it_is_given():
     ],
 )
 def test_what_does_not_fit_is_refused_and_leaves_no_trace(arguments, match):
-    model = BSGDClassifier(budget=10, gamma=0.7, seed=0)
+    model = BSGDClassifier(budget=10, gamma=0.7, scaling=None, seed=0)
     before = snapshot(model)
     with pytest.raises(ValueError, match=match):
         model.start_from(*arguments, labels=[False, True])
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace(arguments, match):
     ],
 )
 def test_names_labels_and_counts_are_checked(keywords, match):
-    model = BSGDClassifier(budget=10, gamma=0.7, seed=0)
+    model = BSGDClassifier(budget=10, gamma=0.7, scaling=None, seed=0)
     before = snapshot(model)
     with pytest.raises(ValueError, match=match):
         model.start_from(S, A, **keywords)
@@ -142,10 +142,12 @@ def test_names_labels_and_counts_are_checked(keywords, match):
 def test_what_cannot_start_says_so():
     with pytest.raises(ValueError, match="gamma that is a number"):
         BSGDClassifier(budget=10).start_from(S, A, labels=[0, 1])
+    with pytest.raises(ValueError, match="scaling=None"):
+        BSGDClassifier(budget=10, gamma=0.7).start_from(S, A, labels=[0, 1])
     with pytest.raises(ValueError, match="frequencies"):
         FOGD(budget=10).start_from(S, A, labels=[0, 1])
     with pytest.raises(ValueError, match="at most budget=5"):
-        Stoptron(budget=5, gamma=1.0).start_from(S, A, labels=[0, 1])
+        Stoptron(budget=5, gamma=1.0, scaling=None).start_from(S, A, labels=[0, 1])
 
 
 @njit
@@ -159,7 +161,7 @@ class Useless(Strategy):
 
 
 def test_a_strategy_that_fails_is_named_and_the_budget_holds():
-    model = BSGDClassifier(budget=3, gamma=0.7, maintenance=Useless(), averaging=0)
+    model = BSGDClassifier(budget=3, gamma=0.7, scaling=None, maintenance=Useless(), averaging=0)
     with pytest.raises(RuntimeError, match="Useless.* has not brought the model back to its budget of 3"):
         model.start_from(S, A, labels=[False, True])
     assert model.n_support == 0

@@ -53,7 +53,8 @@ def test_experts_are_the_learners_themselves():
     peers = []
     for number, expert in enumerate(team):
         if expert.kind == kinds.ASCENT:
-            peer = BSCAClassifier(budget=150, C=expert.state["C"], gamma=1.0, max_classes=2, seed=3 + number)
+            options = {"C": expert.state["C"], "gamma": 1.0, "scaling": None, "max_classes": 2}
+            peer = BSCAClassifier(budget=150, seed=3 + number, **options)
             peer._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
             peers.append((number, peer))
         elif expert.kind == kinds.LINEAR:

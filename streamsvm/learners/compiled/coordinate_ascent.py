@@ -10,6 +10,7 @@ from numba import njit
 from streamsvm.kernels import self_kernel
 from streamsvm.learners.compiled.iterates import HINGE, LAST, common
 from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.scaled_rows import given_row, scan_given
 from streamsvm.learners.compiled.step import (
     FIRST_OUTPUT,
     Row,
@@ -22,7 +23,7 @@ from streamsvm.learners.compiled.step import (
     random_slot,
     violation,
 )
-from streamsvm.memory.slots import kernel_row_of, scan_row
+from streamsvm.memory.slots import kernel_row_of
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["STATE", "find_stamp", "largest_step", "next_stamp", "save_row", "step"]
@@ -83,9 +84,9 @@ def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> Non
     v, c = views(block), common(block)
     h = v.header[0]
     if h["window"] > 0:
-        place = (c["t"] - 1) % h["window"]
+        place, row = (c["t"] - 1) % h["window"], given_row(block)
         for j in range(h["used"]):
-            v.window[place, j] = v.rows[0, j]
+            v.window[place, j] = row[j]
         v.window_targets[place], v.window_weights[place], v.window_stamps[place] = target, weight, stamp
 
 
@@ -109,10 +110,10 @@ def find_stamp(block: np.ndarray, stamp: int) -> int:
 def _replay(block: np.ndarray, place: int) -> None:
     # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
     v = views(block)
-    h = v.header[0]
+    h, row = v.header[0], given_row(block)
     for j in range(h["used"]):
-        v.rows[0, j] = v.window[place, j]
-    n_active, norm = scan_row(v.rows[0], h["used"], v.active[0])
+        row[j] = v.window[place, j]
+    n_active, norm = scan_given(block)
     if n_active < 0:
         return
     compute_scores(block, n_active, norm)

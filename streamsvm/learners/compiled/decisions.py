@@ -8,6 +8,7 @@ from numba import njit
 from streamsvm.kernels import FAST, LARGEST_NORM
 from streamsvm.learners.compiled.iterates import PROBABILITY, common, iterate_for
 from streamsvm.learners.compiled.probability import probabilities, probability
+from streamsvm.learners.compiled.scaled_rows import given_row, scan_given
 from streamsvm.learners.compiled.step import NO_OUTPUT, best_output, compute_scores
 from streamsvm.memory.slots import scan_row
 from streamsvm.memory.support_vectors import views
@@ -17,9 +18,8 @@ __all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_
 
 @njit(cache=True, error_model="numpy")
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
-    """Make row i of X the row at hand. Its features have the columns ``columns`` int64 [features]; -1: none."""
-    v = views(block)
-    lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
+    """Make row i of X the row that is given. Its features have the columns ``columns`` int64 [features]; -1: none."""
+    lay_out(given_row(block), views(block).header[0]["used"], X, columns, i)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -49,7 +49,7 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, distinc
             norm = _squared_norm(X, i)
         else:
             fill_row(block, X, columns, i)
-            norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])[1]
+            norm = scan_row(given_row(block), v.header[0]["used"], v.active[0])[1]
         if not norm < limit:
             return i
     return -1
@@ -64,7 +64,7 @@ def decide(block: np.ndarray, what: int) -> float:
     outputs are in ``scores[: outputs]``.
     """
     v, c = views(block), common(block)
-    n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
+    n_active, norm = scan_given(block)
     if n_active < 0:
         return np.nan
     compute_scores(block, n_active, norm)

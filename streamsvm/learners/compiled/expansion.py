@@ -8,8 +8,9 @@ from numba import njit
 from streamsvm.budget.dispatch import maintain
 from streamsvm.learners.compiled.decisions import fill_row
 from streamsvm.learners.compiled.iterates import common
+from streamsvm.learners.compiled.scaled_rows import scan_given
 from streamsvm.learners.compiled.step import add_to_coefficient, random_bits
-from streamsvm.memory.slots import append, scan_row
+from streamsvm.memory.slots import append
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["expand"]
@@ -27,7 +28,7 @@ def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.nd
     h = v.header[0]
     for i in range(X.shape[0]):
         fill_row(block, X, columns, i)
-        slot = append(block, v.rows[0], scan_row(v.rows[0], h["used"], v.active[0])[1], weights[i])
+        slot = append(block, v.rows[0], scan_given(block)[1], weights[i])
         for k in range(coefficients.shape[1]):
             add_to_coefficient(block, slot, coefficients[i, k], k)
         if h["n_support"] > h["budget"]:

@@ -52,7 +52,7 @@ COMMON = np.dtype(
         ("n_merges", "i8"),  # of support vectors
         ("loss", "i8"),
         ("random", "u8"),
-        ("gamma_rows", "i8"),  # rows that gamma="scale" was computed from; -1 for a gamma that was given
+        ("gamma_rows", "i8"),  # rows that gamma="scale" was computed from; below 0: see `scaled_rows`
         ("deviation", "f8"),  # sum over features and rows of squared deviations from the mean
         ("epsilon", "f8"),  # of the epsilon-insensitive loss
         ("scale", "f8"),

@@ -38,7 +38,7 @@ def learn_epoch(
     stepped = 0
     for i in order:
         fill_row(block, X, columns, i)
-        n_active, norm = begin_row(block)
+        n_active, norm, _ = begin_row(block)
         row = observe(block, n_active, norm, targets[i], weights[i])
         rising, falling, step = _step(block, row, coefficients[i])
         if step != 0.0:

@@ -63,13 +63,14 @@ def rule(
     *,
     learned: Mapping[str, tuple[float, float]] | None = None,
     prepare: Callable[[np.ndarray], None] = _nothing,
+    rescaled: Callable[[np.ndarray], None] = _nothing,
 ) -> Callable[[Callable[[np.ndarray, Row], None]], Rule]:
     """Make a rule of the step under this decorator, ``step(block, row)``.
 
     The step finds the decision values of the row at hand in ``views(block).scores`` (that of the last iterate first), and its
     kernel values in ``views(block).kernel_rows[0]``. Coefficients are stored divided by the factor ``common(block)["scale"]``,
-    which a step may lower to shrink all of them. With ``gamma="scale"`` the kernel changes in each of the first 500 rows: what a
-    rule computes from kernel values is stale then.
+    which a step may lower to shrink all of them. With ``gamma="scale"`` and no scaling the kernel changes in each of the first
+    500 rows: what a rule computes from kernel values is stale then.
 
     Parameters
     ----------
@@ -77,10 +78,12 @@ def rule(
         See `Rule`.
     prepare
         Called before the decision values of a row are computed.
+    rescaled
+        Called where support vectors have been brought to another scale: what the rule has computed from kernel values is stale.
     """
 
     def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
-        names = {"step": njit(cache=True, error_model="numpy", inline="always")(step), "prepare": prepare}
+        names = {"step": njit(cache=True, error_model="numpy", inline="always")(step), "prepare": prepare, "rescaled": rescaled}
         learn_one = _made(_learn_one, step, names)
         return Rule(learn_one, many_rows(learn_one, learn_rows), state, learned or {})
 
@@ -97,13 +100,15 @@ def _made(template: Any, step: Any, names: dict[str, Any]) -> Any:
     return njit(cache=True, error_model="numpy")(made)
 
 
-# The template: `step` and `prepare` are those of the rule.
+# The template: `step`, `prepare` and `rescaled` are those of the rule.
 
 
 def _learn_one(block: np.ndarray, target: float, weight: float) -> int:
-    n_active, norm = begin_row(block)
+    n_active, norm, moved = begin_row(block)
     if n_active < 0:
         return REFUSED
+    if moved:
+        rescaled(block)  # type: ignore[name-defined] # noqa: F821
     prepare(block)  # type: ignore[name-defined] # noqa: F821
     step(block, observe(block, n_active, norm, target, weight))  # type: ignore[name-defined] # noqa: F821
     h = views(block).header[0]

@@ -15,6 +15,7 @@ from streamsvm.budget.dispatch import maintain
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
 from streamsvm.learners.compiled.iterates import LAST, add_to_iterates, common, error_rate, finish_step, shortfall, track_output
 from streamsvm.learners.compiled.probability import fit_softmax
+from streamsvm.learners.compiled.scaled_rows import follow_scale, scan_given
 from streamsvm.memory.slots import AT_HAND, append, fill_kernel_row, next_random, scan_row
 from streamsvm.memory.support_vectors import views
 
@@ -61,18 +62,33 @@ class Row(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def begin_row(block: np.ndarray) -> tuple[int, float]:
-    """Count the row at hand as learned; how many of its features are not zero, and its squared norm.
+def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
+    """Count the row at hand as learned; how many of its features are not zero, its squared norm, and whether the scale in use is
+    another one with it.
 
     The first is -1 for a row that is not finite or too large, which is not counted.
     """
     v, c = views(block), common(block)
+    if v.header[0]["scaled"] > 0:
+        return _begin_scaled_row(block)
     n_active, norm = scan_row(v.rows[0], v.header[0]["used"], v.active[0])
     if n_active >= 0:
         if 0 <= c["gamma_rows"] < GAMMA_ROWS:
             _update_gamma(block)
         c["t"] += 1
-    return n_active, norm
+    return n_active, norm, False
+
+
+@njit(cache=True, error_model="numpy")
+def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
+    n_active, norm = scan_given(block)
+    if n_active < 0:
+        return n_active, norm, False
+    common(block)["t"] += 1
+    moved = follow_scale(block)
+    if moved:
+        n_active, norm = scan_given(block)
+    return n_active, norm, moved
 
 
 @njit(cache=True, error_model="numpy", inline="always")

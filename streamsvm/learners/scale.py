@@ -1,0 +1,39 @@
+"""The scale by which a learner takes its rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.learners.compiled.rescale import BOUND
+
+__all__ = ["ScaleInUse"]
+
+
+class ScaleInUse(NamedTuple):
+    """The location and the spread of each feature, in the order of ``feature_names``.
+
+    Examples
+    --------
+    >>> scale = ScaleInUse(np.array([5.0, 0.0]), np.array([2.0, 0.0]))
+    >>> scale.of([[9.0, 1.0], [1000.0, 1.0]]).tolist()
+    [[2.0, 0.0], [8.0, 0.0]]
+    >>> scale.undo([[2.0, 0.0]]).tolist()
+    [[9.0, 0.0]]
+    """
+
+    location: np.ndarray
+    """float64 [features]."""
+    spread: np.ndarray
+    """float64 [features]; 0 for a feature that is constant."""
+
+    def of(self, X: np.ndarray) -> np.ndarray:
+        """Return rows float [n, features] as the kernel takes them: in spreads from the location, 8 at most; float64."""
+        some = self.spread > 0.0
+        scaled = np.where(some, (np.asarray(X, np.float64) - self.location) / np.where(some, self.spread, 1.0), 0.0)
+        return np.clip(scaled, -float(BOUND), float(BOUND))
+
+    def undo(self, X: np.ndarray) -> np.ndarray:
+        """Return rows that the kernel takes, as `support_vectors` are, in the units of the features; float64 [n, features]."""
+        return np.asarray(X, np.float64) * self.spread + self.location

@@ -1,0 +1,313 @@
+"""The scale inside the kernel learners: it follows the stream, and support vectors follow it."""
+
+import math
+
+import numpy as np
+import pytest
+from numba import config
+from river import datasets, preprocessing
+
+from naive import NaiveBSGD, rbf
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, OneClassBSGD
+from streamsvm.learners import FOGD, NOGD, Projectron
+from streamsvm.memory.support_vectors import SupportVectorStore
+
+NAMES = ("a", "b", "c")
+
+compiled = pytest.mark.skipif(config.DISABLE_JIT, reason="takes minutes without compiled code, and says nothing new")
+
+
+def stream(rows, seed=0, spread=(1.0, 100.0, 1e-3), centre=(0.0, 5e3, 1e-4), drift=0.0):
+    """Rows whose class is the side of a circle in two features in units of their own, and a third that says nothing."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(rows, 3)) * (1.0 + drift * np.arange(rows)[:, None] / rows)
+    y = (Z[:, 0] ** 2 + Z[:, 1] ** 2 > 1.4).tolist()
+    X = (Z * spread + centre).astype(np.float32).astype(float)
+    return [(dict(zip(NAMES, row, strict=True)), label) for row, label in zip(X.tolist(), y, strict=True)]
+
+
+def learned(model, rows):
+    for x, y in rows:
+        model.learn_one(x, y)
+    return model
+
+
+def accuracy(model, rows):
+    hits = 0
+    for x, y in rows:
+        hits += model.predict_one(x) == y
+        model.learn_one(x, y)
+    return hits / len(rows)
+
+
+class NaiveScale:
+    """The scale of all rows so far, from their lists; rows are without outliers, and fewer than are remembered."""
+
+    def __init__(self, features):
+        self.rows, self.location, self.spread = [], np.zeros(features), np.zeros(features)
+
+    def learn(self, x, model):
+        """Learn a row, and bring the vectors of a model to a new scale."""
+        self.rows.append(x)
+        t = len(self.rows)
+        if t > 64 and t % 16:
+            return
+        X = np.array(self.rows)
+        means, spread = X.mean(axis=0), X.std(axis=0)
+        location = np.where(np.abs(means) > 2.0 * spread, means, 0.0)
+        if (np.abs(spread - self.spread) > 0.05 * self.spread).any() or (np.abs(location - self.location) > 0.1 * spread).any():
+            raw = [self.location + self.spread * vector for vector in model.vectors]
+            self.location, self.spread = location, spread
+            model.vectors = [self.of(vector) for vector in raw]
+
+    def of(self, x):
+        scaled = np.divide(x - self.location, self.spread, out=np.zeros(len(x)), where=self.spread > 0.0)
+        return np.clip(scaled, -8.0, 8.0)
+
+
+@pytest.mark.parametrize("drift", [0.0, 3.0])
+def test_it_is_the_twin_with_lists(drift):
+    model = BSGDClassifier(budget=15, l2=1e-3, seed=0, scaling="auto", max_features=3)
+    naive, scale = NaiveBSGD(15, 1.0 / 3.0, 1e-3), NaiveScale(3)
+    moves = 0
+    for x, y in stream(400, drift=drift):
+        row, before = np.array(list(x.values())), scale.spread
+        scale.learn(row, naive)
+        moves += before is not scale.spread
+        naive.learn(scale.of(row), 1.0 if y else -1.0)
+        model.learn_one(x, y)
+        expected = naive.decisions(scale.of(row))
+        assert model.decision_function_one(x, "last") == pytest.approx(expected[0], rel=1e-3, abs=1e-3)
+        assert model.decision_function_one(x, "average") == pytest.approx(expected[1], rel=1e-3, abs=1e-3)
+    assert moves > 10
+    assert model.scale_in_use.location == pytest.approx(scale.location, rel=1e-6)
+    assert model.scale_in_use.spread == pytest.approx(scale.spread, rel=1e-6)
+
+
+def test_decisions_are_those_of_the_attributes():
+    model = learned(BSCAClassifier(budget=30, seed=0, scaling="auto"), stream(500, drift=2.0))
+    sign = 1.0 if model.positive_label else -1.0
+    for x, _ in stream(20, seed=1):
+        row = model.scale_in_use.of([list(x.values())])[0]
+        kernels = [rbf(row, vector, model.effective_gamma) for vector in model.support_vectors]
+        f = np.dot(model.coefficients[0], kernels) + model.intercept[0]
+        assert model.decision_function_one(x) == pytest.approx(f, rel=1e-4, abs=1e-5)
+    assert sign == 1.0
+
+
+@pytest.mark.parametrize("make", [BSCAClassifier, BSGDClassifier], ids=lambda kind: kind.__name__)
+def test_units_say_nothing(make):
+    """Powers of two are exact: the models are the same but for the units of their scales."""
+    rows = stream(700)
+    other = [({"a": x["a"] * 2.0**-20, "b": x["b"] * 2.0**10, "c": x["c"]}, y) for x, y in rows]
+    one, two = (learned(make(budget=30, seed=0, scaling="auto"), of) for of in (rows, other))
+    assert (one.support_vectors == two.support_vectors).all()
+    assert [one.decision_function_one(x) for x, _ in rows[:50]] == [two.decision_function_one(x) for x, _ in other[:50]]
+
+
+def test_it_is_as_accurate_as_with_a_scaler_in_front():
+    rows = stream(3000)
+    bare = accuracy(BSCAClassifier(budget=50, seed=0, scaling=None), rows)
+    front = accuracy(preprocessing.StandardScaler() | BSCAClassifier(budget=50, seed=0, scaling=None), rows)
+    assert accuracy(BSCAClassifier(budget=50, seed=0, scaling="auto"), rows) > front - 0.01 > bare + 0.1
+
+
+def test_a_feature_that_is_constant_at_first_counts_when_it_varies():
+    rng = np.random.default_rng(0)
+    rows = [({"a": a, "b": 7.0}, a > 0.0) for a in rng.normal(size=800).tolist()]
+    rows += [({"a": a, "b": 7.0 + 0.01 * b}, a * b > 0.0) for a, b in rng.normal(size=(3000, 2)).tolist()]
+    model = learned(BSCAClassifier(budget=60, seed=0, scaling="auto"), rows[:800])
+    assert model.scale_in_use.spread[1] == 0.0
+    assert not model.support_vectors[:, 1].any()
+    gamma = model.effective_gamma
+    learned(model, rows[800:2800])
+    assert accuracy(model, rows[2800:]) > 0.9
+    assert model.effective_gamma == gamma == 0.5
+
+
+def test_a_late_feature_counts():
+    rng = np.random.default_rng(1)
+    rows = [({"a": a}, a > 0.0) for a in rng.normal(size=500).tolist()]
+    rows += [({"a": a, "b": 1e4 + 100.0 * b}, a * b > 0.0) for a, b in rng.normal(size=(3000, 2)).tolist()]
+    model = learned(BSCAClassifier(budget=60, seed=0, scaling="auto"), rows[:2500])
+    assert model.effective_gamma == 0.5
+    assert accuracy(model, rows[2500:]) > 0.85
+
+
+@compiled
+@pytest.mark.parametrize("absurd", [1e6, 1e17, -1e12])
+def test_absurd_values_are_bounded(absurd):
+    rows = stream(2500, spread=(1.0, 1.0, 1.0), centre=(0.0, 0.0, 0.0))
+    clean = accuracy(BSCAClassifier(budget=50, seed=0, scaling="auto"), rows)
+    for every, lost, spread in ((500, 0.02, 1.1), (50, 0.15, 3.5)):
+        hit = [({**x, "b": absurd} if i % every == 20 else x, y) for i, (x, y) in enumerate(rows)]
+        model = BSCAClassifier(budget=50, seed=0, scaling="auto")
+        assert accuracy(model, hit) > clean - lost
+        assert 0.9 < model.scale_in_use.spread[1] < spread
+        assert np.abs(model.support_vectors).max() <= 8.0
+
+
+@compiled
+def test_a_feature_that_is_rarely_not_0_does_not_vanish():
+    """The bound that is for absurd values would take its few other values for such."""
+    rng = np.random.default_rng(2)
+    rows = [({"a": a, "b": float(b < 0.005)}, a > 0.0) for a, b in zip(rng.normal(size=8000), rng.random(8000), strict=True)]
+    model = learned(BSGDClassifier(budget=10, scaling="auto"), rows)
+    assert model.scale_in_use.spread[1] == pytest.approx(math.sqrt(0.005), rel=0.2)
+
+
+def test_extreme_ratios_of_scales_leave_numbers_finite():
+    """The first value is bounded away by those after it, and the scale shrinks by 40 orders of magnitude."""
+    model = BSGDClassifier(budget=10, scaling="auto", max_features=2)
+    values = [9e17, *(1e-30 * math.sin(i) for i in range(200))]
+    for i, value in enumerate(values):
+        model.learn_one({"a": value, "b": float(i % 3)}, i % 3 == 0)
+        assert np.isfinite(model.support_vectors).all()
+        assert math.isfinite(model.decision_function_one({"a": value, "b": 0.0}))
+
+
+def test_rows_that_are_refused_leave_the_scale_as_it_was():
+    model = learned(BSGDClassifier(budget=10, scaling="auto"), stream(100))
+    before = model._store.snapshot()
+    for value, message in ((math.nan, "feature 'b'"), (math.inf, "feature 'b'"), (1e19, "too large")):
+        with pytest.raises(ValueError, match=message):
+            model.learn_one({"a": 0.0, "b": value, "c": 0.0, "new": 1.0}, True)
+        with pytest.raises(ValueError, match=message):
+            model.predict_one({"a": 0.0, "b": value})
+    assert model._store.snapshot() == before
+
+
+def test_predictions_leave_the_model_as_it_was():
+    model = learned(BSGDClassifier(budget=10, scaling="auto"), stream(100))
+    before = model._store.snapshot()
+    for x, _ in stream(30, seed=3, spread=(1e3, 1.0, 1.0)):
+        model.predict_one(x)
+        model.predict_proba_one(x)
+    assert model._store.snapshot() == before
+
+
+def test_the_window_has_rows_as_they_are_given():
+    rows = stream(300, drift=3.0)
+    model = learned(BSCAClassifier(budget=20, seed=0, scaling="auto", replay=40, replay_steps=2), rows)
+    window = np.sort(model._store.views.window[:, : len(NAMES)], axis=0)
+    assert window == pytest.approx(np.sort([list(x.values()) for x, _ in rows[-40:]], axis=0), rel=1e-6)
+    assert accuracy(model, stream(500, seed=2, drift=0.0)) > 0.7
+
+
+def test_epochs_are_in_the_scale_in_use():
+    rows = stream(300)
+    X, y = np.array([list(x.values()) for x, _ in rows]), [label for _, label in rows]
+    model = BSCAClassifier(budget=400, relaxation=1.0, tol=1e-3, averaging=0, seed=0, scaling="auto")
+    solution = model.learn_epochs(X, y, epochs=60)
+    assert solution.dual() == pytest.approx(solution.primal(), rel=0.01)
+    decisions = solution.unmerged().decision_function_many(X)
+    assert decisions == pytest.approx(model.decision_function_many(X), rel=0.01, abs=0.01)
+
+
+def test_the_projectrons_inverse_follows_the_scale():
+    rows = stream(600, drift=4.0)
+    model = Projectron(budget=15, scaling="auto", gamma=0.5)
+    checked = 0
+    for x, y in rows:
+        mistake = model.predict_one(x) is not None and model.predict_one(x) != y
+        model.learn_one(x, y)
+        if mistake and model.n_support > 3:
+            n, vectors = model.n_support, model.support_vectors
+            gram = np.array([[rbf(a, b, 0.5) for a in vectors] for b in vectors])
+            assert model._store.views.gram[:n, :n] @ gram == pytest.approx(np.eye(n), abs=0.02)
+            checked += 1
+    assert checked > 20
+
+
+def test_nogds_inverse_follows_the_scale():
+    model = NOGD(budget=8, rank=8, scaling="auto", gamma=0.5)
+    for x, y in stream(400, drift=3.0):
+        f = model.decision_function_one(x) if model.n_learned else 0.0
+        inside = (f if model.positive_label == y else -f) < 1.0
+        full = model.n_support == 8
+        model.learn_one(x, y)
+        if full and inside and model._own["gamma"][0] != 0.0:
+            vectors = model.support_vectors
+            gram = np.array([[rbf(a, b, 0.5) for a in vectors] for b in vectors])
+            assert model._store.views.gram[:8, :8] @ gram == pytest.approx(np.eye(8), abs=0.05)
+
+
+def test_frequencies_stay():
+    rows = stream(400, drift=3.0)
+    model = learned(FOGD(budget=20, seed=0, scaling="auto"), rows[:100])
+    before, scale = model.support_vectors, model.scale_in_use.spread
+    learned(model, rows[100:])
+    assert (model.support_vectors == before).all()
+    assert (model.scale_in_use.spread > 1.2 * scale).all()
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly"])
+def test_kernels_of_products_take_centred_rows(kernel):
+    model = learned(BSGDClassifier(budget=20, kernel=kernel, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
+    assert model.scale_in_use.location == pytest.approx([1.0, 50.0, 1e-3], rel=0.6)
+    sparse = learned(BSGDClassifier(budget=20, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))
+    assert not sparse.scale_in_use.location.any()
+
+
+def test_anomalies_and_numbers_are_scaled_too():
+    detector = OneClassBSGD(budget=30, scaling="auto")
+    rows = stream(1500)
+    for x, _ in rows:
+        detector.learn_one(x)
+    usual = {"a": 0.0, "b": 5e3, "c": 1e-4}
+    assert detector.score_one({**usual, "c": 0.1}) > 0.9 > detector.score_one(usual)
+    regressor, errors = BSCARegressor(budget=60, seed=0, scaling="auto"), []
+    for x, _ in rows:
+        target = math.sin(1e3 * x["c"])
+        errors.append(abs(regressor.predict_one(x) - target))
+        regressor.learn_one(x, target)
+    assert np.mean(errors[-500:]) < 0.2
+
+
+def test_memory_is_told():
+    for features in (1, 16, 17, 256):
+        plain, scaled = (BSGDClassifier(budget=40, max_features=features, scaling=of).nbytes for of in (None, "auto"))
+        assert scaled - plain == 188 * 16 * math.ceil(features / 16)
+    assert plain == SupportVectorStore(40, 256, 20).nbytes
+
+
+def test_without_scaling_there_is_no_scale():
+    model = learned(BSGDClassifier(budget=20, scaling=None), stream(50))
+    assert model.scale_in_use is None
+    assert model._store.views.moments.size == 0
+
+
+def test_a_given_model_has_no_scale_inside():
+    with pytest.raises(ValueError, match="start_from needs scaling=None"):
+        BSGDClassifier(gamma=1.0, scaling="auto").start_from(np.zeros((2, 2)), [1.0, -1.0], labels=[False, True])
+    with pytest.raises(ValueError, match="scaling must be one of 'auto', None"):
+        BSGDClassifier(scaling="robust")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v.moments.__setitem__((0, 0), -1e6), "negative number of values"),
+        (lambda v: v.moments.__setitem__((0, 0), math.nan), "moments hold nan"),
+        (lambda v: v.moments.__setitem__((0, 2), -1.0), "sum of squared deviations"),
+        (lambda v: v.spread.__setitem__(0, -1.0), "spread hold -1.0"),
+        (lambda v: v.location.__setitem__(9, 1.0), "location hold numbers beyond"),
+        (lambda v: v.first.__setitem__((0, 0), math.inf), "first hold inf"),
+    ],
+)
+def test_a_scale_that_is_corrupt_is_refused(change, message):
+    model = learned(BSGDClassifier(budget=5, scaling="auto", max_features=10), stream(50))
+    state, views = model.__getstate__(), model._store.views
+    change(views)
+    state["store"] = model._store.snapshot()
+    with pytest.raises(ValueError, match=message):
+        BSGDClassifier.__new__(BSGDClassifier).__setstate__(state)
+
+
+@compiled
+def test_bananas_at_any_place():
+    """Far from 0, and in other units: as accurate, within what float32 leaves of the place."""
+    rows = list(datasets.Bananas())
+    moved = [({"1": 1e-3 * x["1"] + 5e-3, "2": 1e3 * x["2"] - 7e3}, y) for x, y in rows]
+    model = BSCAClassifier(budget=100, seed=0, scaling="auto")
+    assert accuracy(model, moved) == pytest.approx(accuracy(model.clone(), rows), abs=0.005)
