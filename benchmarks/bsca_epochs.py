@@ -29,7 +29,7 @@ PARTS = ("epochs", "merging")
 
 
 def fixed(name: str, split: Split) -> dict[str, Any]:
-    return {"gamma": PAPER[name].gamma, "max_features": split.X.shape[1], "max_classes": 2, "seed": 0}
+    return {"gamma": PAPER[name].gamma, "scaling": None, "max_features": split.X.shape[1], "max_classes": 2, "seed": 0}
 
 
 def follow_epochs(model: BSCAClassifier, split: Split, epochs: int) -> dict[str, list[float]]:

@@ -66,7 +66,7 @@ def classifier(name: str, rows: int, features: int, budget: int, search: str) ->
     """The library's defaults, but for what the paper sets."""
     setting = PAPER[name]
     return BSGDClassifier(
-        budget, gamma=setting.gamma, l2=setting.l2(rows), maintenance=Merge(search), max_features=features, seed=0
+        budget, gamma=setting.gamma, l2=setting.l2(rows), maintenance=Merge(search), scaling=None, max_features=features, seed=0
     )
 
 

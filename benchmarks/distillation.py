@@ -85,7 +85,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             learner.learn_many(X[part + FIRST :], y[part + FIRST :])
             found["after"].append(accuracy(learner, split))
             gamma = setting.gamma if setting.gamma == "scale" else exact._kernel.gamma
-            plain = BSCAClassifier(BUDGET, gamma=gamma, max_features=X.shape[1], max_classes=2, seed=seed)
+            plain = BSCAClassifier(BUDGET, gamma=gamma, scaling=None, max_features=X.shape[1], max_classes=2, seed=seed)
             plain.learn_many(X, y)
             found["one pass"].append(accuracy(plain, split))
         results[name] = found

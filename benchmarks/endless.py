@@ -27,7 +27,7 @@ LIMIT = 1e6  # bytes that count as flat: an allocator's noise
 
 def many_rows(samples: list[tuple[int, int]], n: int) -> Any:
     """``learn_many`` in chunks, of a stream whose boundary turns all the time."""
-    model = BSGDClassifier(BUDGET, gamma=0.05, learning_rate="floor", max_features=FEATURES, seed=0)
+    model = BSGDClassifier(BUDGET, gamma=0.05, scaling=None, learning_rate="floor", max_features=FEATURES, seed=0)
     rng = np.random.default_rng(0)
     chunk = max(1, n // SAMPLES)
     for start in range(0, n, chunk):
@@ -63,7 +63,7 @@ def scenario(name: str, rows: int, names: int) -> dict[str, Any]:
     elif name == "river":
         model = many_names(samples, names, linear_model.LogisticRegression())
     else:
-        model = many_names(samples, names, BSGDClassifier(BUDGET, gamma=0.5, max_features=256, overflow=name, seed=0))
+        model = many_names(samples, names, BSGDClassifier(BUDGET, gamma=0.5, scaling=None, overflow=name, seed=0))
     seconds = time.perf_counter() - start
     warm = [memory for row, memory in samples if row >= WARM_UP * samples[-1][0]]
     return {

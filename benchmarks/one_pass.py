@@ -26,7 +26,7 @@ def one_pass(name: str, split: Split, seed: int, shift: float = 0.0, factor: flo
     setting = PAPER[name]
     n, features = split.X.shape
     X, y = split.shuffled(np.random.default_rng(seed))
-    model = BSGDClassifier(BUDGET, gamma=setting.gamma / factor**2, l2=setting.l2(n), max_features=features, seed=0)
+    model = BSGDClassifier(BUDGET, gamma=setting.gamma / factor**2, scaling=None, l2=setting.l2(n), max_features=features, seed=0)
     moved, scale = np.float32(shift), np.float32(factor)
     model.learn_many(X * scale + moved, y)
     return accuracies(model, split.X_test * scale + moved, split.y_test)

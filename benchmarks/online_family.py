@@ -27,7 +27,7 @@ FREQUENCIES = {"a9a": 4000, "ijcnn1": 1000}  # of FOGD, the paper's D
 
 
 def _fixed(setting: Any, features: int) -> dict[str, Any]:
-    return {"gamma": setting.gamma, "max_features": features}
+    return {"gamma": setting.gamma, "scaling": None, "max_features": features}
 
 
 #: The methods of table 2. What the paper does not give (steps of the gradient methods, eta of the projectrons, C of BPA-S) is
@@ -264,7 +264,7 @@ def measure_classes(args: argparse.Namespace) -> dict[str, Any]:
     for classes in (2, 10):
         seconds = []
         for _ in range(args.seeds):
-            model = BSGDClassifier(BUDGET, gamma=0.03, l2=1e-5, max_features=22, seed=0)
+            model = BSGDClassifier(BUDGET, gamma=0.03, scaling=None, l2=1e-5, max_features=22, seed=0)
             model.learn_many(X[:10_000], place[:10_000] % classes)
             start = time.perf_counter()
             model.learn_many(X[10_000:], place[10_000:] % classes)

@@ -53,7 +53,7 @@ Row = tuple[dict[str, float], bool]
 def model_of(split: Split) -> BSGDClassifier:
     setting = PAPER["ijcnn1"]
     n, features = split.X.shape
-    return BSGDClassifier(BUDGET, gamma=setting.gamma, l2=setting.l2(n), max_features=features, seed=0)
+    return BSGDClassifier(BUDGET, gamma=setting.gamma, scaling=None, l2=setting.l2(n), max_features=features, seed=0)
 
 
 # One row at a time ----------------------------------------------------------------------------------------------------
