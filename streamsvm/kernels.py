@@ -25,6 +25,7 @@ __all__ = [
     "LARGEST_FEATURE",
     "LARGEST_GAMMA",
     "LARGEST_KERNEL",
+    "LARGEST_LENGTH",
     "LARGEST_NORM",
     "LEAST_SELF_KERNEL",
     "LINEAR",
@@ -80,6 +81,8 @@ def check_learner_kernel(kernel: str, gamma: object, coef0: object) -> None:
 
 #: Squared norms of rows stay below this, so that squared distances are finite in float32.
 LARGEST_NORM = 1e36
+#: The length of such a row.
+LARGEST_LENGTH = 1e18
 #: The largest gamma of a kernel.
 LARGEST_GAMMA = 1e15
 #: The largest kernel value: a batch solver refuses a larger one, a learner clips it.

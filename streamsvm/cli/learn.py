@@ -10,7 +10,7 @@ import warnings
 
 from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
-from streamsvm.cli.parsing import DEVIATIONS, make_metric, make_model, parse_classes, parse_positive
+from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> bool:
             **how,
             scale=scale == "standard",
             scale_targets=scaled_targets,
-            deviations=DEVIATIONS if arguments.bound is None else arguments.bound or None,
+            deviations=arguments.bound,
             encoder=table.encoder,
         )
         source, sink = stack.enter_context(open_streams(arguments, table))

@@ -99,11 +99,14 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     _add_errors(learn, labels=True)
     add_table_flags(learn.add_argument_group("the table"))
     model = learn.add_argument_group("the model")
-    model.add_argument("--model", default="bsgd", choices=["bsgd", "bsca", "linear"], help="the learner (default: %(default)s)")
+    model_help = "the learner (default: auto, the most accurate one, with nothing to choose; the others take a third of the time)"
+    model.add_argument("--model", default="auto", choices=["auto", "bsgd", "bsca", "linear"], help=model_help)
     regression_help = "predict a number, and not a label: the model is a regressor, and targets are scaled (unless --scale none)"
     model.add_argument("--regression", action="store_true", help=regression_help)
-    model.add_argument("--budget", type=int, metavar="B", help="support vectors (default: 500; linear has none)")
-    model.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as gamma=0.5; repeatable")
+    model.add_argument("--budget", type=int, metavar="B", help="support vectors of bsgd and bsca (default: 500)")
+    model.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="such as effort=high, or gamma=0.5 of bsgd; repeatable"
+    )
     scale_help = "standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)"
     model.add_argument("--scale", choices=["standard", "none"], help=scale_help)
     bound_help = "bound scaled values to so many standard deviations, so that an absurd one does no harm; 0: none (default: 8)"

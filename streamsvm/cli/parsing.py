@@ -10,7 +10,17 @@ from typing import Any
 
 from river import metrics
 
-from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, Merge, Projection, Removal
+from streamsvm import (
+    BSCAClassifier,
+    BSCARegressor,
+    BSGDClassifier,
+    BSGDRegressor,
+    Merge,
+    Projection,
+    Removal,
+    SVMClassifier,
+    SVMRegressor,
+)
 from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
@@ -19,16 +29,17 @@ from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
 from streamsvm.tables import TableEncoder
 
-__all__ = ["DEVIATIONS", "LEARNERS", "make_metric", "make_model", "parse_classes", "parse_positive"]
+__all__ = ["LEARNERS", "make_metric", "make_model", "parse_classes", "parse_positive"]
 
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {
+    "auto": (SVMClassifier, SVMRegressor),
     "bsgd": (BSGDClassifier, BSGDRegressor),
     "bsca": (BSCAClassifier, BSCARegressor),
     "linear": (OnlineLinearSVC, OnlineLinearSVR),
 }
-#: Standard deviations to which a scaled value is bounded where nothing else is asked for.
-DEVIATIONS = 8.0
+# Standard deviations to which a scaled value is bounded where nothing else is asked for.
+_DEVIATIONS = 8.0
 _DEFAULT_BUDGET = 500
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
@@ -43,10 +54,11 @@ def make_model(
     deviations: float | None = None,
     encoder: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Make the learner of that name with its settings (``KEY=VALUE``), behind a `BoundedScaler` if ``scale``.
+    """Make the learner of that name with its settings (``KEY=VALUE``).
 
-    For a ``regression`` it is a regressor, within a `BoundedTargetScaler` if ``scale_targets``. Where there are parameters of a
-    `TableEncoder`, that stands before the learner, and scales the numbers.
+    With ``scale`` it scales its rows; if it cannot, or ``deviations`` are given, a `BoundedScaler` stands before it. Where there
+    are parameters of a `TableEncoder`, that stands before the learner, and scales the numbers. For a ``regression`` it is a
+    regressor, which scales its targets, or with ``scale_targets`` stands within a `BoundedTargetScaler`.
 
     Raises
     ------
@@ -60,8 +72,13 @@ def make_model(
     if "budget" in valid:
         parameters["budget"] = _DEFAULT_BUDGET if budget is None else budget
     elif budget is not None:
-        raise UsageError(f"--budget: {learner} has no support vectors")
-    scaler = BoundedScaler(deviations) if scale else None
+        why = "chooses its own; --model bsgd and bsca have one to choose" if learner == "auto" else "has no support vectors"
+        raise UsageError(f"--budget: {learner} {why}")
+    within = "scaling" in valid and scale and deviations is None and not encoder
+    if "scaling" in valid:
+        parameters["scaling"] = "auto" if within else None
+    bound = _DEVIATIONS if deviations is None else deviations or None
+    scaler = BoundedScaler(bound) if scale and not within else None
     try:
         table = TableEncoder(**encoder, scaler=scaler) if encoder else None
     except ValueError as error:
@@ -83,8 +100,8 @@ def make_model(
         model = kind(**parameters)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if regression and scale_targets:
-        model = BoundedTargetScaler(model, deviations)
+    if regression and scale_targets and learner != "auto":
+        model = BoundedTargetScaler(model, bound)
     if table is not None:
         return table | model
     return model if scaler is None else scaler | model

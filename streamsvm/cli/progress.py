@@ -19,6 +19,8 @@ __all__ = ["Display"]
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 
+_COUNTS = {"n_support": "support vectors", "n_merges": "merges"}
+
 
 class Display:
     """Shows progress: a live line on a terminal, a line every 5 s elsewhere, a line of JSON every second if ``quiet``."""
@@ -70,8 +72,9 @@ def _line(progress: Progress) -> str:
     if math.isfinite(progress.windowed):
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
-    if hasattr(learner, "n_support"):
-        line += f"  {learner.n_support:,} support vectors  {learner.n_merges:,} merges"
+    line += "".join(f"  {getattr(learner, name):,} {what}" for name, what in _COUNTS.items() if hasattr(learner, name))
+    if hasattr(learner, "follows"):
+        line += f"  follows {learner.follows}"
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
     if progress.refused:
         line += f"  {sum(progress.refused.values()):,} refused"
@@ -100,7 +103,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "bounded": _bounded(progress.model),
         "seconds": round(progress.seconds, 3),
     }
-    facts |= {name: getattr(learner, name) for name in ("n_support", "n_merges", "nbytes") if hasattr(learner, name)}
+    facts |= {name: getattr(learner, name) for name in (*_COUNTS, "follows", "nbytes") if hasattr(learner, name)}
     if progress.ended:
         facts["interrupted"] = progress.interrupted
     return facts

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.kernels import LARGEST_LENGTH
 from streamsvm.memory.block import LINE, allocate, check_size, rounded_up
 from streamsvm.memory.landmarks import LandmarkStore
 from streamsvm.memory.layout import Array, Layout, Store
@@ -47,7 +48,7 @@ class CommitteeViews(NamedTuple):
     header: Annotated[np.ndarray, Array(HEADER)]
     moments: Annotated[np.ndarray, Array(np.float64, ("columns", 3))]
     """Of each feature, as `streamsvm.memory.moments` has them."""
-    first: Annotated[np.ndarray, Array(np.float32, ("columns", N_FIRST))]
+    first: Annotated[np.ndarray, Array(np.float32, ("columns", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from streamsvm.checks import LARGEST_WEIGHT
-from streamsvm.kernels import KERNELS, LARGEST_GAMMA, LARGEST_NORM
+from streamsvm.kernels import KERNELS, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM
 from streamsvm.memory.block import LARGEST, check_size, rounded_up
 from streamsvm.memory.layout import Array, Layout
 from streamsvm.memory.support_vectors import check_vectors, odd_lines
@@ -46,7 +46,6 @@ HEADER = np.dtype(
     ]
 )
 
-_LONGEST = math.sqrt(LARGEST_NORM)
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _LEAST_ROWS, _ROWS_A_LANDMARK, _ROOM = 500, 1.25, 1.25
 
@@ -57,7 +56,7 @@ class LandmarkViews(NamedTuple):
     header: Annotated[np.ndarray, Array(HEADER)]
     norms: Annotated[np.ndarray, Array(np.float32, ("stride",), 0.0, LARGEST_NORM * 1.001)]
     """Squared norms of the landmarks."""
-    vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -_LONGEST, _LONGEST)]
+    vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -LARGEST_LENGTH, LARGEST_LENGTH)]
     """The landmarks, feature-major."""
     means: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     """Mean of each feature over the rows that gamma="scale" is found from."""
@@ -81,7 +80,7 @@ class LandmarkViews(NamedTuple):
     """Of the rows that are gathered, and of those that the normal equations are taking."""
     targets: Annotated[np.ndarray, Array(np.float64, (2, CHUNK_ROWS))]
     row_weights: Annotated[np.ndarray, Array(np.float64, (2, CHUNK_ROWS), 0.0, LARGEST_WEIGHT)]
-    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -_LONGEST, _LONGEST)]
+    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -LARGEST_LENGTH, LARGEST_LENGTH)]
     """The first rows; later the first of them are candidates for new landmarks."""
     window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
     window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]

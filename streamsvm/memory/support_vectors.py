@@ -6,13 +6,12 @@ changes, so a snapshot is one copy, a file is one write, and a compiled function
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from streamsvm.checks import LARGEST_WEIGHT
-from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_NORM, LINEAR, POLY, RBF
+from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
 from streamsvm.memory.block import LARGEST, LINE, check_size, rounded_up
 from streamsvm.memory.layout import Array, Layout
 from streamsvm.memory.moments import N_FIRST, check_moments
@@ -44,7 +43,6 @@ HEADER = np.dtype(
 
 _LAST_STAMP = 2**61
 _LARGEST_DEGREE = 100
-_LONGEST = math.sqrt(LARGEST_NORM)
 _ROUNDING = 1.0 + 1e-3  # of the squared norms, which are float32
 _UNDERFLOW = 1e-37  # smaller squared norms are not exact
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
@@ -62,13 +60,13 @@ class Views(NamedTuple):
     """Total weight of the rows that each support vector stands for."""
     coefficients: Annotated[np.ndarray, Array(np.float64, ("outputs", "stride"))]
     biases: Annotated[np.ndarray, Array(np.float64, ("outputs",))]
-    vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -_LONGEST, _LONGEST)]
+    vectors: Annotated[np.ndarray, Array(np.float32, ("columns", "stride"), -LARGEST_LENGTH, LARGEST_LENGTH)]
     """The support vectors, feature-major: a feature of all of them is one run of memory."""
     means: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     """Mean of each feature over the rows that gamma="scale" is found from."""
     gram: Annotated[np.ndarray, Array(np.float64, ("gram", "gram"))]
     """Room for a Gram matrix of the support vectors, or for what a rule makes of it."""
-    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -_LONGEST, _LONGEST)]
+    window: Annotated[np.ndarray, Array(np.float32, ("window", "columns"), -LARGEST_LENGTH, LARGEST_LENGTH)]
     """The last rows, as they are given."""
     window_targets: Annotated[np.ndarray, Array(np.float64, ("window",))]
     window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
@@ -76,7 +74,7 @@ class Views(NamedTuple):
     """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
     moments: Annotated[np.ndarray, Array(np.float64, ("scaled", 3))]
     """Of each feature, as `streamsvm.memory.moments` has them."""
-    first: Annotated[np.ndarray, Array(np.float32, ("scaled", N_FIRST), -_LONGEST, _LONGEST)]
+    first: Annotated[np.ndarray, Array(np.float32, ("scaled", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
     location: Annotated[np.ndarray, Array(np.float64, ("scaled",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("scaled",), 0.0)]
     """The scale that rows are brought to, and that support vectors have; 0 for a feature that is constant."""

@@ -4,17 +4,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamsvm.cli.main import main
+from command_words import main
 
 
 @pytest.fixture
 def call(capfd):
-    """Calls the command line in this process."""
+    """Calls the command line in this process, with `with_a_model`."""
 
     def run(*words):
         capfd.readouterr()
         try:
-            status = main([*map(str, words)])
+            status = main(words)
         except SystemExit as left:
             status = left.code
         output, errors = capfd.readouterr()

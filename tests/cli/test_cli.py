@@ -16,7 +16,7 @@ import pytest
 from river import datasets
 
 import streamsvm
-from streamsvm.cli.main import main
+from command_words import main, with_a_model
 from streamsvm.cli.progress import Display
 from streamsvm.runtime import Progress
 
@@ -30,7 +30,7 @@ def csv_file(tmp_path):
 
 def shell(*words, **options):
     """Calls the command line in a process of its own."""
-    command = [sys.executable, "-m", "streamsvm", *map(str, words)]
+    command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **options)
 
 
@@ -216,7 +216,7 @@ def test_progress_on_a_terminal(csv_file):
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm", COLUMNS="140")
-        os.execv(sys.executable, [sys.executable, "-m", "streamsvm", "learn", str(csv_file), "--label", "y"])
+        os.execv(sys.executable, [sys.executable, "-m", "streamsvm", "learn", str(csv_file), "--label", "y", "--model", "bsgd"])
     seen, deadline = b"", time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
@@ -240,7 +240,7 @@ def csv_of(rows, labels=(False, True)):
 
 
 def start(*words, **options):
-    command = [sys.executable, "-m", "streamsvm", *map(str, words)]
+    command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **options)
 
 
@@ -390,7 +390,7 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path, call):
     shown = call("inspect", state).stdout
     assert "['[b]', '[red]a[/red]']" in shown
     assert any(line.startswith("source ") and line.endswith(str(path)) for line in shown.splitlines())
-    assert "BoundedScaler" in shown
+    assert 'scaling="auto"' in shown
 
 
 def test_warnings_are_readable(tmp_path, csv_file):
@@ -406,7 +406,12 @@ def test_warnings_are_readable(tmp_path, csv_file):
 
 @pytest.mark.parametrize(("words", "closed"), [(["-", "--format", "csv"], 0), (["{csv}", "--to", "-"], 1)])
 def test_closed_streams(csv_file, words, closed):
-    command = [sys.executable, "-m", "streamsvm", "learn", "--label", "y", *(word.format(csv=csv_file) for word in words)]
+    command = [
+        sys.executable,
+        "-m",
+        "streamsvm",
+        *with_a_model(["learn", "--label", "y", *(word.format(csv=csv_file) for word in words)]),
+    ]
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {"<>"[closed]}&-', "sh", *command], stderr=subprocess.PIPE, text=True, check=False
     )

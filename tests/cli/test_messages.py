@@ -51,8 +51,11 @@ def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
     ("flags", "text"),
     [
         (["--budget", "7"], "it was learned with budget=500, and asked for is budget=7. Ask for the same"),
-        (["--scale", "none"], "it was learned with Pipeline, BoundedScaler, deviations=8.. Ask for the same"),
-        (["--set", "l2=1e-5", "--bound", "9"], "with deviations=8., l2=0.0001, and asked for is deviations=9., l2=1e-05. Ask"),
+        (["--scale", "none"], 'it was learned with scaling="auto", and asked for is scaling=None. Ask for the same'),
+        (
+            ["--set", "l2=1e-5", "--bound", "9"],
+            'scaling="auto", l2=0.0001, and asked for is Pipeline, BoundedScaler, deviations=9., ',
+        ),
     ],
 )
 def test_only_what_differs_is_named(rows, tmp_path, call, flags, text):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from command_words import with_a_model
 from streamsvm import load
 from streamsvm.cli.first_look import column_of
 from streamsvm.cli.flags import EXAMPLES, names
@@ -49,7 +50,7 @@ def test_text_without_an_answer_stops_with_flags_that_serve(people, call):
 def test_bounded_values_are_counted(tmp_path, call, flags):
     path = tmp_path / "rows.csv"
     path.write_text("id,a,y\n" + "".join(f"{i % 50},{1e9 if i == 200 else i % 10},{i % 2}\n" for i in range(300)))
-    done = call("learn", path, "--label", "y", "--quiet", *flags)
+    done = call("learn", path, "--label", "y", "--bound", 8, "--quiet", *flags)
     assert json.loads(done.stdout.splitlines()[-1])["bounded"] == 1
 
 
@@ -91,7 +92,7 @@ def test_delimiter_and_encoding_are_saved(tmp_path, call):
     assert done.returncode == 0, done.stderr
     assert call("learn", path, "--label", "y", "--checkpoint", state).returncode == 0
     assert call("predict", path, "--label", "y", "--model", state, "--to", "-").returncode == 0
-    assert load(state)[-1].feature_names == ["größe"]
+    assert load(state).feature_names == ["größe"]
 
 
 def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(tmp_path, call):
@@ -106,7 +107,7 @@ def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(tmp_path, call):
 @pytest.mark.parametrize("text", ['{"a": 1, "city": "Oslo", "y": 1}\n', "a,city,y\n1,Oslo,1\n"])
 def test_the_first_row_of_a_pipe_is_looked_at(text):
     words = ["learn", "-", "--format", "jsonl" if text[0] == "{" else "csv", "--label", "y"]
-    command = [sys.executable, "-m", "streamsvm", *words]
+    command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     place = "standard input, line " + ("1" if text[0] == "{" else "2")
@@ -283,7 +284,7 @@ def test_decimal_commas(tmp_path, call, regression):
         "umsatz,alter,y\n"
         + "".join(",".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in row) + "\n" for row in rows)
     )
-    words = ["--label", "y", "--quiet", *(["--regression"] if regression else [])]
+    words = ["--label", "y", "--bound", "8", "--quiet", *(["--regression"] if regression else [])]
     done = call("learn", path, "--delimiter", ";", *words)
     assert done.returncode == 1
     assert done.stderr.endswith("These flags would serve: --decimal ,\n")

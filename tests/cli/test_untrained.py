@@ -5,8 +5,8 @@ import json
 import pytest
 from river import datasets, evaluate, metrics, tree
 
+from command_words import main
 from streamsvm.cli import parsing
-from streamsvm.cli.main import main
 from streamsvm.runtime import CheckpointFolder
 
 LABELS = ("ham", "spam")
