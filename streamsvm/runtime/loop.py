@@ -136,7 +136,7 @@ class LearningLoop(StreamLoop):
     >>> loop.run().rows
     5300
     >>> loop.metric
-    Accuracy: 87.83%
+    Accuracy: 88.28%
     """
 
     def __init__(

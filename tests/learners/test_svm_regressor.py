@@ -205,7 +205,7 @@ def test_experts_are_the_learners_themselves():
     for number, expert in enumerate(team):
         gaussian = {"kernel": "rbf", "gamma": 1.0} if expert.kernel == 0 else {"kernel": "poly", "gamma": 1.0, "coef0": 1.0}
         if expert.kind in (kinds.ASCENT, kinds.RESETTING):
-            peers.append((number, BSCARegressor(expert.budget, C=expert.state["C"], gamma=1.0, seed=3 + number)))
+            peers.append((number, BSCARegressor(expert.budget, C=expert.state["C"], gamma=1.0, scaling=None, seed=3 + number)))
             peers[-1][1]._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
         elif expert.kind == kinds.LINEAR:
             peers.append((number, OnlineLinearSVR(C=expert.state["C"])))
