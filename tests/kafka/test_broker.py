@@ -12,8 +12,8 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 import poison
+from command_words import main
 from saved import dumps
-from streamsvm.cli.main import main
 from streamsvm.linear import OutOfCoreLinearSVC, write_rows
 from streamsvm.runtime import load
 from streamsvm.runtime.endpoints import BadRow, Prediction, Row, StreamError

@@ -9,10 +9,10 @@ import pytest
 from river import compose, feature_extraction, linear_model, preprocessing
 
 import poison
+from command_words import main
 from killing import kill_at_random_rows, run_to_the_end
 from saved import dumps
 from streamsvm import BSGDClassifier
-from streamsvm.cli.main import main
 from streamsvm.runtime import BadRow, CheckpointError, CheckpointFolder, FileSink, IterableSource, LearningLoop, StreamError, load
 from streamsvm.runtime.refusals import LONGEST_RAW, Refusals
 
