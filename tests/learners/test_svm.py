@@ -54,7 +54,7 @@ def test_experts_are_the_learners_themselves():
     for number, expert in enumerate(team):
         if expert.kind == kinds.ASCENT:
             options = {"C": expert.state["C"], "gamma": 1.0, "scaling": None, "max_classes": 2}
-            peer = BSCAClassifier(budget=150, seed=3 + number, **options)
+            peer = BSCAClassifier(budget=expert.budget, seed=3 + number, **options)
             peer._own["one_pass"] = 0  # the stack sees to noise: the experts differ in C
             peers.append((number, peer))
         elif expert.kind == kinds.LINEAR:
@@ -442,7 +442,7 @@ def test_duplicates_only():
         model.learn_one({"a": 1.0, "b": -2.0}, i % 4 == 0)
     assert model.predict_one({"a": 1.0, "b": -2.0}) is False
     assert model.predict_proba_one({"a": 1.0, "b": -2.0})[True] == pytest.approx(0.25, abs=0.12)
-    assert all(store[0].n_support <= 150 for store in model._store.stores if store and hasattr(store[0], "n_support"))
+    assert all(store[0].n_support <= 300 for store in model._store.stores if store and hasattr(store[0], "n_support"))
 
 
 def test_weights_of_rows():
