@@ -24,7 +24,8 @@ def _copies(library: Any) -> list[Any]:
     """Return the copies of callees in a library (numba's word for the code of one function), where one of them is of this
     package.
     """
-    functions = [function for function in library._final_module.functions if not function.is_declaration]
+    module = getattr(library, "_final_module", None)
+    functions = [] if module is None else [function for function in module.functions if not function.is_declaration]
     if not any(function.name.startswith(_OURS) for function in functions):
         return []
     return [function for function in functions if function.linkage.name == "linkonce_odr"]

@@ -183,6 +183,10 @@ class _Boundary:
             if made or (hasattr(self._learner, "feature_names") and set(self._seen(0.0, 0.0)) != set(self.names)):
                 raise DrawingError(f"its features are made of others than {' and '.join(map(shown, self.names))}")
             moments = _moments(scaler, self.names)
+            scale = getattr(self._learner, "scale_in_use", None)
+            if moments is None and scale is not None and not self._steps:
+                order = [self._learner.feature_names.index(name) for name in self.names]
+                moments = scale.location[order], scale.spread[order]
             self.vectors = self._support_vectors(moments)
             self.sides = self._sides(moments)
             grid = itertools.product(self.sides[1].tolist(), self.sides[0].tolist())

@@ -19,7 +19,7 @@ _REACH = 7.0  # the log odds of the last threshold: a probability of .999
 #: Thresholds to choose from, at equal distances in log odds: a rare class wants a small one.
 THRESHOLDS = [1.0 / (1.0 + math.exp(-_REACH * step / _STEPS)) for step in range(-_STEPS, _STEPS + 1)]
 _EVERY = 100  # rows from one choice to the next
-_LARGEST_COUNT = 1e15
+_LARGEST_COUNT = 1e25  # of a horizon and weights that are as large as they may be
 
 
 class TunedThresholdClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg]
@@ -124,7 +124,9 @@ class TunedThresholdClassifier(base.Wrapper, base.Classifier):  # type: ignore[t
     def _positive(self) -> Any:
         # The positive label, or None where only one was seen and it cannot be told.
         positive = getattr(self.metric, "pos_val", True)
-        if isinstance(self.metric, metrics.base.BinaryMetric) or positive in self._labels:
+        if positive in self._labels:
+            return self._labels[self._labels.index(positive)]  # 1 where labels are 0 and 1, and not True
+        if isinstance(self.metric, metrics.base.BinaryMetric):
             return positive
         return self._labels[1] if len(self._labels) == 2 else None
 

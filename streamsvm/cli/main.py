@@ -109,7 +109,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     scale_help = "standardise features as they come (default: standard; none for LIBSVM text, which it would make dense)"
     model.add_argument("--scale", choices=["standard", "none"], help=scale_help)
-    bound_help = "bound scaled values to so many standard deviations, so that an absurd one does no harm; 0: none (default: 8)"
+    bound_help = "bound scaled values to so many standard deviations; 0: none (default: 8, and always 8 for targets of auto)"
     model.add_argument("--bound", type=_bound, metavar="D", help=bound_help)
     score = learn.add_argument_group("the score")
     metric_help = "a metric of river.metrics, such as F1, 'FBeta(beta=2)' or R2 (default: Accuracy; of a regression MAE)"

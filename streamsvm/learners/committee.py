@@ -18,11 +18,13 @@ from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.compiled.stack import FIRST_INPUT
 from streamsvm.learners.estimator import OnlineEstimator, check_record, learner, runs
 from streamsvm.learners.experts import EXPERTS, Expert, begin, get_ready, states
+from streamsvm.learners.scale import ScaleInUse
 from streamsvm.memory.committee import CommitteeStore
 from streamsvm.memory.features import OVERFLOW
 
 __all__ = ["Committee", "ExpertReport"]
 
+_ROWS_AT_ONCE = 5000
 _LEARNED = {
     "choice": (0, 2),
     "last": (-1, 2**31),
@@ -108,6 +110,7 @@ class Committee(OnlineEstimator):
                     self._resize(outputs)
                 self._get_ready(1)
         except BaseException:  # an interrupt as well
+            self._outputs = int(self._store.views.header[0]["live"])
             self._forget(known, self._outputs)
             raise
         if refused or committee.learn_one(self._block, target, weight) == REFUSED:
@@ -133,8 +136,11 @@ class Committee(OnlineEstimator):
                 if n != self._outputs:
                     self._resize(n)
                 self._get_ready(len(batch.matrix))
-                committee.learn_many(self._block, batch.matrix[rows], columns, targets[rows], batch.weights[rows])
+                for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):  # an interrupt waits for so many
+                    part = slice(first, min(first + _ROWS_AT_ONCE, rows.stop))
+                    committee.learn_many(self._block, batch.matrix[part], columns, targets[part], batch.weights[part])
         finally:
+            self._outputs = int(self._store.views.header[0]["live"])
             if len(outputs) and self._outputs != outputs[-1]:  # after an interrupt, too, the labels are known
                 self._resize(int(outputs[-1]))
 
@@ -179,6 +185,14 @@ class Committee(OnlineEstimator):
     @property
     def _unit_of_errors(self) -> float:
         return 1.0
+
+    @property
+    def scale_in_use(self) -> ScaleInUse | None:
+        """The location and spread of each feature by which rows are scaled now; None where they are learned as they are."""
+        if self.scaling is None:
+            return None
+        v, used = self._store.views, self._store.used
+        return ScaleInUse(v.location[:used].copy(), v.spread[:used].copy())
 
     @property
     def follows(self) -> str:

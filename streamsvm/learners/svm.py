@@ -147,6 +147,9 @@ class SVMClassifier(OnlineClassifier, Committee):
         last, most = self._own[0]["last"], max(self._outputs, 2)
         if last >= most:
             raise ValueError(f"the saved model is corrupt: its last label is number {last} of {most}")
+        rows, counted = float(self._own[0]["rows"]), float(self._store.views.counts.sum())
+        if counted > rows * (1.0 + 1e-9):
+            raise ValueError(f"the saved model is corrupt: {counted} rows of its classes, and {rows} of all")
         self._check_experts()
 
     def _check_expert(self, expert: Expert, store: Any, fresh: Any) -> None:
@@ -232,8 +235,6 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if (self._store.views.target_moments[:, ::2] < 0.0).any():
-            raise ValueError("the saved model is corrupt: the variance of its targets is negative")
         self._check_experts()
 
 

@@ -171,7 +171,7 @@ class CommitteeStore(Store[CommitteeViews]):
 
     Notes
     -----
-    With D = max_features rounded up to a multiple of 16, it has ``218 D`` bytes and those of its experts' stores; 16 S^2 for each
+    With D = max_features rounded up to a multiple of 16, it has ``204 D`` bytes and those of its experts' stores; 16 S^2 for each
     expert of second order, S = min(4 max_features, 64) + 1.
     """
 
@@ -261,6 +261,7 @@ class CommitteeStore(Store[CommitteeViews]):
         v = self.views
         _LAYOUT.check(v, {"columns": self.used, "outputs": int(header["live"])})
         check_moments(v.moments)
+        check_moments(v.target_moments)
         for matrix in (*v.curvatures, *v.inverses, *v.newton_curvatures, *v.newton_inverses):
             if not _positive(matrix):
                 raise ValueError("the snapshot is corrupt: a matrix of a stack or of an expert is not positive definite")

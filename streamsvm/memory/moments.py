@@ -11,6 +11,7 @@ __all__ = ["N_FIRST", "check_moments", "learn_value"]
 
 #: Values of a feature that are held, for a median of them.
 N_FIRST = 32
+_ROUNDING = 1e-26  # of sums of squares, over the square of the mean
 _LEAST = 8  # values of which a median says something
 _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
 
@@ -18,7 +19,10 @@ _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over 
 def check_moments(moments: np.ndarray) -> None:
     """Raise a ValueError where moments of features, float64 [n, 3], are none: compiled code takes counts for places."""
     if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
-        raise ValueError("the snapshot is corrupt: a feature has a negative number of values, or sum of squared deviations")
+        raise ValueError(
+            "the snapshot is corrupt: a feature, or the target, has a negative number of values or sum of squared deviations, "
+            "or too many values"
+        )
 
 
 @njit(cache=True, error_model="numpy")
@@ -44,13 +48,14 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
         _learn_first(first, count + 1, bound, moments)
         return False
     bounded = False
+    constant = moments[2] <= _ROUNDING * moments[0] * moments[1] * moments[1]  # but for what rounding adds
     reach = bound * math.sqrt(moments[2] / moments[0])
-    if abs(value - moments[1]) > reach > 0.0:
+    if abs(value - moments[1]) > reach > 0.0 and not constant:
         value = moments[1] + math.copysign(reach, value - moments[1])
         bounded = True
     if horizon < math.inf:
-        if moments[2] == 0.0 and value != moments[1]:
-            moments[0] = N_FIRST
+        if constant and abs(value - moments[1]) > reach:
+            moments[0], moments[2] = N_FIRST, 0.0
         elif moments[0] >= horizon:
             moments[2] *= (horizon - 1.0) / moments[0]
             moments[0] = horizon - 1.0

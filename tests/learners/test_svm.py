@@ -297,6 +297,7 @@ def corrupted(model, change):
     ("change", "match"),
     [
         (lambda m: m._own.__setitem__("choice", 3), "its choice is 3"),
+        (lambda m: m._store.views.counts.__setitem__(0, 1e9), "rows of its classes"),
         (lambda m: m._own.__setitem__("last", 7), "its last label is number 7"),
         (lambda m: m._own.__setitem__("scaling", 0), "its scaling is 0"),
         (lambda m: m._store._header.__setitem__("used", 5), "an expert has 4 features"),
@@ -349,17 +350,60 @@ def test_states_of_least_squares_that_compiled_code_could_not_trust_are_refused(
         pickle.loads(corrupted(of_high_effort, corrupt))
 
 
-def test_landmarks_follow_the_scale():
-    model = learned(rows(60 if config.DISABLE_JIT else 800), effort="high")
+@pytest.mark.parametrize("n", [50, pytest.param(800, marks=pytest.mark.skipif(config.DISABLE_JIT, reason="minutes"))])
+def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
+    model = learned(rows(n), effort="high")
     v, store = model._store.views, first_of(model, kinds.LANDMARKS).views
-    n, used = store.header[0]["n_support"], 4
-    raw = store.vectors[:used, :n] * v.spread[:used, None] + v.location[:used, None]
+    size, used = store.header[0]["n_support"], 4
+    before = store.vectors[:used, :size].copy()
+    raw = before * v.spread[:used, None] + v.location[:used, None]
     v.first[:used], v.moments[:used, 1] = v.first[:used] * 3.0, v.moments[:used, 1] * 3.0 + 1.0
     v.moments[:used, 2] *= 9.0
     model._common["t"] = 1023
     model.learn_one(next(iter(rows(1)))[0], "ham")
-    again = store.vectors[:used, : store.header[0]["n_support"]] * v.spread[:used, None] + v.location[:used, None]
-    np.testing.assert_allclose(again[:, : n - 5], raw[:, : n - 5], atol=1e-4)
+    after = store.vectors[:used, :size]
+    if n == 800:
+        np.testing.assert_array_equal(after, before)
+    else:
+        again = after * v.spread[:used, None] + v.location[:used, None]
+        np.testing.assert_allclose(again, raw, atol=1e-4)
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
+@pytest.mark.parametrize("effort", ["low", "normal", "high"])
+def test_long_streams_leave_models_that_can_be_kept(effort):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(20_000, 4))
+    y = X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0.0
+    X[5_000, 0] = 100.0
+    model = SVMClassifier(effort, max_features=4, max_classes=2, seed=1)
+    for i in range(0, len(X), 4_000):
+        model.learn_many(X[i : i + 4_000], y[i : i + 4_000])
+        assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
+    assert (model.predict_many(X[-2_000:]) == y[-2_000:]).mean() > 0.93
+
+
+def test_a_prediction_leaves_nothing_where_the_additive_expert_begins_anew():
+    twins = [SVMClassifier("low", max_features=20, max_classes=2, seed=0) for _ in range(2)]
+    for i in range(30):
+        for model in twins:
+            model.learn_one({j: float((i * j) % 7) for j in range(16)}, i % 3 == 0)
+    late = dict.fromkeys(range(16), 1.0) | {16: 0.0}  # a 17th feature: there is room for fewer functions of each
+    twins[0].predict_one(late)
+    for model in twins:
+        model.learn_one(late, True)
+    assert snapshot(twins[0]) == snapshot(twins[1])
+
+
+def test_more_functions_than_there_is_room_for_are_not_computed():
+    model = SVMClassifier("low", max_features=70, max_classes=2, seed=0)
+    for i in range(5):
+        model.learn_one({j: float((i * j) % 7) for j in range(70)}, i % 3 == 0)
+    model._own["functions"] = 4
+    loaded = pickle.loads(pickle.dumps(model))
+    before = loaded._block[: len(loaded._store._saved)].copy()
+    assert loaded.predict_one(dict.fromkeys(range(70), 1.0)) in (False, True)
+    np.testing.assert_array_equal(loaded._block[: len(before)], before)
 
 
 def test_parameters():

@@ -31,12 +31,11 @@ from streamsvm.learners.compiled.kinds import (
     RESETTING,
     STATE,
 )
-from streamsvm.learners.compiled.landmarks import finish
-from streamsvm.learners.compiled.least_squares import fade
+from streamsvm.learners.compiled.landmarks import begin_refit
 from streamsvm.learners.compiled.newton import dot
 from streamsvm.learners.compiled.regression_stack import bounded, robust_weight
 from streamsvm.learners.compiled.rescale import (
-    RARE_REACH,
+    REACH,
     gamma_of,
     learn_moments,
     move_rows,
@@ -65,8 +64,6 @@ _ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LAN
 _INPUTS = (BLOCK, BLOCK, types.int64)
 _MOVE = (BLOCK, BLOCK, types.float64, types.boolean)
 _call_inputs, _call_move = (caller(of, types.int64) for of in (_INPUTS, _MOVE))
-_GAMMA_OFF = 0.1  # by which gamma moves before the normal equations are of another kernel
-_OLD_ROWS = 0.1  # what rows count that came before
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -197,20 +194,19 @@ def _rescale(block: np.ndarray, scaling: bool) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> int:
-    # Bring landmarks and the rows that a store holds to the scale in use. The normal equations stay, as distances between rows
-    # are nearly what they were. But where gamma has moved by more than a tenth, all rows so far count a tenth.
+    # Bring landmarks, and the rows that a store holds, to the scale in use, and compute all anew. Once rows are gathered, the
+    # normal equations are of the kernel with these landmarks: these stay where they are, and so does gamma, as behind a scaler.
     v, s, own = committee_views(block), landmark_views(store), state_of(store, least_squares.STATE)
     h = s.header[0]
-    faded = own["started"] != 0 and abs(gamma - h["gamma"]) > _GAMMA_OFF * h["gamma"]
-    if faded:
-        finish(store)
+    if own["started"]:
+        return 0
     h["gamma"] = gamma
     s.cache[0] = 0
     if scaling:
         h["largest_norm"] = move_vectors(s.vectors, s.norms, h["n_support"], h["used"], v.ratio, v.shift)
-        move_rows(s.window, own["max_swaps"] if own["started"] else own["held"], h["used"], v.ratio, v.shift)
-    if faded:
-        fade(store, _OLD_ROWS)
+        move_rows(s.window, own["held"], h["used"], v.ratio, v.shift)
+    if own["refitting"]:
+        begin_refit(store)
     return 0
 
 
@@ -221,7 +217,7 @@ def follow_scale(block: np.ndarray) -> None:
     count_functions(block)
     v = committee_views(block)
     used, t = v.header[0]["used"], common(block)["t"]
-    learn_moments(v.moments, v.first, v.rows[0], used, RARE_REACH)
+    learn_moments(v.moments, v.first, v.rows[0], used, REACH)
     if scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, scaling, True, t):
         _rescale(block, scaling)
 

@@ -36,7 +36,7 @@ from streamsvm.learners.compiled.triangle import row_start
 from streamsvm.memory.landmarks import CHUNK_ROWS, NEIGHBOURS, landmark_views
 from streamsvm.memory.slots import scan_row
 
-__all__ = ["advance", "finish", "take_row"]
+__all__ = ["advance", "begin_refit", "finish", "take_row"]
 
 _ROW_WORK = 1_000_000.0  # multiplications of one row: less than .1 ms
 _ROW_SQUARES = 4.0  # the same, over the square of the regressors: more than a row brings
@@ -80,13 +80,13 @@ def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
     else:
         _hold(block, norm, target, weight)
         if s["stage"] == IDLE and not s["refitting"] and s["held"] >= s["next_refit"]:
-            _begin_refit(block)
+            begin_refit(block)
     n = s["size"]
     advance(block, max(_ROW_WORK, (_ROW_SQUARES if s["started"] else _FIRST_SQUARES) * n * n))
     if not s["started"] and s["held"] == h["window"]:
         finish(block)
         if not s["started"]:
-            _begin_refit(block)
+            begin_refit(block)
             finish(block)
 
 
@@ -178,7 +178,8 @@ def _novelty(block: np.ndarray, regressors: np.ndarray, own: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _begin_refit(block: np.ndarray) -> None:
+def begin_refit(block: np.ndarray) -> None:
+    """Begin to compute all anew from the rows that are held."""
     v, s, c = landmark_views(block), state_of(block, STATE), common(block)
     h = v.header[0]
     if c["gamma_rows"] >= 0:
@@ -187,7 +188,7 @@ def _begin_refit(block: np.ndarray) -> None:
     last = 4 * h["window"] // 5
     held = s["held"]
     s["next_refit"] = min(held + max(int(_GROWTH * held), 1), last) if held < last else 0
-    s["size"], s["replayed"], s["refitting"], s["making"] = h["n_support"] + 1, 0, 1, -1
+    s["size"], s["replayed"], s["refitting"], s["making"], s["pending"] = h["n_support"] + 1, 0, 1, -1, 0
     s["stage"], s["place"] = PRIOR, 0
 
 

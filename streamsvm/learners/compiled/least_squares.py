@@ -40,7 +40,6 @@ __all__ = [
     "compute_regressors",
     "correct",
     "decide_regressors",
-    "fade",
     "gather",
     "make_factor",
     "step_weights",
@@ -337,21 +336,6 @@ def make_factor(block: np.ndarray) -> float:
                     v.residuals[k, i] = v.products[k, i] - v.residuals[k, i]
             s["refitting"], s["stage"], s["place"] = 0, STEPPING, 0
     return cost
-
-
-@njit(cache=True, error_model="numpy")
-def fade(block: np.ndarray, share: float) -> None:
-    """Let all rows so far count a share of what they did, where no work is due. A new factor is due then. O(m^2)."""
-    v, s = landmark_views(block), state_of(block, STATE)
-    n, stride = s["size"], v.header[0]["stride"]
-    for j in range(n):
-        start = row_start(j, stride)
-        for i in range(j, n):
-            v.moments[start + i] = share * v.moments[start + i] + (1.0 - share) * np.float64(v.prior[start + i])
-    for k in range(v.header[0]["live"]):
-        for i in range(n):
-            v.products[k, i] *= share
-    s["making"] = 0
 
 
 @njit(cache=True, error_model="numpy")

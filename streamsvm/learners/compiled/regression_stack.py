@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, dot, invert, pull
-from streamsvm.learners.compiled.stack import BEST, FIRST_INPUT, STACK, VOTED, VOTES
+from streamsvm.learners.compiled.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, share_of
 
 __all__ = [
     "MEMORIES",
@@ -84,23 +84,26 @@ def answer(
 
 
 @njit(cache=True, error_model="numpy")
-def learn_errors(inputs: np.ndarray, target: float, t: int, errors: np.ndarray, mistakes: np.ndarray) -> None:
-    """Update the recent absolute error of each input, and the fading sum of them, by row number t, from 1 on."""
-    rate = 1.0 / min(t + 1.0, _WINDOW)
+def learn_errors(inputs: np.ndarray, target: float, weight: float, t: int, errors: np.ndarray, mistakes: np.ndarray) -> None:
+    """Update the recent absolute error of each input, and the fading sum of them, by row number t, from 1 on.
+
+    A row counts as so many as it weighs, within bounds.
+    """
+    rate, counted = share_of(weight, 1.0 / min(t + 1.0, _WINDOW)), min(weight, MOST_ROWS)
     for m in range(FIRST_INPUT, len(errors)):
         error = abs(target - inputs[m])
         errors[m] += rate * (error - errors[m])
-        mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + error
+        mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + counted * error
 
 
 @njit(cache=True, error_model="numpy")
-def choose(answers: np.ndarray, target: float, t: int, errors: np.ndarray) -> int:
+def choose(answers: np.ndarray, target: float, weight: float, t: int, errors: np.ndarray) -> int:
     """Update the recent absolute errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's is
-    less by more than chance.
+    less by more than chance. A row counts as so many as it weighs, within bounds.
     """
     rate = 1.0 / min(t + 1.0, _WINDOW)
     for i in range(3):
-        errors[i] += rate * (abs(target - answers[i]) - errors[i])
+        errors[i] += share_of(weight, rate) * (abs(target - answers[i]) - errors[i])
     chosen = STACK
     for i in range(1, 3):
         if errors[i] < errors[chosen] * (1.0 - 0.5 * math.sqrt(rate)):

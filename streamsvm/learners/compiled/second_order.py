@@ -32,11 +32,19 @@ def _memory(kind: int) -> float:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
+def _functions(block: np.ndarray) -> int:
+    # So many of each feature that there is room for them.
+    h = committee_views(block).header[0]
+    room = (h["side"] - 1) // max(h["used"], 1)
+    return 4 if room >= 4 else 2 if room >= 2 else 1
+
+
+@njit(cache=True, error_model="numpy", inline="always")
 def newton_row(block: np.ndarray, kind: int) -> int:
     """Fill ``squares[0]`` with the row at hand as an expert of second order takes it, 1 first; its length."""
     v = committee_views(block)
     h, z = v.header[0], v.squares[0]
-    functions = state_of(block, STATE)["functions"] if kind == ADDITIVE else 1
+    functions = min(state_of(block, STATE)["functions"], _functions(block)) if kind == ADDITIVE else 1
     features = min(h["used"], h["side"] - 1)
     z[0] = 1.0
     for j in range(features):
@@ -50,14 +58,6 @@ def newton_row(block: np.ndarray, kind: int) -> int:
     return 1 + functions * features
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def _functions(block: np.ndarray) -> int:
-    # So many of each feature that there is room for them.
-    h = committee_views(block).header[0]
-    room = (h["side"] - 1) // max(h["used"], 1)
-    return 4 if room >= 4 else 2 if room >= 2 else 1
-
-
 @njit(cache=True, error_model="numpy")
 def count_functions(block: np.ndarray) -> None:
     """Where features have come, and each can have fewer functions, let the additive expert begin anew."""
@@ -65,7 +65,7 @@ def count_functions(block: np.ndarray) -> None:
     functions = _functions(block)
     if functions == s["functions"]:
         return
-    s["functions"] = functions
+    s["functions"], v.cache[0] = functions, 0
     for e in range(v.header[0]["experts"]):
         if v.experts[e, 0] == ADDITIVE:
             number = v.experts[e, 4]

@@ -24,6 +24,7 @@ __all__ = [
     "BEST",
     "FIRST_INPUT",
     "MEMORIES",
+    "MOST_ROWS",
     "RATE",
     "RIDGES",
     "STACK",
@@ -34,6 +35,7 @@ __all__ = [
     "first_weights",
     "learn_answers",
     "learn_stack",
+    "share_of",
     "softmax",
     "stack_scores",
     "vote",
@@ -43,6 +45,8 @@ __all__ = [
 STACK, VOTES, BEST = 0, 1, 2
 #: The input that is the outcome of the votes, and the first one of an expert.
 VOTED, FIRST_INPUT = 1, 2
+#: The most rows that one counts as in fading sums, whatever its weight.
+MOST_ROWS = 10.0
 #: The factor by which rows fade in each stack, and its ridge.
 MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (1.0, 10.0)
 #: A stack has the share exp(-rate times its fading loss).
@@ -53,8 +57,7 @@ _LEAST_CURVATURE = 0.02
 _LEAST_LIKELIHOOD = 1e-6
 _LEARNING_RATE = 0.1  # of votes
 _WINDOW = 1000.0  # rows of recent errors
-_MOST_ROWS = 10.0  # that one row counts as in them, and the largest share of one row
-_LARGEST_SHARE = 0.1
+_LARGEST_SHARE = 0.1  # of one row in them
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -63,8 +66,8 @@ def _clipped(value: float) -> float:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _share(weight: float, rate: float) -> float:
-    # Of a row in a recent error, in which a row of weight 1 has the share ``rate``.
+def share_of(weight: float, rate: float) -> float:
+    """The share of a row in a recent error, in which a row of weight 1 has the share ``rate``."""
     return min(weight * rate, max(rate, _LARGEST_SHARE))
 
 
@@ -134,11 +137,11 @@ def learn_answers(
 
     A row counts as so many as it weighs, within bounds.
     """
-    rate = _share(weight, 1.0 / min(t + 1.0, _WINDOW))
+    rate = share_of(weight, 1.0 / min(t + 1.0, _WINDOW))
     for m in range(FIRST_INPUT, len(errors)):
         wrong = 1.0 if answer(inputs, live, m) != label else 0.0
         errors[m] += rate * (wrong - errors[m])
-        mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + min(weight, _MOST_ROWS) * wrong
+        mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + min(weight, MOST_ROWS) * wrong
 
 
 @njit(cache=True, error_model="numpy")
@@ -148,7 +151,7 @@ def choose(answers: np.ndarray, label: int, weight: float, t: int, errors: np.nd
     """
     rate = 1.0 / min(t + 1.0, _WINDOW)
     for i in range(3):
-        errors[i] += _share(weight, rate) * ((1.0 if answers[i] != label else 0.0) - errors[i])
+        errors[i] += share_of(weight, rate) * ((1.0 if answers[i] != label else 0.0) - errors[i])
     chosen = STACK
     for i in range(1, 3):
         error = errors[chosen]
@@ -177,7 +180,7 @@ def learn_stack(
     ``odds`` are its log odds, of which those of several outputs become probabilities; ``rows`` float64 [2, m] is scratch.
     """
     n, z, scores, w, curvature, inverse = weights.shape[1], rows[0], odds[i], weights[i], curvatures[i], inverses[i]
-    weight = min(weight, _MOST_ROWS + _LARGEST_SHARE * min(float(t), _WINDOW))  # experts that learn it change their minds at once
+    weight = min(weight, MOST_ROWS + _LARGEST_SHARE * min(float(t), _WINDOW))  # experts that learn it change their minds at once
     memory, ridge = MEMORIES[i], RIDGES[i]
     if live == 1:
         p = logistic(scores[0])
@@ -194,7 +197,7 @@ def learn_stack(
             for m in range(n):
                 z[m] += share * _clipped(inputs[k, m])
     likelihood = 1.0 - p if live == 1 and label == 0 else p
-    losses[i] = losses[i] * (1.0 - 1.0 / _WINDOW) - min(weight, _MOST_ROWS) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
+    losses[i] = losses[i] * (1.0 - 1.0 / _WINDOW) - min(weight, MOST_ROWS) * math.log(max(likelihood, _LEAST_LIKELIHOOD))
     h = max(p * (1.0 - p), _LEAST_CURVATURE)
     add_row(curvature, inverse, z, n, weight * h, memory, ridge, rows[1])
     for m in range(n):

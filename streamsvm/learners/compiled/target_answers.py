@@ -55,8 +55,8 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     v, s, t = committee_views(block), state_of(block, STATE), common(block)["t"]
     learn_value(v.target_moments[0], v.target_first[0], target, BOUND, _HORIZON)
     scaled = _scaled(v.target_moments[0], target)
-    learn_errors(v.at_hand[0], scaled, t, v.errors, v.mistakes)
-    s["choice"] = choose(v.numbers, scaled, t, v.choice_errors)
+    learn_errors(v.at_hand[0], scaled, weight, t, v.errors, v.mistakes)
+    s["choice"] = choose(v.numbers, scaled, weight, t, v.choice_errors)
     bounded, mean_error = min(weight, LARGEST_WEIGHT), v.choice_errors[STACK]
     inputs, values = v.at_hand[0], v.odds
     for i in range(STACKS):
