@@ -64,8 +64,8 @@ class SVMClassifier(OnlineClassifier, Committee):
     Notes
     -----
     A row costs about as much as in each of the kernel machines. They have 150 support vectors each, but for two, which have 300
-    with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes some 5 microseconds with
-    ``"low"`` (two kernel machines, three learners in the features), 14 with ``"normal"`` (seven, and five), and 25 with
+    with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes some 6 microseconds with
+    ``"low"`` (two kernel machines, three learners in the features), 10 with ``"normal"`` (seven, and five), and 17 with
     ``"high"`` (those, and least squares on 300, 100 and 100 landmarks). The experts of second order take the first 64 features,
     as their matrices grow with the square of these; up to 16 features, the sum of functions has 4 of each (piecewise linear
     ones, bent at .8 deviations from the mean), up to 32 it has 2, and beyond it is linear.
