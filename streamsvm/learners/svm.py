@@ -11,10 +11,10 @@ from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.committee import Committee
 from streamsvm.learners.compiled import kinds, label_answers, regression_stack, stack, target_answers
+from streamsvm.learners.compiled.rule import state_of
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import EXPERTS, REGRESSION_EXPERTS, Expert, states
 from streamsvm.learners.regressor import OnlineRegressor
-from streamsvm.memory.block import STATE_BEGIN
 from streamsvm.memory.committee import committee_views
 from streamsvm.memory.support_vectors import views
 from streamsvm.memory.weights import weight_views
@@ -105,40 +105,32 @@ class SVMClassifier(OnlineClassifier, Committee):
         # copy, which then takes the place of the block as a whole: an interrupt leaves it as it was.
         self._ready = False
         block = self._block.copy()
-        v = committee_views(block)
-        if self._outputs == 1:
-            positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
+        v, before = committee_views(block), self._outputs
+        positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
+        if before == 1:
             weights = v.newton_weights
             half = 0.5 * weights[:, 0]
             weights[:, positive], weights[:, negative] = half, -half
             v.counts[negative], v.counts[positive] = max(self._own["rows"][0] - v.counts[0], 0.0), v.counts[0]
             last = self._own["last"][0]
             if last >= 0:
-                block_own = block[self._own_bytes].view(kinds.STATE)
-                block_own["last"] = positive if last == 1 else negative
+                state_of(block, kinds.STATE)["last"] = positive if last == 1 else negative
         for kind, begin_at, size, *_ in v.experts:
             if size and kind == kinds.LINEAR:
-                if self._outputs == 1:
+                if before == 1:
                     parts = [block[begin_at + k * size : begin_at + (k + 1) * size] for k in (0, 1)]
                     parts[1][:] = parts[0]
                     w = weight_views(parts[negative])
                     for numbers in (w.weights, w.biases):
                         np.negative(numbers, out=numbers)
             elif size and kind == kinds.LANDMARKS:
-                normal_equations.widen(
-                    block[begin_at : begin_at + size], self._outputs, outputs, positive if self._outputs == 1 else 0
-                )
+                normal_equations.widen(block[begin_at : begin_at + size], before, outputs, positive)
             elif size:
-                _widen(views(block[begin_at : begin_at + size]), self._outputs, outputs, positive if self._outputs == 1 else 0)
+                _widen(views(block[begin_at : begin_at + size]), before, outputs, positive)
         v.header[0]["live"] = outputs
         v.cache[0] = 0
         self._block[:] = block
         self._outputs = outputs
-
-    @property
-    def _own_bytes(self) -> slice:
-        begin_at = STATE_BEGIN + self._common.itemsize
-        return slice(begin_at, begin_at + self._own.itemsize)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

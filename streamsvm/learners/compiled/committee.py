@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
+from streamsvm.learners.compiled.decisions import lay_out
 from streamsvm.learners.compiled.experts import connect_experts, follow_scale
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import LEARNED, REFUSED, RULE, call_rule, many_rows
@@ -70,11 +71,7 @@ def decide(block: np.ndarray, what: int) -> float:
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
     """Make row i of X the row at hand. Its features have the columns ``columns`` int64 [features]; -1: none."""
     v = committee_views(block)
-    row = v.rows[0]
-    row[: v.header[0]["used"]] = np.float32(0.0)
-    for j in range(X.shape[1]):
-        if columns[j] >= 0:
-            row[columns[j]] += X[i, j]
+    lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
 
 
 @njit(cache=True, error_model="numpy")
