@@ -302,7 +302,7 @@ def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moment
             return -1
     bounded = 0
     for i in range(n):
-        bounded += learn_value(moments[columns[i]], first[columns[i]], values[i], bound, np.inf)
+        bounded += learn_value(moments[columns[i]], first[columns[i]], values[i], bound)
     return bounded
 
 

@@ -93,6 +93,11 @@ class TunedThresholdClassifier(base.Wrapper, base.Classifier):  # type: ignore[t
             raise ValueError(f"the classifier must be one of river, not {shown(classifier)}")
         if not (metric is None or (isinstance(metric, metrics.base.ClassificationMetric) and metric.requires_labels)):
             raise ValueError(f"metric must be a river metric of labels, such as metrics.F1(), not {shown(metric)}")
+        if metric is not None:
+            try:
+                float(metric.get())
+            except NotImplementedError:
+                raise ValueError(f"metric must be one number, such as metrics.F1(), and {shown(metric)} is not") from None
         check_number("horizon", horizon, 1, inclusive=True, high=2**53, integer=True)
         self.classifier = classifier
         self.metric = metric

@@ -174,6 +174,7 @@ def test_what_is_refused_changes_nothing():
         ({"metric": metrics.LogLoss()}, "metric must be"),
         ({"metric": metrics.MAE()}, "metric must be"),
         ({"metric": "F1"}, "metric must be"),
+        ({"metric": metrics.ConfusionMatrix()}, "metric must be one number"),
         ({"horizon": 0}, "horizon must be"),
     ],
     ids=str,

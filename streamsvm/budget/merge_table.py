@@ -101,6 +101,7 @@ def interpolate(table: np.ndarray, m: float, q: float) -> float:
 
 
 @functools.cache
+@np.errstate(under="ignore")  # what is that small is 0, whatever the caller has asked numpy to say of it
 def merge_tables() -> np.ndarray:
     """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u). Built once a process."""
     m = np.linspace(0.5, 1.0, GRID)[:, None]

@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
     facts = header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
     experts = [report._asdict() for report in getattr(learner, "experts", [])]
     if experts:
+        del facts["averaged"]  # each expert has two outputs, and both are asked
         facts |= {"effort": learner.effort, "follows": learner.follows, "experts": experts}
     if arguments.json:
         print(json.dumps(facts, default=str, sort_keys=True))

@@ -53,7 +53,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return self.max_classes > 2
 
     def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
-        w = 1.0 if w == 1.0 else checked_weight(w)
+        w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
         if w == 0.0:
             return
         weights = self._class_weights
@@ -149,9 +149,9 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
         """Predict the probability of each label of one row; the most probable one is that of `predict_one`.
 
-        Decision values are turned into log odds by one factor, which is fitted row by row (temperature scaling: Guo et al. 2017,
-        On calibration of modern neural networks). Equal probabilities count as much as two rows: after n rows none is above
-        (n + 2) / (n + 3).
+        A learner turns decision values into log odds by one factor, which is fitted row by row (temperature scaling: Guo et al.
+        2017, On calibration of modern neural networks). `SVMClassifier` says itself how it does it. Equal probabilities count as
+        much as two rows: after n rows none is above (n + 2) / (n + 3).
 
         Parameters
         ----------

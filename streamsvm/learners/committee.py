@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from streamsvm._options import Overflow
+from streamsvm._options import OutputName, Overflow
 from streamsvm.checks import parameter, random_state
 from streamsvm.frames import Batch
 from streamsvm.learners import normal_equations
@@ -170,6 +170,11 @@ class Committee(OnlineEstimator):
     def _resize(self, outputs: int) -> None:
         # Go on with more outputs. Only a classifier has them.
         raise NotImplementedError
+
+    def _output(self, name: OutputName) -> int:
+        if name != "auto":
+            raise ValueError(f"output must be 'auto': {type(self).__name__} combines the last and the average iterates")
+        return super()._output(name)
 
     # What the model is ----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         self._first_targets = []
 
     def learn_one(self, x: Mapping[Hashable, Any], y: float, w: float = 1.0) -> None:
-        w = 1.0 if w == 1.0 else checked_weight(w)
+        w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
         if w != 0.0:
             target = checked_target(y)
             self._learn_row(x, target, w)

@@ -11,7 +11,7 @@ from streamsvm.kernels import LARGEST_LENGTH
 from streamsvm.memory.block import LINE, allocate, check_size, rounded_up
 from streamsvm.memory.landmarks import LandmarkStore
 from streamsvm.memory.layout import Array, Layout, Store
-from streamsvm.memory.moments import N_FIRST, check_moments
+from streamsvm.memory.moments import FOLLOWED, N_FIRST, check_moments
 from streamsvm.memory.support_vectors import SupportVectorStore
 from streamsvm.memory.weights import WeightStore
 
@@ -46,13 +46,13 @@ class CommitteeViews(NamedTuple):
     """The arrays inside a block, by the sizes of its `HEADER`."""
 
     header: Annotated[np.ndarray, Array(HEADER)]
-    moments: Annotated[np.ndarray, Array(np.float64, ("columns", 3))]
+    moments: Annotated[np.ndarray, Array(np.float64, ("columns", FOLLOWED))]
     """Of each feature, as `streamsvm.memory.moments` has them."""
     first: Annotated[np.ndarray, Array(np.float32, ("columns", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
     location: Annotated[np.ndarray, Array(np.float64, ("columns",))]
     spread: Annotated[np.ndarray, Array(np.float64, ("columns",), 0.0)]
     """The scale that rows are brought to, and that stored vectors have; 0 for a feature that is constant."""
-    target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", 3))]
+    target_moments: Annotated[np.ndarray, Array(np.float64, ("targets", FOLLOWED))]
     target_first: Annotated[np.ndarray, Array(np.float64, ("targets", N_FIRST))]
     weights: Annotated[np.ndarray, Array(np.float64, (STACKS, "inputs"))]
     """Of each stack."""

@@ -1,4 +1,8 @@
-"""Mean and variance of a feature, value by value, compiled, with a bound on what one absurd value may do."""
+"""Mean and variance of a feature, value by value, compiled, with a bound on what one absurd value may do.
+
+`learn_value` remembers all values. `follow_value` follows a stream: it forgets, and a feature whose level has changed for good
+begins anew.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +11,161 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["N_FIRST", "check_moments", "learn_value"]
+__all__ = ["ANEW", "FOLLOWED", "LAST_MEAN", "N_FIRST", "RARE", "check_moments", "follow_value", "learn_value"]
 
 #: Values of a feature that are held, for a median of them.
 N_FIRST = 32
+
+#: Columns of moments that follow a stream. The first three are those of `learn_value`. Then: the values held of a run of values
+#: beyond the bound; whether most of the first values were equal, as of a feature that is rarely not 0; whether the moments have
+#: begun anew within the horizon; whether that has not come into use; and the mean and the reach of the level before.
+FOLLOWED = 9
+_HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH = 3, 4, 5, 6, 7, 8
+
 _ROUNDING = 1e-26  # of sums of squares, over the square of the mean
+_TINY = 1e-300
 _LEAST = 8  # values of which a median says something
 _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
 
 
 def check_moments(moments: np.ndarray) -> None:
-    """Raise a ValueError where moments of features, float64 [n, 3], are none: compiled code takes counts for places."""
+    """Raise a ValueError where moments, float64 [n, FOLLOWED], are none: compiled code takes counts for places."""
+    held, flags = moments[:, _HELD], moments[:, RARE : ANEW + 1]
     if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
         raise ValueError(
             "the snapshot is corrupt: a feature, or the target, has a negative number of values or sum of squared deviations, "
             "or too many values"
         )
+    if not (((held >= 0.0) & (held < N_FIRST) & (held == np.floor(held))).all() and np.isin(flags, (0.0, 1.0)).all()):
+        raise ValueError("the snapshot is corrupt: a feature, or the target, holds no number of values that is possible")
 
 
 @njit(cache=True, error_model="numpy")
-def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float) -> bool:
+def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float) -> bool:
     """Learn a value of a feature; whether it was bounded, after the first `N_FIRST`.
 
     Parameters
     ----------
     moments
-        float64 [3]: the number of values, their mean, and the sum of squared differences from it.
+        float64 [3 or more]: the number of values, their mean, and the sum of squared differences from it.
     first
         float64 or float32 [N_FIRST]: the first values, sorted.
     value
         A finite number.
     bound
         Standard deviations from the mean to which it is bounded.
-    horizon
-        Values that the moments remember; infinite: all. A feature that was constant begins anew where they fade.
     """
     count = int(moments[0])
     if count < N_FIRST:
         _insert(first, count, value)
         _learn_first(first, count + 1, bound, moments)
         return False
-    bounded = False
-    constant = moments[2] <= _ROUNDING * moments[0] * moments[1] * moments[1]  # but for what rounding adds
     reach = bound * math.sqrt(moments[2] / moments[0])
-    if abs(value - moments[1]) > reach > 0.0 and not constant:
-        value = moments[1] + math.copysign(reach, value - moments[1])
-        bounded = True
-    if horizon < math.inf:
-        if constant and abs(value - moments[1]) > reach:
+    if abs(value - moments[1]) > reach > 0.0 and not _is_constant(moments):
+        _add(moments, moments[1] + math.copysign(reach, value - moments[1]))
+        return True
+    _add(moments, value)
+    return False
+
+
+@njit(cache=True, error_model="numpy")
+def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
+    """Learn a value of a feature of which about the last ``horizon`` values count.
+
+    Values beyond the bound are held while they come one after the other. Where a value within it comes, they are learned bounded.
+    Where `N_FIRST` of them came, there is another level, and the moments begin anew with these: from a constant that is far from
+    it, else once in the horizon. Where the level before the last comes back, all is learned: the moments describe both levels.
+
+    Parameters
+    ----------
+    moments
+        float64 [FOLLOWED].
+    first, value, bound
+        As of `learn_value`; after the first values, ``first`` is where values beyond the bound are held.
+    horizon
+        Values.
+    levels
+        Whether equal values may be another level, as of a target; after such a level the moments begin anew with the next value.
+        Else they say that the feature is missing, and are forgotten.
+    """
+    count, held = int(moments[0]), int(moments[_HELD])
+    if count < N_FIRST:
+        _insert(first, count, value)
+        _begin(first, count + 1, bound, moments)
+        return
+    reach = bound * math.sqrt(moments[2] / moments[0])
+    if abs(value - moments[1]) <= reach:
+        _learn_held(moments, first, held, bound, horizon)
+        _add_bounded(moments, value, bound, horizon)
+        return
+    if levels and _is_constant(moments):
+        moments[LAST_MEAN], moments[_LAST_REACH], moments[_HELD] = moments[1], _TINY, 0.0
+        first[0] = value
+        _begin(first, 1, bound, moments)
+        return
+    _insert(first, held, value)
+    moments[_HELD] = held + 1
+    if held + 1 < N_FIRST:
+        return
+    moments[_HELD] = 0.0
+    if not levels and first[0] == first[N_FIRST - 1]:
+        return
+    count, mean, squares = moments[0], moments[1], moments[2]
+    constant = _is_constant(moments)
+    back = abs(np.float64(first[N_FIRST // 2]) - moments[LAST_MEAN]) < moments[_LAST_REACH]
+    if not back and (constant or moments[_RENEWED] == 0.0):
+        _learn_first(first, N_FIRST, bound, moments)
+        if not constant or abs(mean - moments[1]) > bound * math.sqrt(moments[2] / moments[0]):
+            if moments[2] > 0.0:  # a few values in a row may not show how much they vary
+                moments[2] = max(moments[2], N_FIRST * squares / count)
+            moments[LAST_MEAN], moments[_LAST_REACH] = mean, max(reach, _TINY)
+            moments[_RENEWED], moments[ANEW] = 0.0 if constant else 1.0, 1.0
+            return
+        moments[0], moments[1], moments[2] = count, mean, squares
+    _learn_held(moments, first, N_FIRST, bound, horizon)
+    moments[_RENEWED] = 1.0
+
+
+@njit(cache=True, error_model="numpy")
+def _learn_held(moments: np.ndarray, first: np.ndarray, n: int, bound: float, horizon: float) -> None:
+    for i in range(n):
+        _add_bounded(moments, np.float64(first[i]), bound, horizon)
+    moments[_HELD] = 0.0
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _is_constant(moments: np.ndarray) -> bool:
+    # But for what rounding adds.
+    return bool(moments[2] <= _ROUNDING * moments[0] * moments[1] * moments[1])
+
+
+@njit(cache=True, error_model="numpy")
+def _add_bounded(moments: np.ndarray, value: float, bound: float, horizon: float) -> None:
+    # A feature that was constant varies from the first value that differs.
+    reach = bound * math.sqrt(moments[2] / moments[0])
+    if _is_constant(moments):
+        if abs(value - moments[1]) > reach:
             moments[0], moments[2] = N_FIRST, 0.0
-        elif moments[0] >= horizon:
-            moments[2] *= (horizon - 1.0) / moments[0]
-            moments[0] = horizon - 1.0
+    elif abs(value - moments[1]) > reach:
+        value = moments[1] + math.copysign(reach, value - moments[1])
+    if moments[0] >= horizon:
+        moments[2] *= (horizon - 1.0) / moments[0]
+        moments[0], moments[_RENEWED] = horizon - 1.0, 0.0
+    _add(moments, value)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _add(moments: np.ndarray, value: float) -> None:
     moments[0] += 1.0
     difference = value - moments[1]
     moments[1] += difference / moments[0]
     moments[2] += difference * (value - moments[1])
-    return bounded
+
+
+@njit(cache=True, error_model="numpy")
+def _begin(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
+    _learn_first(first, n, bound, moments)
+    moments[RARE] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
 
 
 @njit(cache=True, error_model="numpy")

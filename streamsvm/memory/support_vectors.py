@@ -14,7 +14,7 @@ from streamsvm.checks import LARGEST_WEIGHT
 from streamsvm.kernels import FOURIER, LARGEST_GAMMA, LARGEST_LENGTH, LARGEST_NORM, LINEAR, POLY, RBF
 from streamsvm.memory.block import LARGEST, LINE, check_size, rounded_up
 from streamsvm.memory.layout import Array, Layout
-from streamsvm.memory.moments import N_FIRST, check_moments
+from streamsvm.memory.moments import FOLLOWED, N_FIRST, check_moments
 from streamsvm.memory.vector_store import VectorStore
 
 __all__ = ["HEADER", "SupportVectorStore", "Views", "check_vectors", "odd_lines", "views"]
@@ -72,7 +72,7 @@ class Views(NamedTuple):
     window_weights: Annotated[np.ndarray, Array(np.float64, ("window",), 0.0, LARGEST_WEIGHT)]
     window_stamps: Annotated[np.ndarray, Array(np.int64, ("window",), -1, _LAST_STAMP)]
     """The stamp of the support vector that a row has become, which may have been merged since; -1 where it has become none."""
-    moments: Annotated[np.ndarray, Array(np.float64, ("scaled", 3))]
+    moments: Annotated[np.ndarray, Array(np.float64, ("scaled", FOLLOWED))]
     """Of each feature, as `streamsvm.memory.moments` has them."""
     first: Annotated[np.ndarray, Array(np.float32, ("scaled", N_FIRST), -LARGEST_LENGTH, LARGEST_LENGTH)]
     location: Annotated[np.ndarray, Array(np.float64, ("scaled",))]
@@ -148,7 +148,7 @@ class SupportVectorStore(VectorStore[Views]):
     -----
     It has ``448 + 36 S + 8 K S + 4 D S + 36 D + 128 ceil(K / 8)`` bytes with S = budget + 1 rounded up to an odd multiple of 16,
     D = max_features rounded up to a multiple of 16, and K outputs; ``8 S^2`` more with a Gram matrix, and with a window of R rows
-    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``188 D`` more with the scale of features.
+    ``4 D R + 24 R``, R rounded up to a multiple of 8 in the second term; ``236 D`` more with the scale of features.
 
     Examples
     --------

@@ -68,7 +68,7 @@ def test_a_label_too_many():
     assert snapshot(model) == before
 
 
-@pytest.mark.parametrize("w", [-1.0, float("nan"), float("inf"), "2", None])
+@pytest.mark.parametrize("w", [True, -1.0, float("nan"), float("inf"), "2", None])
 def test_weights(model, w):
     before = snapshot(model)
     with pytest.raises(ValueError, match="w must be"):

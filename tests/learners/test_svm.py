@@ -523,3 +523,11 @@ def test_first_weights_count_all_experts_alike():
         np.testing.assert_array_equal(inverse, np.eye(weights.shape[1]) / ridge)
     assert model._store.views.newton_inverses[0, 0, 0] == 1.0 / second_order.NEWTON_RIDGE
     assert newton.ROWS_OF_INVERSE == 64
+
+
+def test_an_output_of_one_expert_cannot_be_asked_for():
+    model = SVMClassifier("low", max_features=2, seed=0)
+    model.learn_one({"a": 1.0}, True)
+    assert model.decision_function_one({"a": 1.0}, output="auto") > 0.0
+    with pytest.raises(ValueError, match="output must be 'auto': SVMClassifier combines"):
+        model.decision_function_one({"a": 1.0}, output="last")

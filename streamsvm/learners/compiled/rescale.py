@@ -4,10 +4,10 @@ A row is given as it is, and learned as so many deviations from the location of 
 behind the running one until it is off by some percent: then all stored vectors are brought to the new one, as if they had come
 today.
 
-The functions take arrays of any block that has them: ``moments`` float64 [columns, 3] and ``first`` [columns, N_FIRST] of the
-features, as `streamsvm.memory.moments` has them; ``location`` and ``spread`` float64 [columns], the scale in use, with a spread
-of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in use.
-The first ``used`` columns have a feature.
+The functions take arrays of any block that has them: ``moments`` float64 [columns, FOLLOWED] and ``first`` [columns, N_FIRST] of
+the features, as `streamsvm.memory.moments` has them; ``location`` and ``spread`` float64 [columns], the scale in use, with a
+spread of 0 for a feature that is constant; ``ratio`` and ``shift`` float64 [columns], which lead from the scale before to that in
+use. The first ``used`` columns have a feature.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.kernels import LARGEST_GAMMA
-from streamsvm.memory.moments import N_FIRST, learn_value
+from streamsvm.memory.moments import ANEW, LAST_MEAN, RARE, follow_value
 
 __all__ = ["BOUND", "RARE_REACH", "REACH", "gamma_of", "learn_moments", "move_rows", "move_vectors", "scale_moved", "scale_row"]
 
@@ -46,9 +46,7 @@ def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used:
     rarely not 0, to `RARE_REACH`.
     """
     for j in range(used):
-        n = min(int(moments[j, 0]), N_FIRST)  # values that are held
-        rare = first[j, n // 4] == first[j, 3 * n // 4]
-        learn_value(moments[j], first[j], np.float64(row[j]), RARE_REACH if rare else reach, _HORIZON)
+        follow_value(moments[j], first[j], np.float64(row[j]), RARE_REACH if moments[j, RARE] else reach, _HORIZON, False)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -87,8 +85,10 @@ def scale_moved(
     moved = False
     for j in range(used):
         running, before = _spread(moments[j]), spread[j]
-        if abs(running - before) > _OFF * before or (
-            scaling and abs(_location(moments[j, 1], running, centred) - location[j]) > 2.0 * _OFF * running
+        if (
+            abs(running - before) > _OFF * before
+            or moments[j, ANEW]
+            or (scaling and abs(_location(moments[j, 1], running, centred) - location[j]) > 2.0 * _OFF * running)
         ):
             moved = True
     if not moved:
@@ -99,11 +99,16 @@ def scale_moved(
         if scaling:
             place = _location(moments[j, 1], running, centred)
             ratio[j] = shift[j] = 0.0
-            if running > 0.0:
+            if running > 0.0 and moments[j, ANEW]:  # as far from the new level as it was from the old one
+                ratio[j] = 1.0 if before > 0.0 else 0.0
+                shift[j] = (moments[j, 1] - place) / running
+                if before > 0.0:
+                    shift[j] -= (moments[j, LAST_MEAN] - location[j]) / before
+            elif running > 0.0:
                 ratio[j] = before / running
                 shift[j] = (location[j] - place) / running
             location[j] = place
-        spread[j] = running
+        spread[j], moments[j, ANEW] = running, 0.0
     return True
 
 

@@ -18,7 +18,7 @@ from streamsvm.learners.compiled.regression_stack import answer, choose, learn_e
 from streamsvm.learners.compiled.rule import state_of
 from streamsvm.learners.compiled.stack import STACK
 from streamsvm.memory.committee import STACKS, committee_views
-from streamsvm.memory.moments import learn_value
+from streamsvm.memory.moments import follow_value
 
 __all__ = ["BOUND", "consult", "decide", "learn", "spread_of"]
 
@@ -53,7 +53,7 @@ def consult(block: np.ndarray) -> int:
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the target of the row at hand, to which there are answers; 0."""
     v, s, t = committee_views(block), state_of(block, STATE), common(block)["t"]
-    learn_value(v.target_moments[0], v.target_first[0], target, BOUND, _HORIZON)
+    follow_value(v.target_moments[0], v.target_first[0], target, BOUND, _HORIZON, True)
     scaled = _scaled(v.target_moments[0], target)
     learn_errors(v.at_hand[0], scaled, weight, t, v.errors, v.mistakes)
     s["choice"] = choose(v.numbers, scaled, weight, t, v.choice_errors)
