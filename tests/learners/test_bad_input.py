@@ -68,13 +68,20 @@ def test_a_label_too_many():
     assert snapshot(model) == before
 
 
-@pytest.mark.parametrize("w", [True, -1.0, float("nan"), float("inf"), "2", None])
+@pytest.mark.parametrize("w", [-1.0, float("nan"), float("inf"), "2", None])
 def test_weights(model, w):
     before = snapshot(model)
     with pytest.raises(ValueError, match="w must be"):
         model.learn_one({"a": 1.0}, True, w)
     with pytest.raises((ValueError, TypeError)):
         model.learn_many(np.ones((2, 1)), [True, False], [1.0, w])
+    assert snapshot(model) == before
+
+
+def test_a_weight_is_no_boolean(model):
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="w must be a finite number .*, not True"):
+        model.learn_one({"a": 1.0}, True, True)
     assert snapshot(model) == before
 
 

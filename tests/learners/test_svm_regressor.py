@@ -415,7 +415,7 @@ def test_targets_that_are_constant_for_long():
 @pytest.mark.skipif(config.DISABLE_JIT, reason="takes minutes without compiled code, and says nothing new")
 def test_targets_whose_level_changes_for_good(plain):
     changed = ((x, y + (500.0 * TABLE[:N, 3].std() if i >= N // 3 else 0.0)) for i, (x, y) in enumerate(rows()))
-    assert errors(changed)[-N // 4 :].mean() < 1.5 * plain[-N // 4 :].mean()
+    assert errors(changed)[-N // 4 :].mean() < 2.0 * plain[-N // 4 :].mean()
 
 
 def test_features_that_are_constant_for_long_or_come_late(plain):
