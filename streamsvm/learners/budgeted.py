@@ -20,14 +20,14 @@ from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
 from streamsvm.learners.compiled.rule import FULL, LEARNED, REFUSED
 from streamsvm.learners.compiled.scaled_rows import FOLLOWS, GIVEN
 from streamsvm.learners.compiled.step import GAMMA_ROWS
-from streamsvm.learners.estimator import OnlineEstimator, learner, runs
+from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.scale import ScaleInUse
 from streamsvm.memory.block import LARGEST
 from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import SupportVectorStore
 
-__all__ = ["BudgetedEstimator", "runs"]
+__all__ = ["BudgetedEstimator"]
 
 _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that are dense at a time
 
@@ -158,34 +158,22 @@ class BudgetedEstimator(OnlineEstimator):
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def _learn_batch(self, batch: Batch) -> None:
-        with self._undoing():
-            targets, outputs = self._targets(batch)
-            columns = self._admit(batch)
-            self._get_ready(len(batch.matrix))
-            if self._capped:
-                self._learn_all_or_none(batch, columns, targets)
-                return
-        try:
-            for rows, n in runs(outputs):
-                if n != self._outputs:
-                    self._resize(n)
-                    self._get_ready(len(batch.matrix))
-                X, y, w = batch.matrix[rows], targets[rows], batch.weights[rows]
-                if self._rule.learn_many(self._block, X, columns, y, w) < len(y):
-                    self._complain_of_strategy()
-        finally:
-            if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
-                self._resize(int(outputs[-1]))
-
-    def _learn_all_or_none(self, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
-        # Models without budget maintenance have one output.
+        if not self._capped:
+            super()._learn_batch(batch)
+            return
         before = self._store.snapshot()
-        try:
-            if self._rule.learn_many(self._block, batch.matrix, columns, targets, batch.weights) < len(targets):
+        with self._undoing():
+            try:
+                super()._learn_batch(batch)
+            except BaseException:
+                self._store.restore(before, trusted=True)
+                raise
+
+    def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
+        if self._rule.learn_many(self._block, X, columns, targets, weights) < len(targets):
+            if self._capped:
                 self._refuse()
-        except BaseException:
-            self._store.restore(before, trusted=True)
-            raise
+            self._complain_of_strategy()
 
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         distinct = len(np.unique(columns)) == len(columns) and (columns >= 0).all()

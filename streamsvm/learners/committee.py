@@ -10,13 +10,12 @@ import numpy as np
 
 from streamsvm._options import OutputName, Overflow
 from streamsvm.checks import parameter, random_state
-from streamsvm.frames import Batch
 from streamsvm.learners import normal_equations
 from streamsvm.learners.compiled import committee, kinds, least_squares, newton, second_order
 from streamsvm.learners.compiled.iterates import LEARNED
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.compiled.stack import FIRST_INPUT
-from streamsvm.learners.estimator import OnlineEstimator, check_record, learner, runs
+from streamsvm.learners.estimator import OnlineEstimator, check_record, learner
 from streamsvm.learners.experts import EXPERTS, Expert, begin, get_ready, states
 from streamsvm.learners.scale import ScaleInUse
 from streamsvm.memory.committee import CommitteeStore
@@ -24,7 +23,6 @@ from streamsvm.memory.features import OVERFLOW
 
 __all__ = ["Committee", "ExpertReport"]
 
-_ROWS_AT_ONCE = 5000
 _LEARNED = {
     "choice": (0, 2),
     "last": (-1, 2**31),
@@ -126,24 +124,6 @@ class Committee(OnlineEstimator):
             self._features.complain_not_finite(x)
         return f
 
-    def _learn_batch(self, batch: Batch) -> None:
-        with self._undoing():
-            targets, outputs = self._targets(batch)
-            columns = self._admit(batch)
-            self._get_ready(len(batch.matrix))
-        try:
-            for rows, n in runs(outputs):
-                if n != self._outputs:
-                    self._resize(n)
-                self._get_ready(len(batch.matrix))
-                for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):  # an interrupt waits for so many
-                    part = slice(first, min(first + _ROWS_AT_ONCE, rows.stop))
-                    committee.learn_many(self._block, batch.matrix[part], columns, targets[part], batch.weights[part])
-        finally:
-            self._outputs = int(self._store.views.header[0]["live"])
-            if len(outputs) and self._outputs != outputs[-1]:  # after an interrupt, too, the labels are known
-                self._resize(int(outputs[-1]))
-
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         return int(committee.first_refused(self._block, matrix, columns))
 
@@ -166,10 +146,6 @@ class Committee(OnlineEstimator):
             for _, store in budgeted:
                 get_ready(store, self._outputs > 1)
             self._ready = True
-
-    def _resize(self, outputs: int) -> None:
-        # Go on with more outputs. Only a classifier has them.
-        raise NotImplementedError
 
     def _output(self, name: OutputName) -> int:
         if name != "auto":

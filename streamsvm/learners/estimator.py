@@ -20,10 +20,11 @@ from streamsvm.memory.block import STATE_BEGIN, STATE_END
 from streamsvm.memory.features import FeatureSpace
 from streamsvm.river_base import RiverEstimator, parameters_of
 
-__all__ = ["OnlineEstimator", "check_record", "learner", "runs"]
+__all__ = ["OnlineEstimator", "check_record", "learner"]
 
 _ITERATES = {"auto": iterates.CHOSEN, "last": iterates.LAST, "average": iterates.AVERAGE}
 _Kind = TypeVar("_Kind")
+_ROWS_AT_ONCE = 5000  # for which an interrupt waits
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, field))
@@ -101,6 +102,32 @@ class OnlineEstimator(RiverEstimator):
         raise NotImplementedError
 
     def _learn_batch(self, batch: Batch) -> None:
+        with self._undoing():
+            targets, outputs = self._targets(batch)
+            columns = self._admit(batch)
+            self._get_ready(len(batch.matrix))
+        try:
+            for rows, n in _runs(outputs):
+                if n != self._outputs:
+                    self._resize(n)
+                    self._get_ready(len(batch.matrix))
+                for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):
+                    part = slice(first, min(first + _ROWS_AT_ONCE, rows.stop))
+                    self._learn_rows(batch.matrix[part], columns, targets[part], batch.weights[part])
+        finally:
+            if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
+                self._resize(int(outputs[-1]))
+
+    def _learn_rows(self, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
+        # Rows that were admitted, and need as many outputs as there are.
+        self._rule.learn_many(self._block, X, columns, targets, weights)
+
+    def _get_ready(self, rows: int) -> None:
+        # Before so many rows are learned, compile what they need.
+        pass
+
+    def _resize(self, outputs: int) -> None:
+        # Go on with more outputs. Only a classifier has them.
         raise NotImplementedError
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, decisions: np.ndarray) -> None:
@@ -253,7 +280,7 @@ class OnlineEstimator(RiverEstimator):
         return {}
 
 
-def runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
+def _runs(outputs: np.ndarray) -> list[tuple[slice, int]]:
     """Return the runs of rows that need the same number of outputs, and that number."""
     if not len(outputs):
         return []

@@ -10,7 +10,6 @@ import numpy as np
 
 from streamsvm._options import Gamma, KernelName, OutputName, Overflow
 from streamsvm.checks import parameter
-from streamsvm.frames import Batch
 from streamsvm.kernels import KERNELS, check_learner_kernel
 from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
@@ -18,7 +17,7 @@ from streamsvm.learners.compiled import kernel_rls, least_squares
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
 from streamsvm.learners.compiled.rule import REFUSED, Rule
 from streamsvm.learners.compiled.step import GAMMA_ROWS
-from streamsvm.learners.estimator import OnlineEstimator, learner, runs
+from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.regressor import OnlineRegressor
 from streamsvm.memory.features import OVERFLOW
 from streamsvm.memory.landmarks import CHUNK_ROWS, LandmarkStore
@@ -102,28 +101,11 @@ class KernelRLS(OnlineEstimator):
             self._features.complain_not_finite(x)
         return f
 
-    def _learn_batch(self, batch: Batch) -> None:
-        with self._undoing():
-            targets, outputs = self._targets(batch)
-            columns = self._admit(batch)
-        try:
-            for rows, n in runs(outputs):
-                if n != self._outputs:
-                    self._resize(n)
-                kernel_rls.learn_many(self._block, batch.matrix[rows], columns, targets[rows], batch.weights[rows])
-        finally:
-            if len(outputs) and self._outputs != outputs[-1]:  # an interrupt: the labels are known by now
-                self._resize(int(outputs[-1]))
-
     def _first_refused(self, matrix: np.ndarray, columns: np.ndarray) -> int:
         return int(kernel_rls.first_refused(self._block, matrix, columns))
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
         kernel_rls.decide_many(self._block, matrix, columns, what, out)
-
-    def _resize(self, outputs: int) -> None:
-        # Go on with more outputs. Only a classifier has them.
-        raise NotImplementedError
 
     # What the model is ------------------------------------------------------------------------------------------------------
 

@@ -105,7 +105,11 @@ class SVMClassifier(OnlineClassifier, Committee):
         # copy, which then takes the place of the block as a whole: an interrupt leaves it as it was.
         self._ready = False
         block = self._block.copy()
-        v, before = committee_views(block), self._outputs
+        v = committee_views(block)
+        before = int(v.header[0]["live"])
+        if before == outputs:  # an interrupt came when the block had them
+            self._outputs = outputs
+            return
         positive, negative = (0, 1) if self._labels.positive_comes_first else (1, 0)
         if before == 1:
             weights = v.newton_weights
