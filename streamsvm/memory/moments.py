@@ -17,8 +17,9 @@ __all__ = ["ANEW", "FOLLOWED", "LAST_MEAN", "N_FIRST", "RARE", "check_moments", 
 N_FIRST = 32
 
 #: Columns of moments that follow a stream. The first three are those of `learn_value`. Then: the values held of a run of values
-#: beyond the bound; whether most of the first values were equal, as of a feature that is rarely not 0; whether the moments have
-#: begun anew within the horizon; whether that has not come into use; and the mean and the reach of the level before.
+#: beyond the bound; whether most of the first values were equal, as of a feature that is rarely not 0; how often the moments have
+#: begun anew within the horizon, 2 also where they describe both levels; whether that has not come into use; and the mean and the
+#: reach of the level before.
 FOLLOWED = 9
 _HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH = 3, 4, 5, 6, 7, 8
 
@@ -30,13 +31,17 @@ _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over 
 
 def check_moments(moments: np.ndarray) -> None:
     """Raise a ValueError where moments, float64 [n, FOLLOWED], are none: compiled code takes counts for places."""
-    held, flags = moments[:, _HELD], moments[:, RARE : ANEW + 1]
+    held, flags = moments[:, _HELD], moments[:, [RARE, ANEW]]
     if not ((moments[:, 0] >= 0.0) & (moments[:, 0] <= 2.0**53) & (moments[:, 2] >= 0.0)).all():
         raise ValueError(
             "the snapshot is corrupt: a feature, or the target, has a negative number of values or sum of squared deviations, "
             "or too many values"
         )
-    if not (((held >= 0.0) & (held < N_FIRST) & (held == np.floor(held))).all() and np.isin(flags, (0.0, 1.0)).all()):
+    if not (
+        ((held >= 0.0) & (held < N_FIRST) & (held == np.floor(held))).all()
+        and np.isin(flags, (0.0, 1.0)).all()
+        and np.isin(moments[:, _RENEWED], (0.0, 1.0, 2.0)).all()
+    ):
         raise ValueError("the snapshot is corrupt: a feature, or the target, holds no number of values that is possible")
 
 
@@ -73,8 +78,9 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     """Learn a value of a feature of which about the last ``horizon`` values count.
 
     Values beyond the bound are held while they come one after the other. Where a value within it comes, they are learned bounded.
-    Where `N_FIRST` of them came, there is another level, and the moments begin anew with these: from a constant that is far from
-    it, else once in the horizon. Where the level before the last comes back, all is learned: the moments describe both levels.
+    Where `N_FIRST` of them came, all above the mean or all below it, there is another level, and the moments begin anew with
+    these: from a constant that is far from it, else once in the horizon, and once more where a level that varied comes back, as
+    after an outage. Later levels within the horizon are learned bounded: the moments describe all of them.
 
     Parameters
     ----------
@@ -86,7 +92,7 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
         Values.
     levels
         Whether equal values may be another level, as of a target; after such a level the moments begin anew with the next value.
-        Else they say that the feature is missing, and are forgotten.
+        Else they say that a feature which has varied is missing, and are forgotten; a constant feature varies with them.
     """
     count, held = int(moments[0]), int(moments[_HELD])
     if count < N_FIRST:
@@ -108,22 +114,27 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     if held + 1 < N_FIRST:
         return
     moments[_HELD] = 0.0
-    if not levels and first[0] == first[N_FIRST - 1]:
-        return
     count, mean, squares = moments[0], moments[1], moments[2]
     constant = _is_constant(moments)
-    back = abs(np.float64(first[N_FIRST // 2]) - moments[LAST_MEAN]) < moments[_LAST_REACH]
-    if not back and (constant or moments[_RENEWED] == 0.0):
+    if not levels and first[0] == first[N_FIRST - 1]:
+        if constant:
+            _learn_held(moments, first, N_FIRST, bound, horizon)
+        return
+    back = abs(np.float64(first[N_FIRST // 2]) - moments[LAST_MEAN]) < moments[_LAST_REACH] > _TINY
+    one_side = (first[0] > mean) == (first[N_FIRST - 1] > mean)
+    if constant or (one_side and (moments[_RENEWED] == 0.0 or (moments[_RENEWED] == 1.0 and back))):
         _learn_first(first, N_FIRST, bound, moments)
         if not constant or abs(mean - moments[1]) > bound * math.sqrt(moments[2] / moments[0]):
             if moments[2] > 0.0:  # a few values in a row may not show how much they vary
-                moments[2] = max(moments[2], N_FIRST * squares / count)
+                variance = (moments[_LAST_REACH] / bound) ** 2 if back else squares / count
+                moments[2] = max(moments[2], N_FIRST * variance)
             moments[LAST_MEAN], moments[_LAST_REACH] = mean, max(reach, _TINY)
-            moments[_RENEWED], moments[ANEW] = 0.0 if constant else 1.0, 1.0
+            moments[_RENEWED], moments[ANEW] = 0.0 if constant else moments[_RENEWED] + 1.0, 1.0
             return
         moments[0], moments[1], moments[2] = count, mean, squares
     _learn_held(moments, first, N_FIRST, bound, horizon)
-    moments[_RENEWED] = 1.0
+    if one_side:
+        moments[_RENEWED] = 2.0
 
 
 @njit(cache=True, error_model="numpy")

@@ -17,7 +17,7 @@ class Twin:
         self.levels, self.first, self.held = levels, [], []
         self.n, self.mean, self.squares = 0.0, 0.0, 0.0
         self.before = None  # mean and reach of the level before
-        self.renewed = self.anew = False
+        self.renewed, self.anew = 0, False
 
     def begin(self, values):
         values = np.sort(np.array(values, np.float64))
@@ -44,7 +44,7 @@ class Twin:
             value = np.clip(value, self.mean - self.reach, self.mean + self.reach)
         if self.n >= HORIZON:
             self.squares *= (HORIZON - 1) / self.n
-            self.n, self.renewed = HORIZON - 1, False
+            self.n, self.renewed = HORIZON - 1, 0
         self.n += 1
         off = value - self.mean
         self.mean += off / self.n
@@ -69,21 +69,27 @@ class Twin:
             return
         held, self.held = sorted(self.held), []
         if not self.levels and len(set(held)) == 1:
+            for other in held if self.constant else ():
+                self.add(other)
             return
         old = self.n, self.mean, self.squares
         constant, reach = self.constant, self.reach
-        back = self.before is not None and abs(held[N_FIRST // 2] - self.before[0]) < self.before[1]
-        if not back and (constant or not self.renewed):
+        back = self.before is not None and abs(held[N_FIRST // 2] - self.before[0]) < self.before[1] > 1e-300
+        one_side = held[0] > self.mean or held[-1] <= self.mean
+        if constant or (one_side and (self.renewed == 0 or (self.renewed == 1 and back))):
             self.begin(held)
             if not constant or abs(old[1] - self.mean) > self.reach:
                 if self.squares > 0.0:
-                    self.squares = max(self.squares, N_FIRST * old[2] / old[0])
-                self.before, self.renewed, self.anew = (old[1], max(reach, 1e-300)), not constant, True
+                    variance = (self.before[1] / BOUND) ** 2 if back else old[2] / old[0]
+                    self.squares = max(self.squares, N_FIRST * variance)
+                self.before, self.anew = (old[1], max(reach, 1e-300)), True
+                self.renewed = 0 if constant else self.renewed + 1
                 return
             self.n, self.mean, self.squares = old
         for other in held:
             self.add(other)
-        self.renewed = True
+        if one_side:
+            self.renewed = 2
 
 
 def followed(values, levels=False):
@@ -129,6 +135,24 @@ def test_two_levels_that_alternate_are_described_by_both():
     assert 30.0 < np.sqrt(moments[2] / moments[0]) < 70.0
 
 
+@pytest.mark.parametrize(("level", "spread", "length"), [(0.0, 1.0, 100), (1e4, 500.0, 50), (0.0, 1e3, N_FIRST)])
+def test_a_level_that_comes_back_has_its_scale_again(level, spread, length):
+    rng = np.random.default_rng(6)
+    outage = level + spread * rng.normal(size=length)
+    moments = followed([*(200.0 + rng.normal(size=300)), *outage, *(200.0 + rng.normal(size=100))])
+    assert abs(moments[1] - 200.0) < 25.0
+    assert np.sqrt(moments[2] / moments[0]) < 25.0
+
+
+@pytest.mark.parametrize("length", [N_FIRST, 2 * N_FIRST, 100])
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_a_flag_that_changes_after_whole_runs_counts(length, start):
+    flags = np.repeat(np.arange(10) % 2 == start, length).astype(float)
+    moments = followed(flags)
+    assert 0.3 < moments[1] < 0.7
+    assert 0.4 < np.sqrt(moments[2] / moments[0]) < 0.6
+
+
 def test_a_feature_that_is_missing_for_long_keeps_its_scale():
     rng = np.random.default_rng(3)
     here = 1e3 + rng.normal(size=300)
@@ -148,7 +172,7 @@ def test_glitches_and_rare_values_are_no_level():
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [(0, -1.0), (0, 1e30), (2, -1.0), (3, 32.0), (3, -1.0), (3, 0.5), (4, 2.0), (5, 0.5), (6, -1.0)]
+    ("column", "value"), [(0, -1.0), (0, 1e30), (2, -1.0), (3, 32.0), (3, -1.0), (3, 0.5), (4, 2.0), (5, 0.5), (5, 3.0), (6, -1.0)]
 )
 def test_moments_that_are_none_are_refused(column, value):
     moments = np.zeros((2, FOLLOWED))
