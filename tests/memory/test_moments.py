@@ -172,7 +172,8 @@ def test_glitches_and_rare_values_are_no_level():
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [(0, -1.0), (0, 1e30), (2, -1.0), (3, 32.0), (3, -1.0), (3, 0.5), (4, 2.0), (5, 0.5), (5, 3.0), (6, -1.0)]
+    ("column", "value"),
+    [(0, -1.0), (0, 1e30), (2, -1.0), (3, 32.0), (3, -1.0), (3, 0.5), (4, 2.0), (5, 0.5), (5, 3.0), (6, -1.0)],
 )
 def test_moments_that_are_none_are_refused(column, value):
     moments = np.zeros((2, FOLLOWED))
