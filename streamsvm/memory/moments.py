@@ -25,6 +25,7 @@ _HELD, RARE, _RENEWED, ANEW, LAST_MEAN, _LAST_REACH = 3, 4, 5, 6, 7, 8
 
 _ROUNDING = 1e-26  # of sums of squares, over the square of the mean
 _TINY = 1e-300
+_LASTING = 900.0  # values after which a target may have another level again
 _LEAST = 8  # values of which a median says something
 _SCALE_OF_MAD = 1.4826  # of a normal distribution: the standard deviation over the median absolute deviation
 
@@ -78,9 +79,9 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     """Learn a value of a feature of which about the last ``horizon`` values count.
 
     Values beyond the bound are held while they come one after the other. Where a value within it comes, they are learned bounded.
-    Where `N_FIRST` of them came, all above the mean or all below it, there is another level, and the moments begin anew with
-    these: from a constant that is far from it, else once in the horizon, and once more where a level that varied comes back, as
-    after an outage. Later levels within the horizon are learned bounded: the moments describe all of them.
+    Where `N_FIRST` of them came, of a target 8, all above the mean or all below it, there is another level, and the moments begin
+    anew with these: from a constant that is far from it, else once in the horizon, and once more where a level that varied comes
+    back, as after an outage. Later levels within the horizon are learned bounded: the moments describe all of them.
 
     Parameters
     ----------
@@ -91,8 +92,9 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
     horizon
         Values.
     levels
-        Whether equal values may be another level, as of a target; after such a level the moments begin anew with the next value.
-        Else they say that a feature which has varied is missing, and are forgotten; a constant feature varies with them.
+        Whether equal values may be another level: for a target. After such a level the moments begin anew with the next two
+        values; and a level that has lasted for 900 values may always be followed by another one. Of a feature equal values say
+        that it is missing, and are forgotten; but a constant feature varies with eight of them.
     """
     count, held = int(moments[0]), int(moments[_HELD])
     if count < N_FIRST:
@@ -104,35 +106,37 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
         _learn_held(moments, first, held, bound, horizon)
         _add_bounded(moments, value, bound, horizon)
         return
-    if levels and _is_constant(moments):
-        moments[LAST_MEAN], moments[_LAST_REACH], moments[_HELD] = moments[1], _TINY, 0.0
-        first[0] = value
-        _begin(first, 1, bound, moments)
-        return
     _insert(first, held, value)
-    moments[_HELD] = held + 1
-    if held + 1 < N_FIRST:
+    moments[_HELD] = held = held + 1
+    constant = _is_constant(moments)
+    if constant and levels and held == 2:  # one may be a glitch
+        moments[LAST_MEAN], moments[_LAST_REACH], moments[_HELD] = moments[1], _TINY, 0.0
+        _begin(first, 2, bound, moments)
+        return
+    if constant and not levels and held == _LEAST and first[0] == first[_LEAST - 1]:  # a flag that is up
+        _learn_held(moments, first, held, bound, horizon)
+        return
+    run = _LEAST if levels else N_FIRST
+    if held < run:
         return
     moments[_HELD] = 0.0
-    count, mean, squares = moments[0], moments[1], moments[2]
-    constant = _is_constant(moments)
-    if not levels and first[0] == first[N_FIRST - 1]:
-        if constant:
-            _learn_held(moments, first, N_FIRST, bound, horizon)
+    if not levels and first[0] == first[run - 1]:
         return
-    back = abs(np.float64(first[N_FIRST // 2]) - moments[LAST_MEAN]) < moments[_LAST_REACH] > _TINY
-    one_side = (first[0] > mean) == (first[N_FIRST - 1] > mean)
-    if constant or (one_side and (moments[_RENEWED] == 0.0 or (moments[_RENEWED] == 1.0 and back))):
-        _learn_first(first, N_FIRST, bound, moments)
+    count, mean, squares = moments[0], moments[1], moments[2]
+    back = abs(np.float64(first[run // 2]) - moments[LAST_MEAN]) < moments[_LAST_REACH] > _TINY
+    one_side = (first[0] > mean) == (first[run - 1] > mean)
+    again = moments[_RENEWED] == 0.0 or (moments[_RENEWED] == 1.0 and back) or (levels and count >= _LASTING)
+    if constant or (one_side and again):
+        _learn_first(first, run, bound, moments)
         if not constant or abs(mean - moments[1]) > bound * math.sqrt(moments[2] / moments[0]):
             if moments[2] > 0.0:  # a few values in a row may not show how much they vary
                 variance = (moments[_LAST_REACH] / bound) ** 2 if back else squares / count
-                moments[2] = max(moments[2], N_FIRST * variance)
+                moments[2] = max(moments[2], run * variance)
             moments[LAST_MEAN], moments[_LAST_REACH] = mean, max(reach, _TINY)
-            moments[_RENEWED], moments[ANEW] = 0.0 if constant else moments[_RENEWED] + 1.0, 1.0
+            moments[_RENEWED], moments[ANEW] = 0.0 if constant else min(moments[_RENEWED] + 1.0, 2.0), 1.0
             return
         moments[0], moments[1], moments[2] = count, mean, squares
-    _learn_held(moments, first, N_FIRST, bound, horizon)
+    _learn_held(moments, first, run, bound, horizon)
     if one_side:
         moments[_RENEWED] = 2.0
 

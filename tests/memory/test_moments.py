@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamsvm.memory.moments import ANEW, FOLLOWED, N_FIRST, RARE, check_moments, follow_value
 
-BOUND, HORIZON = 8.0, 500.0
+BOUND, HORIZON = 8.0, 950.0
 
 
 class Twin:
@@ -60,30 +60,35 @@ class Twin:
                 self.add(other)
             self.held = []
             return
-        if self.levels and self.constant:
-            self.before, self.first, self.held = (self.mean, 1e-300), [value], []
+        self.held.append(value)
+        if self.levels and self.constant and len(self.held) == 2:
+            self.before, self.first, self.held = (self.mean, 1e-300), self.held, []
             self.begin(self.first)
             return
-        self.held.append(value)
-        if len(self.held) < N_FIRST:
+        if not self.levels and self.constant and len(self.held) == 8 and len(set(self.held)) == 1:
+            for other in self.held:
+                self.add(other)
+            self.held = []
+        run = 8 if self.levels else N_FIRST
+        if len(self.held) < run:
             return
         held, self.held = sorted(self.held), []
         if not self.levels and len(set(held)) == 1:
-            for other in held if self.constant else ():
-                self.add(other)
             return
         old = self.n, self.mean, self.squares
         constant, reach = self.constant, self.reach
-        back = self.before is not None and abs(held[N_FIRST // 2] - self.before[0]) < self.before[1] > 1e-300
+        back = self.before is not None and abs(held[run // 2] - self.before[0]) < self.before[1] > 1e-300
         one_side = held[0] > self.mean or held[-1] <= self.mean
-        if constant or (one_side and (self.renewed == 0 or (self.renewed == 1 and back))):
+        again = self.renewed == 0 or (self.renewed == 1 and back) or (self.levels and self.n >= 900)
+        if constant or (one_side and again):
             self.begin(held)
             if not constant or abs(old[1] - self.mean) > self.reach:
                 if self.squares > 0.0:
                     variance = (self.before[1] / BOUND) ** 2 if back else old[2] / old[0]
-                    self.squares = max(self.squares, N_FIRST * variance)
+                    self.squares = max(self.squares, run * variance)
                 self.before, self.anew = (old[1], max(reach, 1e-300)), True
-                self.renewed = 0 if constant else self.renewed + 1
+                self.first = held
+                self.renewed = 0 if constant else min(self.renewed + 1, 2)
                 return
             self.n, self.mean, self.squares = old
         for other in held:
@@ -100,7 +105,7 @@ def followed(values, levels=False):
     return moments
 
 
-lengths, spreads = st.sampled_from((1, 5, 31, 32, 40, 200)), st.sampled_from((0.0, 1e-3, 1.0, 50.0))
+lengths, spreads = st.sampled_from((1, 5, 8, 31, 32, 40, 200, 920)), st.sampled_from((0.0, 1e-3, 1.0, 50.0))
 pieces = st.lists(st.tuples(lengths, st.sampled_from((0.0, 3.0, -1e3, 1e6)), spreads), min_size=1, max_size=6)
 
 
