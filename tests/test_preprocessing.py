@@ -148,6 +148,7 @@ def test_deviations_out_of_range(deviations):
         BoundedScaler(deviations)
 
 
+@pytest.mark.once
 def test_one_outlier_does_not_ruin_a_model():
     def accuracy(scaler, outlier=None):
         rows = list(datasets.Bananas().take(1200 if DISABLE_JIT else 5300))

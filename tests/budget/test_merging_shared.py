@@ -106,6 +106,7 @@ def test_no_partner_points_to_the_same_side(search):
     assert partner(search, rows, np.array([0.5, 2.0], np.float32), 0, np.zeros(2, np.float32)) == -1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
 def test_searches_give_models_of_their_own(kind):
     rng = np.random.default_rng(0)

@@ -27,6 +27,7 @@ def dense_error(K, exact):
     return np.linalg.norm(K.to_array() - exact) / np.linalg.norm(exact)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("split", ["principal-axis", "two-means"])
 @pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
 @pytest.mark.parametrize("gamma", [0.005, 0.5, 50.0])
@@ -39,6 +40,7 @@ def test_error_is_what_was_asked_for(gamma, tolerance, split):
         assert K.error == pytest.approx(error, rel=0.5, abs=1e-9)
 
 
+@pytest.mark.once
 def test_a_closer_one_is_as_exact_as_one_from_the_start():
     X = blobs(max(N, 220))
     rough = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=64)
@@ -121,6 +123,7 @@ def test_rows_far_apart_leave_no_negative_eigenvalue():
         K.factorize(0.01)
 
 
+@pytest.mark.once
 def test_values_near_each_other_and_far_from_the_rest_are_exact():
     n = 160 if SLOW else 400
     X = blobs(n)
@@ -135,6 +138,7 @@ def test_values_near_each_other_and_far_from_the_rest_are_exact():
     np.testing.assert_allclose(diagonal, np.eye(n), atol=1e-12)
 
 
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:the compressed matrix has an error")
 @pytest.mark.parametrize("max_rank", [3, 20, 1000])
 def test_a_closer_one_is_never_less_exact_and_always_the_same(max_rank):
@@ -251,6 +255,7 @@ def test_a_shift_must_be_above_zero():
         HSSMatrix.compress(blobs()).factorize(0.0)
 
 
+@pytest.mark.once
 def test_same_seed_same_matrix():
     X = blobs(max(N, 220))  # of fewer rows all are looked at, whatever the seed
     first, again, other = (HSSMatrix.compress(X, gamma=0.5, seed=seed, leaf_size=50).to_array() for seed in (0, 0, 1))

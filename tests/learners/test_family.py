@@ -193,6 +193,7 @@ def decisions(model, X):
     return np.exp(-model.effective_gamma * squares) @ model.coefficients[0]
 
 
+@pytest.mark.once
 def test_landmarks_follow_gamma_while_it_is_found():
     rows = bananas(300 if config.DISABLE_JIT else 600)
     X, y = np.array([[x["a"], x["b"]] for x, _ in rows]), [label for _, label in rows]

@@ -95,6 +95,7 @@ def test_decisions_are_those_of_the_attributes():
     assert sign == 1.0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("make", [BSCAClassifier, BSGDClassifier], ids=lambda kind: kind.__name__)
 def test_units_say_nothing(make):
     """Powers of two are exact: the models are the same but for the units of their scales."""
@@ -105,6 +106,7 @@ def test_units_say_nothing(make):
     assert [one.decision_function_one(x) for x, _ in rows[:50]] == [two.decision_function_one(x) for x, _ in other[:50]]
 
 
+@pytest.mark.once
 def test_it_is_as_accurate_as_with_a_scaler_in_front():
     rows = stream(3000)
     bare = accuracy(BSCAClassifier(budget=50, seed=0, scaling=None), rows)
@@ -112,6 +114,7 @@ def test_it_is_as_accurate_as_with_a_scaler_in_front():
     assert accuracy(BSCAClassifier(budget=50, seed=0, scaling="auto"), rows) > front - 0.01 > bare + 0.1
 
 
+@pytest.mark.once
 def test_a_feature_that_is_constant_at_first_counts_when_it_varies():
     rng = np.random.default_rng(0)
     rows = [({"a": a, "b": 7.0}, a > 0.0) for a in rng.normal(size=800).tolist()]
@@ -136,6 +139,7 @@ def test_a_feature_whose_level_changes_for_good_goes_on_counting(start):
         assert 0.8 < model.scale_in_use.spread[1] < 1.3
 
 
+@pytest.mark.once
 def test_a_late_feature_counts():
     rng = np.random.default_rng(1)
     rows = [({"a": a}, a > 0.0) for a in rng.normal(size=500).tolist()]
@@ -205,6 +209,7 @@ def test_the_window_has_rows_as_they_are_given():
     assert accuracy(model, stream(500, seed=2, drift=0.0)) > 0.7
 
 
+@pytest.mark.once
 def test_epochs_are_in_the_scale_in_use():
     rows = stream(300)
     X, y = np.array([list(x.values()) for x, _ in rows]), [label for _, label in rows]

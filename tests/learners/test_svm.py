@@ -222,6 +222,7 @@ def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
         assert v.counts[:3].tolist() == list(counts.values())
 
 
+@pytest.mark.once
 def test_units_and_origins_of_features_do_not_matter():
     scale, shift = np.array([1e-3, 1e3, 7.0, 0.02]), np.array([5.0, -3e3, 100.0, 0.0])
     assert accuracy(rows(scale=scale, shift=shift)) == pytest.approx(accuracy(rows()), abs=0.02)
@@ -236,6 +237,7 @@ def first_of(model, kind, width=1.0):
     )
 
 
+@pytest.mark.once
 def test_gamma_follows_without_scaling():
     model = learned(rows(200, scale=10.0), scaling=None)
     first = first_of(model, kinds.ASCENT).views.header[0]["gamma"]
@@ -436,6 +438,7 @@ def test_inspect_shows_the_experts(model, tmp_path, capsys):
 # Bad input -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 def test_features_that_are_constant_for_long_or_come_late():
     def changed():
         for i, (x, y) in enumerate(rows()):
@@ -446,6 +449,7 @@ def test_features_that_are_constant_for_long_or_come_late():
     assert accuracy(changed()) > accuracy(rows()) - (0.2 if config.DISABLE_JIT else 0.1)
 
 
+@pytest.mark.once
 def test_a_sensor_that_jumps():
     def jumping():
         for i, (x, y) in enumerate(rows()):
@@ -456,6 +460,7 @@ def test_a_sensor_that_jumps():
     assert accuracy(jumping()) > accuracy(rows()) - 0.15
 
 
+@pytest.mark.once
 def test_a_class_that_vanishes_and_returns():
     model = learned(rows(100))
     for x, _ in rows(300):
@@ -467,6 +472,7 @@ def test_a_class_that_vanishes_and_returns():
     assert np.mean([model.predict_one(x) == y for x, y in data[-100:]]) > 0.7
 
 
+@pytest.mark.once
 def test_one_class_for_long_before_the_second_comes():
     model = SVMClassifier(max_features=4, seed=0)
     X = TABLE[:N, :4] if config.DISABLE_JIT else np.tile(TABLE[:, :4], (50, 1))
@@ -480,6 +486,7 @@ def test_one_class_for_long_before_the_second_comes():
     assert np.mean(right[N // 2 :]) > 0.65
 
 
+@pytest.mark.once
 def test_duplicates_only():
     model = SVMClassifier(max_features=4, seed=0)
     for i in range(N):

@@ -388,6 +388,7 @@ def test_rows_that_are_refused_leave_nothing(model):
     assert snapshot(model) == before
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("absurd", [-1e30, 1e6] if config.DISABLE_JIT else [1e30, -1e30, 1e6])
 @pytest.mark.parametrize("place", [0, 5, N // 2])
 def test_an_absurd_target_does_not_ruin_the_model(absurd, place, plain):
@@ -398,6 +399,7 @@ def test_an_absurd_target_does_not_ruin_the_model(absurd, place, plain):
     assert found[-N // 4 :].mean() < 2.0 * plain[-N // 4 :].mean()
 
 
+@pytest.mark.once
 def test_targets_that_are_constant_for_long():
     model = made()
     for x, _ in rows(50):
@@ -428,6 +430,7 @@ def test_features_that_are_constant_for_long_or_come_late(plain):
     assert error(changed()) < 1.5 * plain[N // 2 :].mean() + 0.1
 
 
+@pytest.mark.once
 def test_a_sensor_that_jumps():
     def jumping():
         for i, (x, y) in enumerate(rows()):

@@ -139,6 +139,7 @@ def test_a_failure_leaves_no_files(tmp_path, where, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.once
 def test_text_sorted_by_class_takes_the_passes_of_text_that_is_not(tmp_path):
     rng = np.random.default_rng(3)
     X = sparse.random_array((4 * N, 60), density=0.1, rng=rng, format="csr")
