@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 __all__ = [
     "SCALINGS",
     "ClassificationLoss",
+    "DecisionShape",
     "Gamma",
     "KernelName",
     "LearnerName",
     "LearningRate",
     "MachineGamma",
+    "MachineKernel",
     "OutputName",
     "Overflow",
     "RegressionLoss",
@@ -22,6 +25,10 @@ __all__ = [
 ]
 
 KernelName = Literal["rbf", "linear", "poly"]
+#: The kernel of an exact machine: a name, or a function of rows [n] and rows [m] that returns their kernel values [n, m].
+MachineKernel = KernelName | Literal["sigmoid", "precomputed"] | Callable[[Any, Any], Any]
+#: Decision values of three or more classes: one for each class, or one for each pair.
+DecisionShape = Literal["ovr", "ovo"]
 #: The kernel parameter of a learner, and of a batch machine.
 Gamma = float | Literal["scale"]
 MachineGamma = float | Literal["scale", "auto"]

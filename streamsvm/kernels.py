@@ -21,6 +21,7 @@ from streamsvm.checks import check_number, check_one_of
 __all__ = [
     "FAST",
     "FOURIER",
+    "GIVEN",
     "KERNELS",
     "LARGEST_FEATURE",
     "LARGEST_GAMMA",
@@ -29,8 +30,10 @@ __all__ = [
     "LARGEST_NORM",
     "LEAST_SELF_KERNEL",
     "LINEAR",
+    "MACHINE_KERNELS",
     "POLY",
     "RBF",
+    "SIGMOID",
     "Kernel",
     "check_learner_kernel",
     "checked_kernel",
@@ -45,13 +48,15 @@ __all__ = [
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
-RBF, LINEAR, POLY, FOURIER = 0, 1, 2, 3
+RBF, LINEAR, POLY, FOURIER, SIGMOID, GIVEN = 0, 1, 2, 3, 4, 5
 #: Kernel names as in scikit-learn. rbf: exp(-gamma |x-s|^2); linear: x.s; poly: (gamma x.s + coef0)^degree.
 KERNELS = {"rbf": RBF, "linear": LINEAR, "poly": POLY}
+#: Those of exact machines, as in scikit-learn: also sigmoid, tanh(gamma x.s + coef0), and values that are given in place of rows.
+MACHINE_KERNELS = {**KERNELS, "sigmoid": SIGMOID, "precomputed": GIVEN}
 
 
 class Kernel(NamedTuple):
-    """A kernel and its parameters, as compiled functions take them; ``kind`` is one of `KERNELS`."""
+    """A kernel and its parameters, as compiled functions take them; ``kind`` is one of `MACHINE_KERNELS`."""
 
     kind: int
     gamma: float

@@ -7,12 +7,15 @@ def kernel_matrix(X, Y, kernel="rbf", gamma=1.0, coef0=0.0, degree=3):
     X, Y = np.asarray(X, float), np.asarray(Y, float)
     if kernel == "rbf":
         return np.exp(-gamma * ((X[:, None, :] - Y[None, :, :]) ** 2).sum(axis=2))
-    return X @ Y.T if kernel == "linear" else (gamma * X @ Y.T + coef0) ** degree
+    if kernel == "linear":
+        return X @ Y.T
+    return np.tanh(gamma * X @ Y.T + coef0) if kernel == "sigmoid" else (gamma * X @ Y.T + coef0) ** degree
 
 
-def smo(Q, p, y, C, tol, max_iter=1_000_000):
-    """min 1/2 a'Qa + p'a, y'a = 0, 0 <= a <= C, by the most violating pair and second-order selection; (a, gap)."""
-    a, gradient = np.zeros(len(p)), np.array(p, float)
+def smo(Q, p, y, C, tol, max_iter=1_000_000, start=None):
+    """min 1/2 a'Qa + p'a, y'a = y'start, 0 <= a <= C, by the most violating pair and second-order selection; (a, gap)."""
+    a = np.zeros(len(p)) if start is None else np.array(start, float)
+    gradient = Q @ a + p
     for _ in range(max_iter):
         up = ((y > 0) & (a < C)) | ((y < 0) & (a > 0.0))
         low = ((y > 0) & (a > 0.0)) | ((y < 0) & (a < C))
@@ -48,6 +51,17 @@ def regress(K, t, C, epsilon, tol):
     a, _ = smo(Q, np.concatenate([epsilon - t, epsilon + t]), y, np.tile(np.broadcast_to(C, n).astype(float), 2), tol)
     b = a[:n] - a[n:]
     return b, regression_objective(K, t, epsilon, b)
+
+
+def one_class(K, C, nu, tol):
+    """Coefficients and the objective of a one-class machine; LIBSVM's start."""
+    C = np.asarray(C, float)
+    start, left = np.zeros(len(C)), nu * C.sum()
+    for i in range(len(C)):
+        start[i] = min(C[i], left)
+        left -= start[i]
+    a, _ = smo(K, np.zeros(len(C)), np.ones(len(C)), C, tol, start=start)
+    return a, float(0.5 * a @ K @ a)
 
 
 def classification_objective(K, y, b):

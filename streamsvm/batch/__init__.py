@@ -11,7 +11,7 @@ except ImportError as error:
     raise ImportError("streamsvm.batch needs scikit-learn: pip install 'streamsvm[batch]'") from error
 
 from streamsvm.batch.adapter.estimators import BatchAdapter, BatchClassifier, BatchRegressor
-from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
+from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.hss_admm.estimators import HSSADMMClassifier, HSSADMMRegressor
 
@@ -20,6 +20,7 @@ __all__ = [
     "BatchClassifier",
     "BatchRegressor",
     "CSMOClassifier",
+    "CSMOOneClass",
     "CSMORegressor",
     "HSSADMMClassifier",
     "HSSADMMRegressor",

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_outlier_detector
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamsvm._options import LearnerName
 from streamsvm.batch.reduced_set import ReducedSet, choose_vectors, rows_between
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import check_number, check_one_of, shown
 from streamsvm.kernels import KERNELS, LARGEST_FEATURE
 from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
 from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
@@ -79,7 +79,7 @@ def to_budget(
     Raises
     ------
     ValueError
-        A parameter is out of its range, or X does not fit the machine.
+        A parameter is out of its range, X does not fit the machine, or no learner has its kernel.
     sklearn.exceptions.NotFittedError
         The machine is not fitted.
 
@@ -112,6 +112,13 @@ def to_budget(
     >>> learner.learn_many(X, y)
     """
     check_is_fitted(model)
+    if is_outlier_detector(model):
+        raise ValueError(f"{type(model).__name__} cannot become a learner: OneClassBSGD learns from the rows themselves")
+    if model._kernel.kind not in KERNELS.values():
+        known = ", ".join(map(repr, KERNELS))
+        raise ValueError(f"no learner has the kernel {shown(model.kernel)}: a machine that becomes one has one of {known}")
+    if model._kernel.coef0 < 0.0:
+        raise ValueError(f"coef0 must be at least 0 for a learner, not {model._kernel.coef0:g}: such a polynomial is no kernel")
     check_one_of("learner", learner, _LEARNERS)
     check_number("budget", budget, 1, inclusive=True, high=2**31 - 1, integer=True)
     check_number("passes", passes, 0, inclusive=True, high=2**31, integer=True)
@@ -175,10 +182,10 @@ class _Distillation:
     def __init__(self, machine: Any, budget: int, X: Any, seed: int | None) -> None:
         self.machine, self.budget, self.rng = machine, budget, np.random.default_rng(seed)
         self.several = is_classifier(machine) and len(machine.classes_) > 2
-        coefficients = machine.dual_coef_.T
+        coefficients = machine._coefficients.T
         #: Those of the learner's outputs, float64 [m, outputs] and [outputs].
         self.coefficients = machine._class_values(coefficients) if self.several else coefficients
-        intercepts = machine.intercept_[np.newaxis]
+        intercepts = machine._intercepts[np.newaxis]
         self.intercept = (machine._class_values(intercepts) if self.several else intercepts)[0]
         self.votes = self.several and machine._votes
         self.X = X

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import RegressorMixin, is_classifier, is_regressor
+from sklearn.base import RegressorMixin, is_classifier, is_outlier_detector, is_regressor
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from streamsvm._options import KernelName, MachineGamma
+from streamsvm._options import MachineGamma, MachineKernel
 from streamsvm.batch.csmo.columns import store
 from streamsvm.batch.csmo.solver import add_expansions
 from streamsvm.batch.distillation import to_budget
 from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
-from streamsvm.kernels import KERNELS, Kernel, checked_kernel
+from streamsvm.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.sklearn_base import SklearnClassifier, SklearnEstimator, check_targets
 
-__all__ = ["KernelClassifier", "KernelMachine", "KernelRegressor", "Training"]
+__all__ = ["KernelClassifier", "KernelMachine", "KernelRegressor", "Training", "check_coefficients"]
 
+_NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"
 _CHUNK = 4096  # rows of a prediction
+_WITH_COEF0 = (POLY, SIGMOID)  # kernels; that of others is 0
 
 
 class Training(NamedTuple):
     """The n rows of a fit, checked."""
 
     X: Any
-    """Array or CSR matrix, float64 [n, features]."""
-    y: np.ndarray
+    """Array or CSR matrix, float64 [n, features]; for a function as the kernel, rows of any form."""
+    y: Any
     weights: np.ndarray
     """float64 [n]: of the rows, times those of their classes."""
     counted: np.ndarray
@@ -45,16 +47,27 @@ class Training(NamedTuple):
 class KernelMachine(SklearnEstimator):
     """An expansion over support vectors for each of one or more machines: classifiers of several classes have several.
 
-    Fits set ``_kernel``, ``support_``, ``support_vectors_``, ``dual_coef_`` [machines, n_support], ``intercept_`` [machines], and
-    ``_rows``: the support vectors as compiled code takes them, which is not saved.
+    Fits set ``_kernel``, ``support_``, ``support_vectors_``, ``_coefficients`` float64 [machines, n_support], ``_intercepts``
+    [machines], and ``_rows``: the support vectors as compiled code takes them, which is not saved.
     """
 
-    C: float = parameter(default=1.0, above=0.0)
+    C: float = 1.0
     _: KW_ONLY
-    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
+    kernel: MachineKernel = "rbf"
     gamma: MachineGamma = "scale"
     degree: int = parameter(default=3, least=1, high=100, integer=True)
     coef0: float = parameter(default=0.0, least=0.0)
+
+    #: The kernels that there are, by their names.
+    _kernels: ClassVar[Mapping[str, int]] = KERNELS
+
+    @property
+    def dual_coef_(self) -> Any:
+        return self._coefficients
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        return self._intercepts
 
     def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
         """Return a budgeted learner that decides alike and goes on learning; the parameters are those of `to_budget`."""
@@ -74,15 +87,26 @@ class KernelMachine(SklearnEstimator):
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         """Check rows, labels or targets, and weights; set the kernel."""
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=np.float64, accept_large_sparse=True, y_numeric=is_regressor(self)
-        )
+        X, y = self._checked_rows(X, y)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = np.flatnonzero(weights > 0.0)
         if not len(counted):
             raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
-        self._kernel = Kernel(KERNELS[self.kernel], _gamma_of(self.gamma, X, weights), float(self.coef0), int(self.degree))
+        self._kernel = self._kernel_of(X, weights)
         return Training(X, y, weights, counted)
+
+    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return rows to learn and their labels or targets, checked."""
+        how: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float64, "accept_large_sparse": True}
+        if is_outlier_detector(self):
+            return validate_data(self, X, **how), None
+        return validate_data(self, X, y, y_numeric=is_regressor(self), **how)
+
+    def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
+        """Return the kernel for rows of such weights."""
+        kind = self._kernels[str(self.kernel)]
+        coef0 = float(self.coef0) if kind in _WITH_COEF0 else 0.0
+        return Kernel(kind, _gamma_of(self.gamma, X, weights), coef0, int(self.degree))
 
     @property
     def _epsilon(self) -> float | None:
@@ -92,14 +116,17 @@ class KernelMachine(SklearnEstimator):
     def _set_solution(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
         """Take coefficients of all rows, float64 [machines, n], and the numbers of the support vectors among them."""
         self.support_ = support.astype(np.int32)
-        self.support_vectors_ = X[self.support_]
+        self._coefficients = np.ascontiguousarray(coefficients[:, self.support_])
+        self._intercepts = np.asarray(intercepts, np.float64)
+        self.support_vectors_ = self._support_vectors(X)
         self._store_rows()
-        self.dual_coef_ = np.ascontiguousarray(coefficients[:, self.support_])
-        self.intercept_ = np.asarray(intercepts, np.float64)
+
+    def _support_vectors(self, X: Any) -> Any:
+        return X[self.support_]
 
     def _store_rows(self) -> None:
         dense = not sparse.issparse(self.support_vectors_)
-        self._rows = store(self.support_vectors_, dense=dense)
+        self._rows: Any = store(self.support_vectors_, dense=dense)
         if dense:
             self.support_vectors_ = self._rows.dense.T  # shares the memory
 
@@ -110,14 +137,14 @@ class KernelMachine(SklearnEstimator):
 
     def _decide(self, X: Any) -> np.ndarray:
         """Return the machines' decision values, float64 [n, machines]."""
-        out = np.tile(self.intercept_, (X.shape[0], 1))
+        out = np.tile(self._intercepts, (X.shape[0], 1))
         dense = not sparse.issparse(self.support_vectors_)
         if not dense and not sparse.issparse(X):
             X = sparse.csr_array(X)
         for begin in range(0, X.shape[0], _CHUNK):
             end = min(begin + _CHUNK, X.shape[0])
             chunk = store(X[begin:end], dense=dense)
-            add_expansions(self._rows, self.dual_coef_, chunk, np.arange(end - begin), self._kernel, out[begin:end])
+            add_expansions(self._rows, self._coefficients, chunk, np.arange(end - begin), self._kernel, out[begin:end])
         return out
 
     # Saved models -----------------------------------------------------------------------------------------------------------
@@ -134,14 +161,18 @@ class KernelMachine(SklearnEstimator):
             raise ValueError("the saved model is corrupt: it has the attribute '_rows', which is never saved")
         state = dict(state)
         if "_kernel" in state:
-            state["_kernel"] = _checked_saved_kernel(*state["_kernel"])
+            state["_kernel"] = _checked_saved_kernel(self._kernels, *state["_kernel"])
         fitted = "support_vectors_" in state
         if fitted:
             machines = self._n_machines(_n_classes(state.get("classes_"))) if is_classifier(self) else 1
-            _check_solution(state, machines)
+            self._check_saved(state, machines)
         super().__setstate__(state)
         if fitted:
             self._store_rows()
+
+    def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        """Raise a ValueError where a saved solution is corrupt: compiled code relies on it."""
+        _check_solution(state, machines)
 
     def _n_machines(self, classes: int) -> int:
         """Return the number of machines that a classifier of so many classes has."""
@@ -161,7 +192,8 @@ class KernelClassifier(SklearnClassifier):
         training: Training = super()._training(X, y, sample_weight)
         labels = self._number_classes(training.y, training.counted)
         weights = training.weights
-        weights = weights * self._class_weights(labels, weights)[labels]
+        self.class_weight_ = self._class_weights(labels, weights)
+        weights = weights * self.class_weight_[labels]
         return training._replace(labels=labels, weights=weights)
 
     def _n_machines(self, classes: int) -> int:
@@ -206,18 +238,23 @@ def _gamma_of(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
     if gamma != "scale":
         return float(gamma)
     relative = weights / weights.sum() / X.shape[1]
-    mean = float((X.T @ relative).sum())
-    if sparse.issparse(X):
-        variance = float((X.multiply(X).T @ relative).sum()) - mean * mean
-    else:
-        variance = float(np.square(X - mean).sum(axis=1) @ relative)
+    with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large are refused later
+        mean = float((X.T @ relative).sum())
+        if sparse.issparse(X):
+            variance = float((X.multiply(X).T @ relative).sum()) - mean * mean
+        else:
+            variance = float(np.square(X - mean).sum(axis=1) @ relative)
     return 1.0 / (X.shape[1] * variance) if variance > 1e-15 * mean * mean else 1.0
 
 
-def _checked_saved_kernel(kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
+def _checked_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
     try:
-        check_one_of("kernel", kind, KERNELS.values())
-        return checked_kernel(next(name for name, code in KERNELS.items() if code == kind), gamma, degree, coef0)
+        check_one_of("kernel", kind, kernels.values())
+        check_number("gamma", gamma, 0.0)
+        check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
+        low, high = (-LARGEST_KERNEL, LARGEST_KERNEL) if kind in _WITH_COEF0 else (0.0, 0.0)
+        check_number("coef0", coef0, low, inclusive=True, high=high)
+        return Kernel(int(kind), float(gamma), float(coef0), int(degree))
     except ValueError as error:
         raise ValueError(f"the saved model is corrupt: {error}") from None
 
@@ -230,15 +267,22 @@ def _n_classes(classes: Any) -> int:
 
 def _check_solution(state: dict[str, Any], machines: int) -> None:
     """Raise a ValueError where saved arrays do not fit together: compiled code relies on it."""
-    vectors, *others = (state[name] for name in ("support_vectors_", "dual_coef_", "intercept_"))
+    check_coefficients(state, machines)
+    vectors, n = state["support_vectors_"], len(state["support_"])
     values = _checked_values(vectors) if sparse.issparse(vectors) and vectors.format == "csr" else vectors
-    finite = all(
-        isinstance(array, np.ndarray) and array.dtype == np.float64 and np.isfinite(array).all() for array in (values, *others)
-    )
-    n = len(state["support_"])
-    shapes = [array.shape for array in (vectors, *others)] if finite else []
-    if shapes != [(n, state["n_features_in_"]), (machines, n), (machines,)] or "_kernel" not in state:
-        raise ValueError("the saved model is corrupt: its support vectors and coefficients do not fit together")
+    if not _finite(values) or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
+        raise ValueError(_NO_FIT)
+
+
+def check_coefficients(state: dict[str, Any], machines: int) -> None:
+    """Raise a ValueError where saved coefficients are not those of so many machines and their support vectors."""
+    arrays, n = [state[name] for name in ("_coefficients", "_intercepts")], len(state["support_"])
+    if not all(map(_finite, arrays)) or [array.shape for array in arrays] != [(machines, n), (machines,)]:
+        raise ValueError(_NO_FIT)
+
+
+def _finite(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype == np.float64 and bool(np.isfinite(array).all())
 
 
 def _checked_values(X: Any) -> Any:

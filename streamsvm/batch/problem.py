@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from scipy import sparse
 
 from streamsvm.batch.csmo.columns import same_rows
 
@@ -40,7 +39,7 @@ class Groups:
     Parameters
     ----------
     X
-        Array float64 [N, d], or CSR without duplicates.
+        Array float64 [N, d], or CSR without duplicates, or rows whose kernel values are given.
     which
         Numbers of the n rows of X that are grouped, int64 [n].
     targets
@@ -63,8 +62,8 @@ class Groups:
         return len(self._first)
 
     def rows(self) -> Any:
-        """Return a row of each group, [m, d]: a copy of a dense X (each sparse row is a group)."""
-        return self._X if sparse.issparse(self._X) else self._X[self._first]
+        """Return a row of each group, [m, d]: a copy of a dense X (each row of another form is a group)."""
+        return self._X[self._first] if isinstance(self._X, np.ndarray) else self._X
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Return the sums of values float64 [n] in each group, float64 [m]."""

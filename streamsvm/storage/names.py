@@ -40,7 +40,7 @@ _CLASSES = _listed(
         "numbers": "Number",
         # Of the batch solvers only these: others trust their arguments.
         "streamsvm.batch.adapter.estimators": "BatchClassifier BatchRegressor",
-        "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
+        "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMOOneClass CSMORegressor",
     }
 )
 _FUNCTIONS = _listed(

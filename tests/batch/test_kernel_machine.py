@@ -16,25 +16,31 @@ from streamsvm.sklearn_base import SklearnEstimator
 @pytest.mark.parametrize(
     "changes",
     [
-        {"dual_coef_": np.ones((1, 500))},
-        {"dual_coef_": np.ones(5)},
+        {"_coefficients": np.ones((1, 500))},
+        {"_coefficients": np.ones(5)},
+        {"dual_coef_": np.ones((1, 5))},
         {"support_vectors_": np.ones((500, 2))},
         {"support_vectors_": np.ones((500, 2), np.float32)},
         {"support_vectors_": [[1.0]]},
         {"n_features_in_": 9},
-        {"intercept_": np.ones(3)},
+        {"_intercepts": np.ones(3)},
         {"_kernel": (7, 1.0, 0.0, 3)},
         {"_kernel": (0, float("nan"), 0.0, 3)},
         {"_kernel": (0, 0.0, 0.0, 3)},
         {"_kernel": (0, 1.0, -1.0, 3)},
         {"_kernel": (2, 1.0, 0.0, 2**40)},
         {"_kernel": (2, 1.0, 0.0, 2.5)},
-        {"intercept_": np.array([np.nan])},
+        {"_intercepts": np.array([np.nan])},
         {"classes_": np.array([0, 1, 2])},
         {"classes_": np.array([1, 1])},
         {"classes_": np.array([[0, 1]])},
         {"classes_": [0, 1]},
+        {"_kernel": (4, 1.0, 1e31, 3)},
+        {"_kernel": (5, 1.0, 0.0, 1)},
         {"support_": np.arange(7)},
+        {"n_support_": np.array([1, 1], np.int32)},
+        {"n_support_": np.array([-1, 1], np.int32)},
+        {"n_support_": [1, 1]},
         {"predict": len},
         {"_rows": ()},
     ],
@@ -51,7 +57,7 @@ def test_a_solver_that_was_changed_is_refused(changes):
 
 def test_a_regressor_is_one_machine():
     solver = CSMORegressor().fit(np.arange(6.0)[:, np.newaxis], np.arange(6.0))
-    twice = {name: np.concatenate([getattr(solver, name)] * 2) for name in ("dual_coef_", "intercept_")}
+    twice = {name: np.concatenate([getattr(solver, name)] * 2) for name in ("_coefficients", "_intercepts")}
     with pytest.raises(ValueError, match="do not fit together"):
         CSMORegressor.__new__(CSMORegressor).__setstate__({**solver.__getstate__(), **twice})
 
@@ -102,7 +108,7 @@ def test_compiled_code_is_not_compiled_anew_for_arrays_that_cannot_be_written():
     expected = model.predict(X)
     compiled = len(columns.expand.signatures) if not config.DISABLE_JIT else 0
     Z = np.asfortranarray(X)
-    for array in (Z, model.dual_coef_):
+    for array in (Z, model._coefficients):
         array.flags.writeable = False
     np.testing.assert_array_equal(model.predict(Z), expected)
     if not config.DISABLE_JIT:

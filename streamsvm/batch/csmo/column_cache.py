@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,24 @@ class ColumnCache:
     def nbytes(self) -> int:
         """Bytes that the cache can take."""
         return sum(array.nbytes for array in self.slots)
+
+    @property
+    def newest(self) -> tuple[int, np.ndarray]:
+        """The number of the column that was used last, and its values, float32 [n], to be written."""
+        slots, n = self.slots, len(self.slots.slot_of)
+        s = int(slots.older[-1])
+        return int(slots.owner[s]), slots.buffer[s * n : (s + 1) * n]
+
+    def fill(self, chunks: Iterable[np.ndarray]) -> None:
+        """Take all n columns, in order, chunk by chunk [m, n], into an empty cache if there is room for them."""
+        n = len(self.slots.slot_of)
+        if len(self.slots.owner) < n:
+            return
+        begin = 0
+        for chunk in chunks:
+            self.buffer[begin : begin + chunk.size] = chunk.ravel()
+            begin += chunk.size
+        self.slots.slot_of[:] = self.slots.owner[:n] = np.arange(n)
 
     def reset(self, n: int) -> None:
         """Empty the cache; columns will have n values."""

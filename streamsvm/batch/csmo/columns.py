@@ -6,13 +6,14 @@ the precision of the rows that it is given: float32 for cached columns, float64 
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from scipy import sparse
 
-from streamsvm.kernels import FAST, LINEAR, RBF, Kernel, exponentials
+from streamsvm.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, exponentials
 
 __all__ = [
     "Rows",
@@ -182,10 +183,10 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     """Number the groups of equal rows of X, float64 [n, d] or CSR; return the number of each row's group, int64 [n], from 0.
 
     Rows are equal if all their bits are, and those of their ``values`` float64 [n] where these are given. The numbers do not
-    depend on the order of the rows. Each sparse row is a group. Equal rows may get different numbers if a different row has the
-    same hash. O(n (d + log n)).
+    depend on the order of the rows. Each row that is no array is a group. Equal rows may get different numbers
+    if a different row has the same hash. O(n (d + log n)).
     """
-    if sparse.issparse(X):
+    if not isinstance(X, np.ndarray):
         return np.arange(X.shape[0])
     bits = [X[:, j].view(np.uint64) for j in range(X.shape[1])]
     if values is not None:
@@ -264,6 +265,9 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
         exponentials(sums, -kernel.gamma, n, out)
     elif kernel.kind == LINEAR:
         out[:] = sums
+    elif kernel.kind == SIGMOID:
+        for i in range(n):
+            out[i] = math.tanh(kernel.gamma * sums[i] + kernel.coef0)
     else:
         for i in range(n):
             sums[i] = kernel.gamma * sums[i] + kernel.coef0
@@ -329,7 +333,10 @@ def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
         else:
             for j in range(rows.features):
                 square += np.float64(rows.dense[j, i]) ** 2
-        out[i] = square if kernel.kind == LINEAR else (kernel.gamma * square + kernel.coef0) ** kernel.degree
+        if kernel.kind != LINEAR:
+            square = kernel.gamma * square + kernel.coef0
+            square = math.tanh(square) if kernel.kind == SIGMOID else square**kernel.degree
+        out[i] = square
 
 
 @njit(cache=True, fastmath=FAST, error_model="numpy")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any, Self
 
 import numpy as np
+from sklearn.base import OutlierMixin
+from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.batch.csmo.machine import CSMO
+from streamsvm._options import DecisionShape
+from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
+from streamsvm.checks import parameter
 
-__all__ = ["CSMOClassifier", "CSMORegressor"]
+__all__ = ["CSMOClassifier", "CSMOOneClass", "CSMORegressor"]
 
 _SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
 
@@ -112,7 +117,40 @@ class CSMOClassifier(KernelClassifier, CSMO):
     0.99
     """
 
+    decision_function_shape: DecisionShape = parameter(default="ovr", choices=("ovr", "ovo"))
+    break_ties: bool = False
+    random_state: Any = None
+
     _votes = True
+
+    @property
+    def _sign(self) -> float:
+        return 1.0 if len(self.classes_) == 2 else -1.0
+
+    @property
+    def dual_coef_(self) -> Any:
+        if len(self.classes_) == 2:
+            return self._as_rows(self._coefficients)
+        of_class = np.repeat(np.arange(len(self.classes_)), self.n_support_)
+        dual = np.zeros((len(self.classes_) - 1, len(of_class)))
+        for pair, (first, second) in zip(self._coefficients, combinations(range(len(self.classes_)), 2), strict=True):
+            dual[second - 1, of_class == first] = -pair[of_class == first]
+            dual[first, of_class == second] = -pair[of_class == second]
+        return self._as_rows(dual)
+
+    def predict(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        if self.break_ties and self.decision_function_shape == "ovo":
+            raise ValueError("break_ties must be False where decision_function_shape is 'ovo': ties are between classes")
+        return super().predict(X)
+
+    def _parts(self, training: Training) -> list[Part]:
+        parts, counted = [], training.counted
+        labels = training.labels[counted]  # type: ignore[index]
+        for first, second in combinations(range(len(self.classes_)), 2):
+            either = np.flatnonzero((labels == first) | (labels == second))
+            parts.append(Part(counted[either], labels[either] == second))
+        return parts
 
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:
         labels = training.labels[support]  # type: ignore[index]
@@ -124,11 +162,19 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     def _class_values(self, f: np.ndarray) -> np.ndarray:
         # A pair's decision value is the difference of the values of its classes; these come closest to it where pairs disagree.
-        values = np.zeros((len(f), len(self.classes_)))
+        return self._sums(f) / len(self.classes_)
+
+    def _sums(self, f: np.ndarray) -> np.ndarray:
+        """Return the sum of each class's decision values in its pairs, float64 [n, classes]."""
+        sums = np.zeros((len(f), len(self.classes_)))
         for k, (first, second) in enumerate(combinations(range(len(self.classes_)), 2)):
-            values[:, second] += f[:, k] / len(self.classes_)
-            values[:, first] -= f[:, k] / len(self.classes_)
-        return values
+            sums[:, second] += f[:, k]
+            sums[:, first] -= f[:, k]
+        return sums
+
+    def _votes_of(self, second: np.ndarray) -> np.ndarray:
+        """Return the votes of each class, float64 [n, classes], where pairs vote for their ``second`` class or their first."""
+        return 0.5 * (self._sums(np.where(second, 1.0, -1.0)) + len(self.classes_) - 1)
 
     def _soft_votes(self, f: np.ndarray) -> np.ndarray:
         # Votes, but of a pair that is not sure only a part. The class of all votes is 1 above the next one.
@@ -137,13 +183,30 @@ class CSMOClassifier(KernelClassifier, CSMO):
     def _scores(self, f: np.ndarray) -> np.ndarray:
         if len(self.classes_) == 2:
             return f[:, 0]
-        votes, sums = (np.zeros((len(f), len(self.classes_))) for _ in range(2))
-        for k, (first, second) in enumerate(combinations(range(len(self.classes_)), 2)):
-            votes[:, second] += f[:, k] > 0.0
-            votes[:, first] += f[:, k] <= 0.0
-            sums[:, second] += f[:, k]
-            sums[:, first] -= f[:, k]
-        return votes + sums / (3.0 * (np.abs(sums) + 1.0))
+        return -f if self.decision_function_shape == "ovo" else self._class_scores(f)
+
+    def _class_scores(self, f: np.ndarray) -> np.ndarray:
+        sums = self._sums(f)
+        return self._votes_of(f > 0.0) + sums / (3.0 * (np.abs(sums) + 1.0))
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        if len(self.classes_) == 2:
+            return super()._predictions(f)
+        # A pair that is undecided votes as LIBSVM has it, for one class here and for the other one in the scores.
+        scores = self._class_scores(f) if self.break_ties else self._votes_of(f >= 0.0)
+        return self.classes_[scores.argmax(axis=1)]
+
+    def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        super()._check_saved(state, machines)
+        counts, classes = state["n_support_"], len(state["classes_"])
+        if (
+            not isinstance(counts, np.ndarray)
+            or counts.dtype != np.int32
+            or counts.shape != (classes,)
+            or (counts < 0).any()
+            or counts.sum() != len(state["support_"])
+        ):
+            raise ValueError("the saved model is corrupt: its counts of support vectors do not fit its classes")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -191,3 +254,123 @@ class CSMORegressor(KernelRegressor, CSMO):
     >>> print(f"{model.predict([[1.0]])[0]:.1f}")
     0.8
     """
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
+    """A one-class support vector machine, solved exactly by conjugate SMO.
+
+    min over alpha of 1/2 sum_ij alpha_i alpha_j k(x_i, x_j), where 0 <= alpha_i <= w_i and sum_i alpha_i = nu sum_i w_i. At most
+    a part nu of the rows' weight is outside of the set that is found.
+
+    Parameters
+    ----------
+    nu
+        Above 0 and at most 1: the most that may be outside, and the least that are support vectors, as parts of all rows.
+    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose
+        As in `CSMOClassifier`.
+
+    Attributes
+    ----------
+    support_, support_vectors_, coef_, n_support_, fit_status_, shape_fit_, gap_, duality_gap_, objective_
+        As in `CSMORegressor`.
+    dual_coef_ : float64 [1, n_support]
+        alpha_i; a CSR array where X was sparse.
+    intercept_ : float64 [1]
+    offset_ : float64 [1]
+        Minus the intercept: the score from which on a row is inside.
+    n_iter_ : int
+
+    Raises
+    ------
+    ValueError
+        As `CSMOClassifier`.
+
+    Warns
+    -----
+    ConvergenceWarning
+        As `CSMOClassifier`; memory, interruption and references are the same as well.
+
+    Notes
+    -----
+    The first nu n rows start at their bound, which takes as many columns: O(nu n^2 d) before the first step.
+
+    References
+    ----------
+    Schoelkopf, B., Platt, J. C., Shawe-Taylor, J., Smola, A. J., Williamson, R. C. (2001). Estimating the support of a
+    high-dimensional distribution. Neural Computation 13.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streamsvm.batch import CSMOOneClass
+
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> model = CSMOOneClass(nu=0.05, gamma=0.2).fit(X)
+    >>> model.predict([[0.0, 0.0], [6.0, 6.0]])
+    array([ 1, -1])
+    """
+
+    nu: float = parameter(default=0.5, above=0.0, high=1.0)
+    C: float = field(default=1.0, init=False)  # bounds are the weights: nu says how much may be outside
+
+    @property
+    def offset_(self) -> np.ndarray:
+        return -self.intercept_
+
+    @property
+    def _share(self) -> float:  # type: ignore[override]
+        return float(self.nu)
+
+    @property
+    def _epsilon(self) -> float:
+        return 0.0
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override] # noqa: ARG002
+        """Learn the set of rows that are usual. A fit that raises a ValueError leaves the model as it was.
+
+        Parameters
+        ----------
+        X
+            As of `CSMOClassifier.fit`.
+        y
+            Ignored.
+        sample_weight
+            Numbers of at least 0, [n]; None: all 1.
+
+        Returns
+        -------
+        The estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `CSMOClassifier.fit`.
+        """
+        return self._fit(X, None, sample_weight)
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return by how much the scores of rows are above the offset, float64 [n]; negative outside.
+
+        Raises
+        ------
+        ValueError, sklearn.exceptions.NotFittedError
+            As `predict`.
+        """
+        return self._decide(self._checked(X))[:, 0]
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return the sums of the expansion at rows, float64 [n]: how usual they are.
+
+        Raises
+        ------
+        ValueError, sklearn.exceptions.NotFittedError
+            As `predict`.
+        """
+        return self.decision_function(X) + self.offset_
+
+    def _parts(self, training: Training) -> list[Part]:
+        return [Part(training.counted, np.ones(len(training.counted), bool))]
+
+    def _predictions(self, f: np.ndarray) -> np.ndarray:
+        return np.where(f[:, 0] >= 0.0, 1, -1).astype(np.intp)

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from streamsvm._warnings import warn
 from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
-from streamsvm.batch.kernel_machine import KernelMachine, Training
+from streamsvm.batch.given import GivenRows, kernel_values
+from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
 from streamsvm.batch.problem import Groups, check_bounds
-from streamsvm.checks import parameter
+from streamsvm.checks import check_one_of, parameter
+from streamsvm.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, Kernel
 
-__all__ = ["CSMO"]
+__all__ = ["CSMO", "Part"]
+
+_NO_BOUND = 1e10  # what an infinite C counts as
+_VALUES = 4_000_000  # kernel values of a prediction that are given at a time
+_NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
+
+
+class Part(NamedTuple):
+    """The rows of one machine."""
+
+    which: np.ndarray
+    """Their numbers, int64 [m]."""
+    positive: np.ndarray | None
+    """Which of them are of its positive class, bool [m]; None: regression."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMO(KernelMachine):
-    """The fit that `CSMOClassifier` and `CSMORegressor` share: one machine for each pair of classes, or one for regression."""
+    """The fit that the estimators share: one machine for each pair of classes, or one."""
 
+    coef0: float = parameter(default=0.0, least=-LARGEST_KERNEL, high=LARGEST_KERNEL)
     tol: float = parameter(default=1e-3, above=0.0)
     cache_size: float = parameter(default=200, above=0.0)
     conjugate: bool = True
@@ -31,13 +50,54 @@ class CSMO(KernelMachine):
     max_iter: int = parameter(default=-1, least=-1, integer=True)
     verbose: bool = False
 
+    _kernels: ClassVar[Mapping[str, int]] = MACHINE_KERNELS
+
+    #: The sum of the dual coefficients, as a part of that of their bounds.
+    _share = 0.0
+
+    # Attributes as scikit-learn has them --------------------------------------------------------------------------------------
+
+    @property
+    def _sign(self) -> float:
+        """What the machines' values are multiplied by for scikit-learn's: of a pair of several classes, its first is positive."""
+        return 1.0
+
+    def _as_rows(self, values: np.ndarray) -> Any:
+        """Return values in the form of the support vectors: a CSR array if they are sparse."""
+        return sparse.csr_array(values) if self._rows is not None and sparse.issparse(self.support_vectors_) else values
+
+    @property
+    def dual_coef_(self) -> Any:
+        return self._as_rows(self._coefficients)
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        return self._sign * self._intercepts
+
+    @property
+    def coef_(self) -> Any:
+        if self._kernel.kind != LINEAR:
+            raise AttributeError("coef_ is there with kernel='linear' only")
+        coef = self._as_rows(self._sign * (self._coefficients @ self.support_vectors_))
+        (coef.data if sparse.issparse(coef) else coef).flags.writeable = False  # to change it would change no prediction
+        return coef
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+    # Fits -------------------------------------------------------------------------------------------------------------------
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
         """Learn from all rows. A fit that raises a ValueError leaves the model as it was.
 
         Parameters
         ----------
         X
-            Array or sparse matrix [n, features].
+            Array or sparse matrix [n, features]; with ``kernel="precomputed"`` the Gram matrix [n, n]; with a function as the
+            kernel whatever it takes, a list for example.
         y
             Labels or targets [n].
         sample_weight
@@ -54,15 +114,21 @@ class CSMO(KernelMachine):
         ------
         ValueError
             A parameter is out of its range, or X, y or a weight cannot be learned.
+        TypeError
+            A Gram matrix is sparse.
         """
+        return self._fit(X, y, sample_weight, dual_coef_init)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any = None) -> Self:
         with self._all_or_nothing():
-            solutions = self._fit(X, y, sample_weight, dual_coef_init)
+            solutions = self._solve(X, y, sample_weight, dual_coef_init)
             self.objective_ = sum(solution.objective for solution in solutions)
             self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
             self.gap_ = max(solution.gap for solution in solutions)
+            self.fit_status_ = int(self.gap_ > self.tol)
         if any(solution.interrupted for solution in solutions):
             raise KeyboardInterrupt
-        if self.gap_ > self.tol:
+        if self.fit_status_:
             warn(
                 f"{type(self).__name__} ended with a gap of {self.gap_:.3g}, above tol={self.tol:g}, after "
                 f"{np.sum(self.n_iter_)} iterations: scale the features, or raise max_iter or tol",
@@ -70,27 +136,28 @@ class CSMO(KernelMachine):
             )
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
+    def _solve(self, X: Any, y: Any, sample_weight: Any, dual_coef_init: Any) -> list[Solution]:
         self._check_parameters([self.C])
         training = self._training(X, y, sample_weight)
         n, counted = len(training.weights), training.counted
-        machines = _machines(training)
-        start = _checked_start(dual_coef_init, n, len(machines))
-        C = self.C * training.weights
+        parts = self._parts(training)
+        start = _checked_start(dual_coef_init, n, len(parts))
+        C = _finite(self.C) * training.weights
         check_bounds(C[counted])
-        rows = quickest_form(training.X, self._kernel)
+        rows = self._solver_rows(training.X, n)
         options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
-        buffer = column_buffer(self.cache_size, max(len(which) for which, _ in machines))
-        coefficients, solutions = np.zeros((len(machines), n)), []
-        for k, (which, positive) in enumerate(machines):
+        buffer = column_buffer(self.cache_size, max(len(part.which) for part in parts))
+        coefficients, solutions = np.zeros((len(parts), n)), []
+        for k, (which, positive) in enumerate(parts):
             groups = Groups(rows, which, None if training.targets is None else training.targets[which])
-            problem = problem_of(groups, groups.bounds(C[which], positive), self._kernel, self._epsilon)
+            bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
+            problem = problem_of(groups, bounds, self._kernel, self._epsilon, total)
             solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer)
             solutions.append(solution)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             if solution.interrupted:
                 never_begun = solution._replace(bias=0.0, n_iter=0, gap=np.inf, objective=0.0, primal=np.inf)
-                solutions.extend([never_begun] * (len(machines) - len(solutions)))
+                solutions.extend([never_begun] * (len(parts) - len(solutions)))
                 break
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_ = np.array(n_iter) if is_classifier(self) else n_iter[0]
@@ -98,22 +165,95 @@ class CSMO(KernelMachine):
         self._set_solution(training.X, coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
 
+    def _check_parameters(self, Cs: Iterable[float]) -> None:
+        super()._check_parameters(map(_finite, Cs))
+        if not callable(self.kernel):
+            check_one_of("kernel", self.kernel, self._kernels)
+
+    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+        if callable(self.kernel):  # only the function knows what rows are
+            check_consistent_length(X, y)
+            y = None if y is None else column_or_1d(y, warn=True)
+        else:
+            if self.kernel == "precomputed" and sparse.issparse(X):
+                raise TypeError("Sparse precomputed Gram matrices are not supported: give an array")
+            X, y = super()._checked_rows(X, y)
+            if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+                raise ValueError(f"a precomputed Gram matrix has as many columns as rows, and X has the shape {X.shape}")
+        self.shape_fit_ = tuple(X.shape) if hasattr(X, "shape") else (_num_samples(X),)
+        return X, y
+
+    def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
+        given = callable(self.kernel) or self.kernel == "precomputed"
+        return Kernel(GIVEN, 1.0, 0.0, 1) if given else super()._kernel_of(X, weights)
+
+    def _solver_rows(self, X: Any, n: int) -> Any:
+        """Return n rows in the form in which the solver takes them."""
+        if callable(self.kernel):
+            return GivenRows.of_function(self.kernel, X, n, self.cache_size)
+        return GivenRows.of_matrix(X) if self._kernel.kind == GIVEN else quickest_form(X, self._kernel)
+
+    def _parts(self, training: Training) -> list[Part]:
+        """Return the rows of each machine."""
+        return [Part(training.counted, None)]
+
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:  # noqa: ARG002
-        """Return the numbers of the support vectors in the order in which the model has them."""
+        """Return the numbers of the support vectors in the order in which the model has them; set ``n_support_``."""
+        self.n_support_ = np.array([len(support)], np.int32)
         return support
 
+    def _support_vectors(self, X: Any) -> Any:
+        self._function = self.kernel if callable(self.kernel) else None
+        if self._kernel.kind == GIVEN:
+            return np.empty((0, 0)) if self._function is None else _safe_indexing(X, self.support_)
+        return super()._support_vectors(X)
 
-def _machines(training: Training) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Return the rows of each machine, int64 [m], and which of them are of its positive class, bool [m]; None: regression."""
-    counted = training.counted
-    if training.labels is None:
-        return [(counted, None)]
-    machines: list[tuple[np.ndarray, np.ndarray | None]] = []
-    labels = training.labels[counted]
-    for first, second in combinations(range(int(labels.max()) + 1), 2):
-        either = np.flatnonzero((labels == first) | (labels == second))
-        machines.append((counted[either], labels[either] == second))
-    return machines
+    def _store_rows(self) -> None:
+        if self._kernel.kind == GIVEN:
+            self._rows = None
+        else:
+            super()._store_rows()
+
+    # Predictions ------------------------------------------------------------------------------------------------------------
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return super()._checked(X) if self._kernel.kind != GIVEN or self._function is None else X
+
+    def _decide(self, X: Any) -> np.ndarray:
+        if self._kernel.kind != GIVEN:
+            return super()._decide(X)
+        n, m = _num_samples(X), len(self.support_)
+        out = np.tile(self._intercepts, (n, 1))
+        size = max(_VALUES // max(m, 1), 1)
+        for begin in range(0, n if m else 0, size):
+            end = min(begin + size, n)
+            chunk = X if end - begin == n else _safe_indexing(X, np.arange(begin, end))
+            if self._function is None:
+                K = chunk[:, self.support_]
+            else:
+                K = kernel_values(self._function, chunk, self.support_vectors_, (end - begin, m))
+            out[begin:end] += K @ self._coefficients.T
+        return out
+
+    # Saved models -----------------------------------------------------------------------------------------------------------
+
+    def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        if state.get("_kernel", _NO_KERNEL).kind != GIVEN:
+            super()._check_saved(state, machines)
+            return
+        check_coefficients(state, machines)
+        support = state["support_"]
+        if state["_function"] is None and not (
+            isinstance(support, np.ndarray)
+            and support.dtype == np.int32
+            and ((support >= 0) & (support < state["n_features_in_"])).all()
+        ):
+            raise ValueError("the saved model is corrupt: it has support vectors that are not among its rows")
+
+
+def _finite(C: float) -> float:
+    return _NO_BOUND if float("inf") == C else C
 
 
 def _checked_start(start: Any, n: int, machines: int) -> np.ndarray | None:

@@ -8,19 +8,25 @@ import numpy as np
 from scipy import sparse
 
 from streamsvm.batch.csmo.columns import Rows, best_dense, csr_without_zeros, diagonal, pack, single, store_dense, store_sparse
+from streamsvm.batch.given import GivenRows
 from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.kernels import LARGEST_FEATURE, LARGEST_KERNEL, RBF, Kernel
 
-__all__ = ["Problem", "feasible", "problem_of", "quickest_form"]
+__all__ = ["Problem", "feasible", "first_point", "problem_of", "quickest_form"]
 
 _LARGEST_DENSE = 1e8  # values of a sparse matrix that may be made dense
+_GIVEN_COST = 200  # a kernel value that compiled code does not compute is taken to cost as much as that of so many features
 
 
 class Problem(NamedTuple):
-    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32, ``exact_rows`` in float64."""
+    """The dual of `streamsvm.batch.problem`. Arrays float64 [n]; ``rows`` in float32, ``exact_rows`` in float64.
+
+    Where kernel values are ``given``, rows have no features.
+    """
 
     rows: Rows
     exact_rows: Rows
+    given: GivenRows | None
     kernel: Kernel
     targets: np.ndarray
     epsilon: float
@@ -28,23 +34,27 @@ class Problem(NamedTuple):
     lower: np.ndarray
     upper: np.ndarray
     kink: np.ndarray
+    total: float  # of all variables
 
 
-def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None) -> Problem:
-    """Return the problem of some groups: regression with ``epsilon``, classification with None.
+def problem_of(groups: Groups, bounds: Bounds, kernel: Kernel, epsilon: float | None, total: float = 0.0) -> Problem:
+    """Return the problem of some groups: regression with ``epsilon``, classification with None; ``total`` is the variables' sum.
 
     Raises
     ------
     ValueError
         X has values so large that float32 cannot hold the kernel values.
     """
-    rows, exact = _training_rows(groups.rows(), kernel)
-    return Problem(rows, exact, kernel, groups.targets, 1.0 if epsilon is None else epsilon, epsilon is None, *bounds)
+    X = groups.rows()
+    given = X if isinstance(X, GivenRows) else None
+    rows, exact = _training_rows(X, kernel) if given is None else _no_features(len(given))
+    linear = 1.0 if epsilon is None else epsilon
+    return Problem(rows, exact, given, kernel, groups.targets, linear, epsilon is None, *bounds, total)
 
 
 def quickest_form(X: Any, kernel: Kernel) -> Any:
     """Return X as an array or as CSR without duplicates: columns of sparse rows may be quicker from dense rows or from bits."""
-    if not sparse.issparse(X):
+    if not sparse.issparse(X):  # or values are given
         return X
     X = csr_without_zeros(X)
     if X.shape[0] * X.shape[1] > _LARGEST_DENSE:
@@ -73,10 +83,22 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
     return rows, exact
 
 
+def _no_features(n: int) -> tuple[Rows, Rows]:
+    """Return n rows without features, in float32 and in float64, whose columns are worth their place in the cache."""
+    rows = store_dense(np.empty((n, 0)), np.float64)._replace(features=_GIVEN_COST)
+    return single(rows), rows
+
+
+def first_point(problem: Problem) -> np.ndarray:
+    """Return variables, float64 [n], whose sum is the total: from the first on, they are at their upper bound."""
+    upper = problem.upper
+    return np.clip(problem.total - (np.cumsum(upper) - upper), 0.0, upper)
+
+
 def feasible(problem: Problem, b: np.ndarray) -> np.ndarray:
-    """Return ``b`` float64 [n] clipped to the bounds, the larger of its two signs scaled down so that its sum is zero."""
+    """Return ``b`` float64 [n] clipped to the bounds, the larger of its two signs scaled down so that its sum is the total."""
     b = np.clip(b, problem.lower, problem.upper)
-    excess = b.sum()
+    excess = b.sum() - problem.total
     side = b > 0.0 if excess > 0.0 else b < 0.0
     if side.any():
         b[side] *= 1.0 - excess / b[side].sum()

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamsvm.batch.csmo.column_cache import ColumnCache
 from streamsvm.batch.csmo.columns import Rows, cost, diagonal, expand, subset
-from streamsvm.batch.csmo.problem import Problem, feasible
-from streamsvm.batch.csmo.steps import RUNNING, STALLED, WorkingSet, slopes, steps
+from streamsvm.batch.csmo.problem import Problem, feasible, first_point
+from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, WorkingSet, slopes, steps
 from streamsvm.kernels import RBF, Kernel
 
 __all__ = ["Options", "Solution", "add_expansions", "column_buffer", "solve"]
@@ -86,14 +86,27 @@ class _State:
         self.b, self.reference = b, np.zeros(n)
         self.gradient = -problem.targets
         self.diagonal = np.empty(n, np.float32)
-        diagonal(problem.rows, problem.kernel, self.diagonal)
+        if problem.given is None:
+            diagonal(problem.rows, problem.kernel, self.diagonal)
+        else:
+            self.diagonal[:] = problem.given.diagonal()
         self.cache = ColumnCache(buffer, n)
         self.which = np.arange(0)
         self.unshrink()
+        if problem.given is not None:
+            self.cache.fill(problem.given.columns())
 
     def add(self, rows: Rows, b: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Add the rows ``which`` of K b to a gradient."""
-        add_expansions(rows, b[np.newaxis], rows, which, self.problem.kernel, gradient[:, np.newaxis])
+        if self.problem.given is not None:
+            self.problem.given.add_products(b, which, gradient)
+        else:
+            add_expansions(rows, b[np.newaxis], rows, which, self.problem.kernel, gradient[:, np.newaxis])
+
+    def provide_column(self) -> None:
+        """Write the column for which steps wait."""
+        i, column = self.cache.newest
+        column[:] = self.problem.given.values(self.which[i : i + 1], self.which)[0]  # type: ignore[union-attr]
 
     def unshrink(self) -> None:
         """Put all rows into the working set, with the gradient at the present point."""
@@ -141,7 +154,7 @@ class _State:
         """
         p, a = self.problem, self.working
         exact = np.zeros(len(self.b), bool)
-        error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * self.diagonal.max()))
+        error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * np.abs(self.diagonal).max()))
         while True:
             rises, falls = self.derivatives()
             doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
@@ -157,13 +170,14 @@ class _State:
 
 
 def solve(problem: Problem, start: np.ndarray | None, options: Options, buffer: np.ndarray) -> Solution:
-    """Solve a problem from coefficients ``start`` float64 [n], or from 0, with a cache in a `column_buffer`.
+    """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
 
     O(n) a step, and O(n d) for each new column.
     """
     n = len(problem.lower)
     limit = int(_MEGABYTES_AN_OPERATION * cost(problem.rows) * _MEGABYTE)
-    state = _State(problem, np.zeros(n) if start is None else feasible(problem, start), buffer[: ColumnCache.values(limit, n)])
+    b = first_point(problem) if start is None else feasible(problem, start)
+    state = _State(problem, b, buffer[: ColumnCache.values(limit, n)])
     n_iter, checks, gap, interrupted = 0, 0, np.inf, False
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
     goal, since = options.tol, 0
@@ -176,7 +190,10 @@ def solve(problem: Problem, start: np.ndarray | None, options: Options, buffer: 
                 min(max(_SHRINK_EVERY, 2_000_000 // m), pause, max_iter - n_iter),
             )  # fmt: skip
             n_iter, since = n_iter + done, since + done
-            if options.verbose:
+            if status == WANTED:
+                state.provide_column()
+                status = RUNNING
+            elif options.verbose:
                 sys.stderr.write(f"{n_iter:,} steps, {m:,} of {n:,} rows in the working set\n")
             if status == RUNNING and n_iter < max_iter:
                 if options.shrinking and since >= _SHRINK_EVERY:
@@ -216,4 +233,4 @@ def _solution(p: Problem, state: _State, gap: float, n_iter: int, interrupted: b
         margin = -1.0
         objective -= float((p.upper - p.lower).sum())
     loss = p.upper @ np.maximum(residual - margin, 0.0) - p.lower @ np.maximum(-residual - margin, 0.0)
-    return Solution(a.b, bias, gap, objective, square + float(loss), n_iter, interrupted)
+    return Solution(a.b, bias, gap, objective, square + float(loss) + bias * p.total, n_iter, interrupted)

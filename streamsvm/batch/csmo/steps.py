@@ -16,11 +16,11 @@ from numba import njit
 
 from streamsvm.batch.csmo.column_cache import Slots, find
 from streamsvm.batch.csmo.columns import Rows, column
-from streamsvm.kernels import FAST, Kernel
+from streamsvm.kernels import FAST, GIVEN, Kernel
 
-__all__ = ["CONVERGED", "RUNNING", "STALLED", "WorkingSet", "slopes", "steps"]
+__all__ = ["CONVERGED", "RUNNING", "STALLED", "WANTED", "WorkingSet", "slopes", "steps"]
 
-RUNNING, CONVERGED, STALLED = 0, 1, 2
+RUNNING, CONVERGED, STALLED, WANTED = 0, 1, 2, 3
 
 _CHUNK = 512  # rows that a sweep takes at once
 _TAU = 1e-12  # the least curvature, as in LIBSVM
@@ -326,7 +326,8 @@ def steps(
 ) -> tuple[int, int]:
     """Do at most ``limit`` steps; return why they ended, and how many they were.
 
-    `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: float64 has no smaller step. The first step is one of plain
+    `CONVERGED`: no pair violates optimality by ``tol``. `STALLED`: float64 has no smaller step. `WANTED`: the slot that was used
+    last waits for its column, which is not computed here; steps go on once it is there. The first step is one of plain
     SMO, as the working set may have changed since the last direction. A step costs O(n), and O(n d) for each of its two columns
     that is not cached.
     """
@@ -358,6 +359,8 @@ def steps(
         slot, found = find(slot_of, owner, newer, older, i)
         at_i = n * slot
         if not found:
+            if kernel.kind == GIVEN:
+                return WANTED, done
             column(rows, rows, i, kernel, columns[at_i : at_i + n])
         ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
         inverse = 1.0 / curvature if follow else 0.0
@@ -367,6 +370,8 @@ def steps(
         slot, found = find(slot_of, owner, newer, older, j)
         at_j = n * slot
         if not found:
+            if kernel.kind == GIVEN:
+                return WANTED, done
             column(rows, rows, j, kernel, columns[at_j : at_j + n])
         gain = (gradient[j] + _fall(b[j], lower[j], kink[j], epsilon)) - ascent_i
         image_ij = image[i] - image[j]

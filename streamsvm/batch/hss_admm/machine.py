@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
+from streamsvm._options import KernelName
 from streamsvm._warnings import warn
 from streamsvm.batch.csmo.problem import problem_of
 from streamsvm.batch.csmo.solver import Options, column_buffer, solve
@@ -19,7 +20,7 @@ from streamsvm.batch.kernel_machine import KernelMachine, Training
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss import HSSMatrix
-from streamsvm.kernels import LARGEST_KERNEL
+from streamsvm.kernels import KERNELS, LARGEST_KERNEL
 from streamsvm.sklearn_base import seed_of
 
 __all__ = ["HSSADMM"]
@@ -64,6 +65,7 @@ class _Results:
 class HSSADMM(KernelMachine):
     """The fit that `HSSADMMClassifier` and `HSSADMMRegressor` share: one problem for each machine and each C of a path."""
 
+    kernel: KernelName = parameter(default="rbf", choices=KERNELS)
     rel_tol: float | str = "auto"
     abs_tol: float = 0.0
     max_rank: int = 1000

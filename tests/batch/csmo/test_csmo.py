@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import naive_batch
 from problems import sine_classes, sine_curve
-from streamsvm.batch import CSMOClassifier, CSMORegressor
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import solver
 
 SLOW = config.DISABLE_JIT
@@ -36,7 +36,8 @@ def curve(n=N):
 
 def coefficients(model, n):
     b = np.zeros(n)
-    b[model.support_] = model.dual_coef_[0]
+    dual = model.dual_coef_
+    b[model.support_] = (dual.toarray() if sparse.issparse(dual) else dual)[0]
     return b
 
 
@@ -50,6 +51,7 @@ KERNELS = [
     {"kernel": "rbf", "gamma": 0.7},
     {"kernel": "linear"},
     {"kernel": "poly", "gamma": 0.5, "coef0": 1.0, "degree": 2},
+    {"kernel": "sigmoid", "gamma": 0.02, "coef0": 0.1},
 ]
 
 
@@ -121,7 +123,7 @@ def test_several_classes_are_those_of_scikit_learn():
     assert np.allclose(ours.decision_function(X), peer.decision_function(X), atol=1e-3)
     assert np.array_equal(ours.n_support_, peer.n_support_)
     assert np.array_equal(ours.support_, peer.support_)
-    assert ours.dual_coef_.shape == (3, len(ours.support_))
+    assert ours.dual_coef_.shape == (2, len(ours.support_))
 
 
 @pytest.mark.skipif(SLOW, reason="minutes without compilation")
@@ -295,7 +297,9 @@ def test_no_order_no_matter():
     ("parameters", "message"),
     [
         ({"C": 0.0}, "C must be a finite number above 0"),
-        ({"C": np.inf}, "C must be a finite number above 0"),
+        ({"C": np.nan}, "C must be a finite number above 0"),
+        ({"coef0": np.inf}, "coef0 must be a finite number"),
+        ({"decision_function_shape": "one"}, "decision_function_shape must be one of"),
         ({"kernel": "cosine"}, "kernel must be one of"),
         ({"gamma": -1.0}, "gamma must be"),
         ({"gamma": "size"}, "gamma must be one of"),
@@ -397,7 +401,7 @@ def test_progress_is_shown(capsys):
 
 CHECKS = [
     (model, check)
-    for kind in (CSMOClassifier, CSMORegressor)
+    for kind in (CSMOClassifier, CSMOOneClass, CSMORegressor)
     for model, check in estimator_checks_generator(kind())
     if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
 ]

@@ -24,7 +24,7 @@ def kernel_of(model, X):
 def true_gap(model, X, y):
     """The largest violation of optimality, of all rows."""
     b = np.zeros(len(y))
-    b[model.support_] = model.dual_coef_[0]
+    b[model.support_] = model._coefficients[0]
     K = kernel_of(model, X)
     if isinstance(model, CSMORegressor):
         return naive_batch.gap(K, b, -model.C, model.C, y, model.epsilon)
@@ -69,28 +69,29 @@ def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
 
 @settings(max_examples=5 if config.DISABLE_JIT else 100)
 @given(
-    kernel=st.sampled_from(["rbf", "linear", "poly"]),
+    kernel=st.sampled_from(["rbf", "linear", "poly", "sigmoid"]),
+    coef0=st.sampled_from([1.0, -1.0]),
     model=st.sampled_from([CSMOClassifier, CSMORegressor]),
     log_scale=st.floats(-3.0, 3.0),
     log_C=st.floats(-3.0, 12.0),
     thin=st.booleans(),
     seed=st.integers(0, 10_000),
 )
-def test_the_gap_is_the_true_one_of_any_problem(kernel, model, log_scale, log_C, thin, seed):
+def test_the_gap_is_the_true_one_of_any_problem(kernel, coef0, model, log_scale, log_C, thin, seed):
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(4, 30)), int(rng.integers(1, 9))
     X = rng.normal(size=(n, d)) * 10.0**log_scale
     if thin:
         X[rng.random((n, d)) < 0.7] = 0.0
     y = rng.permutation(np.arange(n) % 2)
-    model = model(C=10.0**log_C, kernel=kernel, gamma=0.3, coef0=1.0, max_iter=20_000)
+    model = model(C=10.0**log_C, kernel=kernel, gamma=0.3, coef0=coef0, max_iter=20_000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(sparse.csr_array(X) if thin else X, y)
     if not len(model.support_):
         assert isinstance(model, CSMORegressor)
         return
-    b, K = model.dual_coef_[0], np.abs(kernel_of(model, X))
+    b, K = model._coefficients[0], np.abs(kernel_of(model, X))
     assert (np.abs(b) <= model.C).all()
     assert abs(b.sum()) <= 1e-12 * (1 + np.max(model.n_iter_)) * (np.abs(b).sum() + model.C)  # what steps may snap by
     rounding = 1e-11 * (K[:, model.support_] @ np.abs(b)).max()

@@ -1,0 +1,109 @@
+"""Rows of which a solver knows kernel values only: those of a matrix that is given, or what a function returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import _safe_indexing
+
+from streamsvm.kernels import LARGEST_KERNEL
+
+__all__ = ["GivenRows", "kernel_values"]
+
+_VALUES = 4_000_000  # float64 that are held at a time
+_COLUMNS = 100_000  # values of columns, so that they are in the processor's cache when they are taken
+_DIAGONAL = 64  # rows whose kernel values with each other are asked for at once, for their diagonal
+
+
+class GivenRows:
+    """n rows by their kernel values.
+
+    Parameters
+    ----------
+    find
+        Returns the kernel values, float64 [m, k], of m with k rows, which are given by their numbers; the latter ascend.
+    which
+        The numbers of the n rows, int64 [n].
+    """
+
+    def __init__(self, find: Callable[[np.ndarray, np.ndarray], np.ndarray], which: np.ndarray) -> None:
+        self._find, self._which = find, which
+        self.shape = (len(which), 0)
+
+    @classmethod
+    def of_matrix(cls, K: np.ndarray) -> GivenRows:
+        """Return the rows of a Gram matrix, float64 [n, n]."""
+        _check_size(K)
+        return cls(lambda rows, others: K[rows] if len(others) == len(K) else K[np.ix_(rows, others)], np.arange(len(K)))
+
+    @classmethod
+    def of_function(cls, kernel: Callable[[Any, Any], Any], X: Any, n: int, megabytes: float) -> GivenRows:
+        """Return n rows X, of any form, with the values of a function; it is called once if the Gram matrix is so small."""
+        if 8.0 * n * n <= megabytes * 2**20:
+            return cls.of_matrix(kernel_values(kernel, X, X, (n, n)))
+
+        def find(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+            of = _safe_indexing(X, others)
+            values = kernel_values(kernel, _safe_indexing(X, rows), of, (len(rows), len(others)))
+            _check_size(values)
+            return values
+
+        return cls(find, np.arange(n))
+
+    def __len__(self) -> int:
+        return len(self._which)
+
+    def __getitem__(self, which: np.ndarray) -> GivenRows:
+        return GivenRows(self._find, self._which[which])
+
+    def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return the kernel values of m with k of the n rows, float64 [m, k]."""
+        return self._find(self._which[rows], self._which[others])
+
+    def columns(self) -> Iterator[np.ndarray]:
+        """Yield the columns of the Gram matrix, float64 [m, n], in chunks."""
+        size = max(_COLUMNS // len(self), 1)
+        for begin in range(0, len(self), size):
+            yield self.values(np.arange(begin, min(begin + size, len(self))), np.arange(len(self)))
+
+    def diagonal(self) -> np.ndarray:
+        """Return the self-kernels, float64 [n]."""
+        chunks = (np.arange(begin, min(begin + _DIAGONAL, len(self))) for begin in range(0, len(self), _DIAGONAL))
+        return np.concatenate([self.values(chunk, chunk).diagonal() for chunk in chunks])
+
+    def add_products(self, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
+        """Add the rows ``which`` of K b to those of ``out``, float64 [n], in chunks."""
+        support = np.flatnonzero(b)
+        if not len(support):
+            return
+        size = max(_VALUES // len(support), 1)
+        for begin in range(0, len(which), size):
+            chunk = which[begin : begin + size]
+            out[chunk] += self.values(chunk, support) @ b[support]
+
+
+def kernel_values(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:
+    """Return what a kernel function gives for rows X and Z, float64 of that shape.
+
+    Raises
+    ------
+    ValueError
+        The values have another shape, or are not finite.
+    """
+    values = kernel(X, Z)
+    values = np.asarray(values.toarray() if sparse.issparse(values) else values, np.float64)
+    if values.shape != shape:
+        raise ValueError(
+            f"the kernel function must return an array of shape {list(shape)} for so many rows, not of shape {list(values.shape)}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError("the kernel function returned a value that is not finite")
+    return values
+
+
+def _check_size(K: np.ndarray) -> None:
+    if not max(K.max(initial=0.0), -K.min(initial=0.0)) < LARGEST_KERNEL:
+        raise ValueError(f"a kernel value is beyond {LARGEST_KERNEL:g}: scale the kernel")

@@ -1,0 +1,168 @@
+"""One-class machines against a slow twin, scikit-learn's OneClassSVM and the conditions of optimality."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+from scipy import sparse
+from sklearn.svm import OneClassSVM
+
+import naive_batch
+from streamsvm.batch import CSMOOneClass
+from streamsvm.batch.csmo import solver
+
+N = 40 if config.DISABLE_JIT else 200
+KERNELS = [
+    {"kernel": "rbf", "gamma": 0.3},
+    {"kernel": "linear"},
+    {"kernel": "poly", "gamma": 0.3, "coef0": 1.0, "degree": 2},
+    {"kernel": "sigmoid", "gamma": 0.05, "coef0": -0.5},
+]
+
+
+def rows(n=N):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n, 3)) * rng.gamma(1.0, 1.0, size=(n, 1)) + 1.0
+
+
+def coefficients(model, n):
+    a = np.zeros(n)
+    a[model.support_] = model._coefficients[0]
+    return a
+
+
+def gap_of(K, a, bounds):
+    return naive_batch.gap(K, a, 0.0, bounds, np.zeros(len(a)))
+
+
+@pytest.mark.parametrize("nu", [0.05, 0.5])
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
+def test_as_good_as_the_twin_and_scikit_learn(kernel, nu):
+    X = rows()
+    weights = np.random.default_rng(1).uniform(0.2, 2.0, N)
+    K = naive_batch.kernel_matrix(X, X, **kernel)
+    _, objective = naive_batch.one_class(K, weights, nu, 1e-4)
+    ours, peer = (model(nu=nu, tol=1e-4, **kernel).fit(X, sample_weight=weights) for model in (CSMOOneClass, OneClassSVM))
+    a = coefficients(ours, N)
+    b = coefficients(ours, N) * 0.0
+    b[peer.support_] = peer.dual_coef_[0]
+    assert (a >= 0.0).all()
+    assert (a <= weights * (1.0 + 1e-12)).all()
+    assert a.sum() == pytest.approx(nu * weights.sum(), rel=1e-12)
+    assert ours.objective_ == pytest.approx(0.5 * a @ K @ a, rel=1e-5)
+    if kernel["kernel"] != "sigmoid":  # whose problem has several local minima
+        for other in (objective, 0.5 * b @ K @ b):
+            assert ours.objective_ <= other + 1e-5 * abs(other)
+        assert 0.0 <= ours.duality_gap_ <= 1e-4 * weights.sum()
+        np.testing.assert_allclose(ours.decision_function(X), peer.decision_function(X), atol=2e-3)
+    assert ours.gap_ == pytest.approx(max(gap_of(K, a, weights), 0.0), abs=1e-9)
+    assert ours.gap_ <= 1e-4
+    np.testing.assert_allclose(ours.decision_function(X), K @ a + ours.intercept_, atol=1e-9)
+
+
+@settings(max_examples=5 if config.DISABLE_JIT else 40)
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 25), levels=st.integers(1, 4), nu=st.sampled_from([0.01, 0.3, 0.9, 1.0]))
+def test_optimal_on_rows_that_repeat(seed, n, levels, nu):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, levels, size=(n, 2)).astype(float)
+    weights = rng.uniform(0.1, 2.0, n)
+    model = CSMOOneClass(nu=nu, gamma=0.5).fit(X, sample_weight=weights)
+    a, near = coefficients(model, n), 1e-9 * weights  # the shares of equal rows round
+    assert (a >= 0.0).all()
+    assert (a <= weights + near).all()
+    assert a.sum() == pytest.approx(nu * weights.sum(), rel=1e-9)
+    K = naive_batch.kernel_matrix(X, X, gamma=0.5)
+    low, high = a > near, a < weights - near
+    if low.any() and high.any():
+        gradient = K @ a
+        assert gradient[low].max() - gradient[high].min() <= 1.001e-3
+    assert np.isfinite(model.offset_).all()
+
+
+@pytest.mark.parametrize("nu", [0.02, 0.2, 0.7])
+def test_nu_bounds_what_is_outside(nu):
+    X = rows()
+    model = CSMOOneClass(nu=nu, gamma=0.3, tol=1e-6).fit(X)
+    values = model.decision_function(X)
+    assert np.mean(values < -1e-5) <= nu <= len(model.support_) / len(X)
+    assert set(model.predict(X)) <= {-1, 1}
+    assert model.predict(X).dtype == np.intp
+    np.testing.assert_array_equal(model.predict(X), np.where(values >= 0.0, 1, -1))
+    np.testing.assert_array_equal(model.fit_predict(X), model.predict(X))
+    np.testing.assert_array_equal(model.score_samples(X), values + model.offset_)
+    np.testing.assert_array_equal(model.offset_, -model.intercept_)
+    far = model.predict(X + 50.0)
+    assert (far == -1).all()
+
+
+def test_weights_are_repetitions_and_zero_is_absence():
+    X = rows(60)
+    weights = np.random.default_rng(1).integers(0, 4, 60)
+    often = np.repeat(np.arange(60), weights)
+    one, other = (CSMOOneClass(nu=0.3, gamma=0.3, tol=1e-7) for _ in range(2))
+    np.testing.assert_allclose(
+        one.fit(X, sample_weight=weights).decision_function(X), other.fit(X[often]).decision_function(X), atol=1e-6
+    )
+    assert (weights[one.support_] > 0).all()
+
+
+def test_sparse_rows_are_dense_rows():
+    X = np.where(np.abs(rows()) > 1.0, rows(), 0.0)
+    dense, thin = (CSMOOneClass(nu=0.2, gamma=0.3, tol=1e-6).fit(part) for part in (X, sparse.csr_array(X)))
+    np.testing.assert_allclose(dense.decision_function(X), thin.decision_function(X), atol=1e-4)
+    assert sparse.issparse(thin.support_vectors_)
+    assert thin.dual_coef_.shape == (1, len(thin.support_))
+
+
+def test_an_interrupted_fit_keeps_the_last_iterate(monkeypatch):
+    steps, calls = solver.steps, []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return steps(*args)
+
+    monkeypatch.setattr(solver, "steps", interrupted)
+    monkeypatch.setattr(solver, "_PAUSE", 1.0)  # the least number of steps at a time
+    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
+    model = CSMOOneClass(nu=0.5, gamma=0.3, shrinking=False, tol=1e-9)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(rows())
+    assert 0 < model.n_iter_ <= 100
+    assert model._coefficients.sum() == pytest.approx(0.5 * N)
+    assert np.isfinite(model.decision_function(rows())).all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"_coefficients": np.ones((1, 500))},
+        {"_coefficients": np.ones((2, 500))},
+        {"_intercepts": np.array([np.inf])},
+        {"_kernel": (3, 1.0, 0.0, 3)},
+        {"offset_": np.zeros(1)},
+        {"predict": len},
+    ],
+    ids=str,
+)
+def test_a_saved_machine_that_was_changed_is_refused(changes):
+    model = CSMOOneClass().fit(rows(30))
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict(rows()), model.predict(rows()))
+    with pytest.raises(ValueError, match="the saved model is corrupt: "):
+        CSMOOneClass.__new__(CSMOOneClass).__setstate__({**model.__getstate__(), **changes})
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="nu must be"):
+        CSMOOneClass(nu=1.5).fit(rows())
+    with pytest.raises(TypeError):
+        CSMOOneClass(C=1.0)
+    with pytest.raises(ValueError, match="OneClassBSGD"):
+        CSMOOneClass().fit(rows(20)).to_budget(5)
+    with pytest.raises(ValueError, match="Negative|negative"):
+        CSMOOneClass().fit(rows(20), sample_weight=-np.ones(20))
