@@ -11,7 +11,8 @@ except ImportError as error:
     raise ImportError("streamsvm.batch needs scikit-learn: pip install 'streamsvm[batch]'") from error
 
 from streamsvm.batch.adapter.estimators import BatchAdapter, BatchClassifier, BatchRegressor
-from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
+from streamsvm.batch.csmo.one_class import CSMOOneClass
 from streamsvm.batch.distillation import to_budget
 from streamsvm.batch.hss_admm.estimators import HSSADMMClassifier, HSSADMMRegressor
 

@@ -40,7 +40,8 @@ _CLASSES = _listed(
         "numbers": "Number",
         # Of the batch solvers only these: others trust their arguments.
         "streamsvm.batch.adapter.estimators": "BatchClassifier BatchRegressor",
-        "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMOOneClass CSMORegressor",
+        "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
+        "streamsvm.batch.csmo.one_class": "CSMOOneClass",
     }
 )
 _FUNCTIONS = _listed(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from streamsvm._options import DecisionShape
@@ -15,7 +14,7 @@ from streamsvm.batch.csmo.machine import CSMO, Part
 from streamsvm.batch.kernel_machine import KernelClassifier, KernelRegressor, Training
 from streamsvm.checks import parameter
 
-__all__ = ["CSMOClassifier", "CSMOOneClass", "CSMORegressor"]
+__all__ = ["CSMOClassifier", "CSMORegressor"]
 
 _SURE = 0.5  # the decision value of a pair from which on its soft vote is a whole one
 
@@ -25,29 +24,41 @@ class CSMOClassifier(KernelClassifier, CSMO):
     """A support vector classifier, solved exactly by conjugate SMO.
 
     min over alpha of 1/2 sum_ij y_i y_j alpha_i alpha_j k(x_i, x_j) - sum_i alpha_i, where 0 <= alpha_i <= C w_i and
-    sum_i y_i alpha_i = 0. More than two classes have one machine for each pair of them; the decision value of a class is its
-    votes in the pairs, plus less than half a vote for their decision values.
+    sum_i y_i alpha_i = 0. More than two classes have one machine for each pair of them, which vote. It stands in for
+    scikit-learn's SVC, whose parameters and attributes it has, but for ``probability``.
 
     Parameters
     ----------
     C
-        The bound of a dual coefficient, before it is multiplied by the weights of its row and class.
+        The bound of a dual coefficient, before it is multiplied by the weights of its row and class; infinity counts as 1e10.
     kernel
-        ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
+        ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree; ``"sigmoid"``:
+        tanh(gamma x.s + coef0). ``"precomputed"``: X is the Gram matrix [n, n], and to predict the kernel values with the rows of
+        the fit, [m, n]. Or a function of m and of k rows, of any form that can be indexed, which returns their kernel values
+        [m, k]; predictions ask it for those with the support vectors.
     gamma
         A number above 0; ``"scale"``: one over the sum of the features' variances about their common mean, in which rows count by
         their weights; ``"auto"``: one over the number of features.
     degree, coef0
-        Of the polynomial kernel.
+        Of the kernels above. With a coef0 below 0, and for the sigmoid, the problem may have several local minima: the fit ends
+        in one of them, as LIBSVM's does.
     class_weight
         A dictionary from labels to weights, 1 for labels it does not have, or ``"balanced"``: n / (classes * rows of the class),
         where rows count by their weights.
+    decision_function_shape
+        Of three and more classes. ``"ovr"``: a value for each class, its votes in the pairs plus less than half a vote for their
+        decision values. ``"ovo"``: the decision values of the pairs, (0, 1), (0, 2), ..., (1, 2), ..., positive for the first.
+    break_ties
+        Whether the class of the largest value wins where votes are equal; else the first of them does.
+    random_state
+        Ignored, as nothing is random: code that was written for SVC may give it.
     tol
         The gap at which the fit ends: by how much the most violating pair may violate the optimality conditions.
     cache_size
         Megabytes (2^20 bytes), at most, for columns of the Gram matrix; at least two columns. With few features only 4 megabytes
         for each of them and 16 more are used: columns that are soon computed again are not worth more memory. The machines of all
-        pairs of classes use one cache in turn.
+        pairs of classes use one cache in turn. A function is asked for the whole Gram matrix, once, if that takes no more in
+        float64; else for columns.
     conjugate
         Whether steps follow conjugate directions; False: plain SMO.
     shrinking
@@ -63,13 +74,22 @@ class CSMOClassifier(KernelClassifier, CSMO):
     support_ : int32 [n_support]
         Numbers of the support vectors among the rows, class by class.
     support_vectors_ : float64 [n_support, features]
-        An array, or CSR where X was sparse.
+        An array, or CSR where X was sparse; with a function as the kernel rows of X; with a Gram matrix [0, 0].
     n_support_ : int32 [classes]
-    dual_coef_ : float64 [machines, n_support]
-        y_i alpha_i, where y_i = 1 for the later class of a pair; 0 for support vectors of neither class. Pairs are in the order
-        (0, 1), (0, 2), ..., (1, 2), ...
+    dual_coef_ : float64 [classes - 1, n_support]
+        Of two classes y_i alpha_i, where y_i = 1 for ``classes_[1]``. Of more, LIBSVM's layout: a support vector of a class has
+        its coefficients against the other classes, in their order; positive in pairs whose first class is its own. A CSR array
+        where X was sparse. This, ``coef_`` and ``intercept_`` are computed when they are read: a change changes no prediction.
+    coef_ : float64 [machines, features]
+        Of the linear kernel; a CSR array where X was sparse.
     intercept_ : float64 [machines]
+        One for two classes, else one for each pair, whose first class is positive.
+    class_weight_ : float64 [classes]
     n_iter_ : int64 [machines]
+    fit_status_ : int
+        0, or 1 where the gap is above ``tol``.
+    shape_fit_ : tuple
+        Of X.
     gap_ : float
         The gap of the worst machine, in float64.
     duality_gap_ : float
@@ -81,7 +101,10 @@ class CSMOClassifier(KernelClassifier, CSMO):
     Raises
     ------
     ValueError
-        When fitted: a parameter is out of its range, or X, y or a weight cannot be learned; the message says which.
+        When fitted: a parameter is out of its range, or X, y or a weight cannot be learned; the message says which. When it
+        predicts: ``break_ties`` with ``decision_function_shape="ovo"``.
+    TypeError
+        A Gram matrix is sparse.
 
     Warns
     -----
@@ -94,7 +117,10 @@ class CSMOClassifier(KernelClassifier, CSMO):
     A step costs O(n), and O(n d) for columns that are not cached; columns are float32. Before it is accepted, a solution is
     checked in float64, and steps go on from there where float32 was not exact enough. Equal rows are one variable. Features of
     two values each are compared bit by bit. Memory beside X: the cache, 20 bytes a value (of a sparse matrix 80 a value that is
-    not zero), and a few hundred a row.
+    not zero), and a few hundred a row. Where kernel values are given, 32 MB for a part of them, and nothing for X.
+
+    Other than SVC, it merges equal rows, predicts sparse and dense rows alike, and refuses weights below 0; ``"balanced"`` and
+    ``gamma="scale"`` count rows by their weights.
 
     A fit that is interrupted (Ctrl-C) sets the attributes to the last iterate, then raises KeyboardInterrupt.
 
@@ -214,7 +240,7 @@ class CSMORegressor(KernelRegressor, CSMO):
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.
 
     min over b of 1/2 sum_ij b_i b_j k(x_i, x_j) - sum_i y_i b_i + epsilon sum_i |b_i|, where |b_i| <= C w_i and sum_i b_i = 0:
-    one signed variable a row in place of the usual two.
+    one signed variable a row in place of the usual two. It stands in for scikit-learn's SVR.
 
     Parameters
     ----------
@@ -227,10 +253,11 @@ class CSMORegressor(KernelRegressor, CSMO):
 
     Attributes
     ----------
-    support_, support_vectors_, gap_, duality_gap_, objective_
+    support_, support_vectors_, coef_, fit_status_, shape_fit_, gap_, duality_gap_, objective_
         As in `CSMOClassifier`.
+    n_support_ : int32 [1]
     dual_coef_ : float64 [1, n_support]
-        b_i.
+        b_i; a CSR array where X was sparse.
     intercept_ : float64 [1]
     n_iter_ : int
 
@@ -254,123 +281,3 @@ class CSMORegressor(KernelRegressor, CSMO):
     >>> print(f"{model.predict([[1.0]])[0]:.1f}")
     0.8
     """
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
-    """A one-class support vector machine, solved exactly by conjugate SMO.
-
-    min over alpha of 1/2 sum_ij alpha_i alpha_j k(x_i, x_j), where 0 <= alpha_i <= w_i and sum_i alpha_i = nu sum_i w_i. At most
-    a part nu of the rows' weight is outside of the set that is found.
-
-    Parameters
-    ----------
-    nu
-        Above 0 and at most 1: the most that may be outside, and the least that are support vectors, as parts of all rows.
-    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose
-        As in `CSMOClassifier`.
-
-    Attributes
-    ----------
-    support_, support_vectors_, coef_, n_support_, fit_status_, shape_fit_, gap_, duality_gap_, objective_
-        As in `CSMORegressor`.
-    dual_coef_ : float64 [1, n_support]
-        alpha_i; a CSR array where X was sparse.
-    intercept_ : float64 [1]
-    offset_ : float64 [1]
-        Minus the intercept: the score from which on a row is inside.
-    n_iter_ : int
-
-    Raises
-    ------
-    ValueError
-        As `CSMOClassifier`.
-
-    Warns
-    -----
-    ConvergenceWarning
-        As `CSMOClassifier`; memory, interruption and references are the same as well.
-
-    Notes
-    -----
-    The first nu n rows start at their bound, which takes as many columns: O(nu n^2 d) before the first step.
-
-    References
-    ----------
-    Schoelkopf, B., Platt, J. C., Shawe-Taylor, J., Smola, A. J., Williamson, R. C. (2001). Estimating the support of a
-    high-dimensional distribution. Neural Computation 13.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from streamsvm.batch import CSMOOneClass
-
-    >>> X = np.random.default_rng(0).normal(size=(300, 2))
-    >>> model = CSMOOneClass(nu=0.05, gamma=0.2).fit(X)
-    >>> model.predict([[0.0, 0.0], [6.0, 6.0]])
-    array([ 1, -1])
-    """
-
-    nu: float = parameter(default=0.5, above=0.0, high=1.0)
-    C: float = field(default=1.0, init=False)  # bounds are the weights: nu says how much may be outside
-
-    @property
-    def offset_(self) -> np.ndarray:
-        return -self.intercept_
-
-    @property
-    def _share(self) -> float:  # type: ignore[override]
-        return float(self.nu)
-
-    @property
-    def _epsilon(self) -> float:
-        return 0.0
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override] # noqa: ARG002
-        """Learn the set of rows that are usual. A fit that raises a ValueError leaves the model as it was.
-
-        Parameters
-        ----------
-        X
-            As of `CSMOClassifier.fit`.
-        y
-            Ignored.
-        sample_weight
-            Numbers of at least 0, [n]; None: all 1.
-
-        Returns
-        -------
-        The estimator.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `CSMOClassifier.fit`.
-        """
-        return self._fit(X, None, sample_weight)
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Return by how much the scores of rows are above the offset, float64 [n]; negative outside.
-
-        Raises
-        ------
-        ValueError, sklearn.exceptions.NotFittedError
-            As `predict`.
-        """
-        return self._decide(self._checked(X))[:, 0]
-
-    def score_samples(self, X: Any) -> np.ndarray:
-        """Return the sums of the expansion at rows, float64 [n]: how usual they are.
-
-        Raises
-        ------
-        ValueError, sklearn.exceptions.NotFittedError
-            As `predict`.
-        """
-        return self.decision_function(X) + self.offset_
-
-    def _parts(self, training: Training) -> list[Part]:
-        return [Part(training.counted, np.ones(len(training.counted), bool))]
-
-    def _predictions(self, f: np.ndarray) -> np.ndarray:
-        return np.where(f[:, 0] >= 0.0, 1, -1).astype(np.intp)

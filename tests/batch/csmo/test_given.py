@@ -12,6 +12,7 @@ from sklearn.svm import SVC
 import naive_batch
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm.batch.csmo import machine, solver
 from streamsvm.batch.given import GivenRows
 
 N = 50 if config.DISABLE_JIT else 200
@@ -31,7 +32,7 @@ def values(model, X):
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
 @pytest.mark.parametrize("kind", [CSMOClassifier, CSMORegressor, CSMOOneClass])
 def test_given_values_are_computed_ones(kind, kernel, monkeypatch):
-    monkeypatch.setattr("streamsvm.batch.csmo.solver._SHRINK_EVERY", 20)
+    monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
     X, y = problem(kind)
     K = naive_batch.kernel_matrix(X, X, **kernel)
     Z = X[::3] + 0.1
@@ -73,19 +74,19 @@ def test_a_kernel_that_is_not_positive_definite_ends_at_an_optimum(C, coef0):
 
 
 def test_columns_are_asked_for_where_the_matrix_is_too_large():
-    X, y = sine_classes(N, 3, 0.5)
-    asked = []
+    X = sine_classes(200, 3, 0.5)[0]
+    y, asked = X[:, 0] > 0.0, []
 
     def function(A, B):
         asked.append((len(A), len(B)))
         return A @ B.T
 
     CSMOClassifier(kernel=function, cache_size=WHOLE).fit(X, y)
-    assert asked == [(N, N)]
+    assert asked == [(200, 200)]
     asked.clear()
     CSMOClassifier(kernel=function, cache_size=COLUMNS).fit(X, y)
-    assert (1, N) in asked
-    assert (N, N) not in asked
+    assert (1, 200) in asked
+    assert (200, 200) not in asked
 
 
 def test_rows_of_any_form():
@@ -124,7 +125,7 @@ def test_predictions_in_chunks(monkeypatch):
     X, y = sine_classes(N, 3, 0.5)
     models = [CSMOClassifier(kernel=lambda A, B: A @ B.T).fit(X, y), CSMOClassifier(kernel="precomputed").fit(X @ X.T, y)]
     expected = [models[0].decision_function(X), models[1].decision_function(X @ X.T)]
-    monkeypatch.setattr("streamsvm.batch.csmo.machine._VALUES", 1000)
+    monkeypatch.setattr(machine, "_VALUES", 1000)
     np.testing.assert_allclose(models[0].decision_function(X), expected[0], rtol=1e-12)
     np.testing.assert_allclose(models[1].decision_function(X @ X.T), expected[1], rtol=1e-12)
     flat = CSMORegressor(kernel=lambda A, B: A @ B.T).fit(X, np.full(N, 2.0))  # without support vectors
