@@ -117,7 +117,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     A step costs O(n), and O(n d) for columns that are not cached; columns are float32. Before it is accepted, a solution is
     checked in float64, and steps go on from there where float32 was not exact enough. Equal rows are one variable. Features of
     two values each are compared bit by bit. Memory beside X: the cache, 20 bytes a value (of a sparse matrix 80 a value that is
-    not zero), and a few hundred a row. Where kernel values are given, 32 MB for a part of them, and nothing for X.
+    not zero), and a few hundred a row. Where kernel values are given: the cache, 32 MB for a part of
+    them, and a function's Gram matrix where it is asked for the whole.
 
     Other than SVC, it merges equal rows, predicts sparse and dense rows alike, and refuses weights below 0; ``"balanced"`` and
     ``gamma="scale"`` count rows by their weights.

@@ -167,12 +167,14 @@ class CSMO(KernelMachine):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         super()._check_parameters(map(_finite, Cs))
-        if not callable(self.kernel):
+        if not callable(self.kernel):  # a function may be given, too
             check_one_of("kernel", self.kernel, self._kernels)
 
     def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Any]:
         if callable(self.kernel):  # only the function knows what rows are
             check_consistent_length(X, y)
+            if _num_samples(X) == 0:
+                raise ValueError("X has no rows: there is nothing to learn")
             y = None if y is None else column_or_1d(y, warn=True)
         else:
             if self.kernel == "precomputed" and sparse.issparse(X):

@@ -168,6 +168,11 @@ def test_a_function_that_fails_leaves_the_model_as_it_was(function, message, siz
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
+def test_no_rows_are_refused():
+    with pytest.raises(ValueError, match="X has no rows"):
+        CSMOOneClass(kernel=lambda A, B: A @ B.T).fit([])
+
+
 def test_refused_matrices():
     X, y = sine_classes(20, 3, 0.5)
     model = CSMOClassifier(kernel="precomputed")
