@@ -48,7 +48,8 @@ class KernelMachine(SklearnEstimator):
     """An expansion over support vectors for each of one or more machines: classifiers of several classes have several.
 
     Fits set ``_kernel``, ``support_``, ``support_vectors_``, ``_coefficients`` float64 [machines, n_support], ``_intercepts``
-    [machines], and ``_rows``: the support vectors as compiled code takes them, which is not saved.
+    [machines], and ``_rows``: what compiled predictions read, which is made from the rest and not saved. A machine whose decision
+    values are another function of its support vectors replaces `_store_rows` and `_decide`.
     """
 
     C: float = 1.0
@@ -125,6 +126,7 @@ class KernelMachine(SklearnEstimator):
         return X[self.support_]
 
     def _store_rows(self) -> None:
+        """Set ``_rows``: the support vectors as compiled code takes them."""
         dense = not sparse.issparse(self.support_vectors_)
         self._rows: Any = store(self.support_vectors_, dense=dense)
         if dense:

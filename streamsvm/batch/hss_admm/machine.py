@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm._options import KernelName
@@ -16,7 +15,7 @@ from streamsvm.batch.csmo.problem import problem_of
 from streamsvm.batch.csmo.solver import Options, column_buffer, solve
 from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
-from streamsvm.batch.kernel_machine import KernelMachine, Training
+from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss import HSSMatrix
@@ -27,7 +26,6 @@ __all__ = ["HSSADMM"]
 
 _FIRST_BETA = 5.0  # times the largest self-kernel; from there it follows the residuals
 _PAPER_STEPS = 11  # the source's loop runs from 0 to 10
-_LARGEST_DENSE = 1e9  # values of a sparse X that is made dense
 _TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compressions with rel_tol="auto"
 _TRIAL_PART = 4  # a compression that may be replaced is given one of so many parts of the iterations that are left
 _MARGIN_ERROR = 1.0  # margins by which values may be off; else a closer compression is tried whatever it costs
@@ -62,7 +60,7 @@ class _Results:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class HSSADMM(KernelMachine):
+class HSSADMM(PathMachine):
     """The fit that `HSSADMMClassifier` and `HSSADMMRegressor` share: one problem for each machine and each C of a path."""
 
     kernel: KernelName = parameter(default="rbf", choices=KERNELS)
@@ -76,58 +74,6 @@ class HSSADMM(KernelMachine):
     tol: float = parameter(default=1e-2, least=0.0)
     max_iter: int = parameter(default=2000, least=1, integer=True)
     polish: bool = False
-    memory_limit: float | None = None
-    random_state: int | None = 0
-    verbose: bool = False
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from all rows. A fit that raises a ValueError leaves the model as it was.
-
-        Parameters
-        ----------
-        X
-            Array or sparse matrix [n, features]; a sparse one is made dense.
-        y
-            Labels or targets [n].
-        sample_weight
-            Numbers of at least 0, [n]; None: all 1.
-
-        Returns
-        -------
-        The estimator.
-
-        Raises
-        ------
-        ValueError
-            A parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small.
-        """
-        return self._fit_path([self], X, y, sample_weight)[0]
-
-    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit models for several values of C together.
-
-        They share the compressions and factorisations. Iterations go on until the last model has ended, with a beta that follows
-        the slowest.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As of `fit`.
-        Cs
-            Numbers above 0.
-
-        Returns
-        -------
-        list
-            A fitted model with each of ``Cs`` in place of C. This estimator stays as it was. An interrupt leaves no models.
-
-        Raises
-        ------
-        ValueError
-            As `fit`.
-        """
-        models = self._models(Cs)
-        return models[0]._fit_path(models, X, y, sample_weight)
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         """Fit each of the models, of which this is the first one, with its C."""
@@ -163,8 +109,6 @@ class HSSADMM(KernelMachine):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         super()._check_parameters(Cs)
-        if self.memory_limit is not None:
-            check_number("memory_limit", self.memory_limit, 0.0)
         if isinstance(self.rel_tol, str):
             check_one_of("rel_tol", self.rel_tol, ("auto",))
         if isinstance(self.beta, str):
@@ -173,25 +117,6 @@ class HSSADMM(KernelMachine):
             check_number("beta", self.beta, 0.0)
         if self.relaxation >= 2.0:
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
-
-    @staticmethod
-    def _sides(training: Training) -> list[np.ndarray | None]:
-        """Return for each machine which of the rows that count are of its positive class, bool [n]; None: regression."""
-        if training.labels is None:
-            return [None]
-        labels = training.labels[training.counted]
-        classes = int(labels.max()) + 1
-        return [labels == k for k in range(1 if classes == 2 else 0, classes)]
-
-    def _dense(self, X: Any) -> np.ndarray:
-        if not sparse.issparse(X):
-            return X
-        values = float(X.shape[0]) * X.shape[1]
-        if self.memory_limit is not None and 8.0 * values > self.memory_limit:
-            raise ValueError(f"memory_limit={self.memory_limit:,.0f} bytes, and a sparse X takes {8.0 * values:,.0f} as an array")
-        if values > _LARGEST_DENSE:
-            raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
-        return np.asarray(X.toarray())
 
     @property
     def _tolerances(self) -> tuple[float, ...]:

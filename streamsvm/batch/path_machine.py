@@ -1,0 +1,102 @@
+"""Kernel machines that are fitted for several values of C together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+
+from streamsvm.batch.kernel_machine import KernelMachine, Training
+from streamsvm.checks import check_number
+
+__all__ = ["PathMachine"]
+
+_LARGEST_DENSE = 1e9  # values of a sparse X that is made dense
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PathMachine(KernelMachine):
+    """A machine whose fits share what does not depend on C; of more than two classes, each has a machine against all others."""
+
+    memory_limit: float | None = None
+    random_state: int | None = 0
+    verbose: bool = False
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from all rows. A fit that raises a ValueError leaves the model as it was.
+
+        Parameters
+        ----------
+        X
+            Array or sparse matrix [n, features]; a sparse one is made dense.
+        y
+            Labels or targets [n].
+        sample_weight
+            Numbers of at least 0, [n]; None: all 1.
+
+        Returns
+        -------
+        The estimator.
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small.
+        """
+        return self._fit_path([self], X, y, sample_weight)[0]
+
+    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
+        """Fit models for several values of C together.
+
+        They share all that does not depend on C.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As of `fit`.
+        Cs
+            Numbers above 0.
+
+        Returns
+        -------
+        list
+            A fitted model with each of ``Cs`` in place of C. This estimator stays as it was. An interrupt leaves no models.
+
+        Raises
+        ------
+        ValueError
+            As `fit`.
+        """
+        models = self._models(Cs)
+        return models[0]._fit_path(models, X, y, sample_weight)
+
+    def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+        """Fit each of the models, of which this is the first one, with its C."""
+        raise NotImplementedError
+
+    def _check_parameters(self, Cs: Iterable[float]) -> None:
+        super()._check_parameters(Cs)
+        if self.memory_limit is not None:
+            check_number("memory_limit", self.memory_limit, 0.0)
+
+    @staticmethod
+    def _sides(training: Training) -> list[np.ndarray | None]:
+        """Return for each machine which of the rows that count are of its positive class, bool [n]; None: regression."""
+        if training.labels is None:
+            return [None]
+        labels = training.labels[training.counted]
+        classes = int(labels.max()) + 1
+        return [labels == k for k in range(1 if classes == 2 else 0, classes)]
+
+    def _dense(self, X: Any) -> np.ndarray:
+        if not sparse.issparse(X):
+            return X
+        values = float(X.shape[0]) * X.shape[1]
+        if self.memory_limit is not None and 8.0 * values > self.memory_limit:
+            raise ValueError(f"memory_limit={self.memory_limit:,.0f} bytes, and a sparse X takes {8.0 * values:,.0f} as an array")
+        if values > _LARGEST_DENSE:
+            raise ValueError(f"a sparse X of shape {X.shape} is too large to be made dense: project its features to fewer")
+        return np.asarray(X.toarray())
