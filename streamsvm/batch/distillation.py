@@ -194,7 +194,7 @@ class _Distillation:
         """Return the vectors and their coefficients [outputs, m]."""
         machine, rng = self.machine, self.rng
         S = machine.support_vectors_
-        if len(self.coefficients) <= self.budget and not self.votes:
+        if len(self.coefficients) <= self.budget and machine._is_expansion and not self.votes:
             return S, self.coefficients.T
         rows = self._rows()
         targets, margins = self._targets(rows)

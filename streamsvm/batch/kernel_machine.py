@@ -61,6 +61,8 @@ class KernelMachine(SklearnEstimator):
 
     #: The kernels that there are, by their names.
     _kernels: ClassVar[Mapping[str, int]] = KERNELS
+    #: Whether decision values are kernel values with the support vectors times ``dual_coef_``, plus the intercept.
+    _is_expansion = True
 
     @property
     def dual_coef_(self) -> Any:

@@ -47,23 +47,25 @@ class Groups:
 
     Attributes
     ----------
+    first : int64 [m]
+        A row of each of the m groups.
     targets : float64 [m]
-        The targets of the m groups; 0 for classification.
+        The targets of the groups; 0 for classification.
     """
 
     def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None) -> None:
         self._X = X[which] if len(which) < X.shape[0] else X
         self._group = same_rows(self._X, targets)  # of each row
-        self._first = np.empty(int(self._group.max()) + 1, np.int64)  # a row of each group
-        self._first[self._group] = np.arange(len(which))
-        self.targets = np.zeros(len(self)) if targets is None else targets[self._first]
+        self.first = np.empty(int(self._group.max()) + 1, np.int64)
+        self.first[self._group] = np.arange(len(which))
+        self.targets = np.zeros(len(self)) if targets is None else targets[self.first]
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self.first)
 
     def rows(self) -> Any:
         """Return a row of each group, [m, d]: a copy of a dense X (each row of another form is a group)."""
-        return self._X[self._first] if isinstance(self._X, np.ndarray) else self._X
+        return self._X[self.first] if isinstance(self._X, np.ndarray) else self._X
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Return the sums of values float64 [n] in each group, float64 [m]."""

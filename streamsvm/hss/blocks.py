@@ -9,7 +9,7 @@ from numba import njit
 
 from streamsvm.kernels import LINEAR, RBF, Kernel, exponentials
 
-__all__ = ["CHUNK_VALUES", "KernelBlocks"]
+__all__ = ["CHUNK_VALUES", "KernelBlocks", "block_between"]
 
 #: Kernel values or distances that are in memory at once.
 CHUNK_VALUES = 4_000_000
@@ -79,7 +79,7 @@ def _values(A: np.ndarray, B: np.ndarray, B_squares: np.ndarray, kernel: Kernel)
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _values_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
     """RBF kernel values [a, b] from the differences of rows A [a, d] and B [b, d]."""
     out, distances = np.empty((len(A), len(B))), np.empty(len(B))
@@ -93,7 +93,7 @@ def _values_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _from_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
     """Turn the products [n, m] of rows into kernel values, in place."""
     n, m = products.shape
@@ -110,3 +110,30 @@ def _from_products(products: np.ndarray, row_squares: np.ndarray, column_squares
                 for _ in range(kernel.degree):
                     power *= base
                 products[i, j] = power
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
+    """Return the kernel values, float64 [a, b], between rows A float64 [a, d], at least one, and B [b, d]: for compiled callers.
+
+    Small blocks take no Python. The arrays are not changed.
+    """
+    if kernel.kind != RBF:
+        none = np.empty(0)
+        out = np.dot(A, B.T)
+        _from_products(out, none, none, kernel)
+        return out
+    centre = np.zeros(A.shape[1])
+    for i in range(len(A)):
+        centre += A[i]
+    centre /= len(A)
+    A, B = A - centre, B - centre
+    a_squares, b_squares = np.empty(len(A)), np.empty(len(B))
+    for squares, rows in ((a_squares, A), (b_squares, B)):
+        for i in range(len(rows)):
+            squares[i] = (rows[i] * rows[i]).sum()
+    if 8.0 * _EPS * kernel.gamma * a_squares.max() > _MAX_ROUNDING:
+        return _values_from_differences(A, B, kernel)
+    out = np.dot(A, B.T)
+    _from_products(out, a_squares, b_squares, kernel)
+    return out

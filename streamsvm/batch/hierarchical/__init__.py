@@ -1,0 +1,1 @@
+"""Kernel machines by dual descent on a forest of hierarchically compositional kernels."""

@@ -1,0 +1,286 @@
+"""The fit of kernel machines by dual descent on a forest of compositional kernels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from streamsvm._progress import shown
+from streamsvm._warnings import warn
+from streamsvm.batch.hierarchical.descent import Loss, Solution, descend
+from streamsvm.batch.hierarchical.forest import add_values, check_forest, join, pack
+from streamsvm.batch.kernel_machine import Training
+from streamsvm.batch.path_machine import PathMachine
+from streamsvm.batch.problem import Bounds, Groups, check_bounds
+from streamsvm.checks import check_number, check_one_of, parameter
+from streamsvm.hss.compositional import compose, floats_needed
+from streamsvm.hss.cuts import Cuts, grow
+from streamsvm.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
+from streamsvm.sklearn_base import is_interrupt, seed_of
+
+__all__ = ["HierarchicalMachine"]
+
+_CHUNK = 8192  # rows of a prediction
+_LARGEST_VALUE = 1e100  # of X: products of three are finite
+
+
+class _Tree(NamedTuple):
+    """A tree with the solutions of all problems, whose rows are in the order of its leaves."""
+
+    cuts: Cuts
+    solutions: list[Solution]
+    nbytes: int
+
+
+class _Problems(NamedTuple):
+    """What all trees of a fit share."""
+
+    X: np.ndarray
+    kernel: Kernel
+    loss: Loss
+    bounds: list[Bounds]
+    """Of the problems, those of one machine after the other, each with increasing C."""
+    machines: int
+    leaf_size: int
+    rank: int
+    tol: float
+    max_iter: int
+    stop: threading.Event
+
+    def tree(self, seed: int) -> _Tree:
+        """Grow a tree and solve all problems with its kernel; once ``stop`` is set, with one walk for each."""
+        cuts = grow(self.X, self.leaf_size, seed)
+        matrix = compose(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
+        loss = self.loss._replace(targets=self.loss.targets[cuts.order])
+        solutions: list[Solution] = []
+        for number, bounds in enumerate(self.bounds):
+            ordered = Bounds(*(side[cuts.order] for side in bounds))
+            start = solutions[-1] if number % (len(self.bounds) // self.machines) else None
+            solutions.append(descend(cuts, matrix, loss, ordered, start, self.tol, self.max_iter, self.stop))
+        return _Tree(cuts, solutions, matrix.nbytes)
+
+
+class _OneFit(NamedTuple):
+    """The fit of one C."""
+
+    C: np.ndarray
+    """float64 [counted]: the bound of each row that counts."""
+    problems: list[int]
+    """Numbers of its problems, one for each machine."""
+    sides: list[np.ndarray | None]
+    """Of each machine, which rows that count are of its positive class."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HierarchicalMachine(PathMachine):
+    """The fit that `HierarchicalSVC` and `HierarchicalSVR` share: each tree solves a problem for each machine and C."""
+
+    _is_expansion = False
+
+    n_trees: int = parameter(default=4, least=1, integer=True)
+    leaf_size: int | str = "auto"
+    rank: int | str = "auto"
+    tol: float = parameter(default=0.03, least=0.0)
+    max_iter: int = parameter(default=200, least=1, integer=True)
+    n_jobs: int = parameter(default=1, least=1, integer=True)
+
+    def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
+        Cs = [model.C for model in models]
+        with self._all_or_nothing():
+            self._check_parameters(Cs)
+            training = self._training(X, y, sample_weight)
+            counted, targets = training.counted, training.targets
+            weights, sides = training.weights[counted], self._sides(training)
+            for C in Cs:
+                check_bounds(C * weights)
+            dense = self._dense(training.X)
+            groups = Groups(dense, counted, None if targets is None else targets[counted])
+            units = [groups.bounds(weights, positive) for positive in sides]
+            increasing = np.argsort(Cs)
+            bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
+            problems = self._problems(groups, bounds, len(units))
+            trees, interrupted = self._trees(problems)
+            self._share_fit(models)
+            place_of = np.empty(len(Cs), np.int64)
+            place_of[increasing] = np.arange(len(Cs))
+            for number, (model, C) in enumerate(zip(models, Cs, strict=True)):
+                which = np.arange(len(units)) * len(Cs) + place_of[number]
+                model._take(training, dense, groups, trees, _OneFit(C * weights, which.tolist(), sides))
+        if interrupted:
+            raise KeyboardInterrupt
+        self._warn(models)
+        return models
+
+    def _check_parameters(self, Cs: Iterable[float]) -> None:
+        super()._check_parameters(Cs)
+        for name, least in {"leaf_size": 2, "rank": 1}.items():
+            value = getattr(self, name)
+            if isinstance(value, str):
+                check_one_of(name, value, ("auto",))
+            else:
+                check_number(name, value, least, inclusive=True, high=10**5, integer=True)
+
+    def _sizes(self, d: int) -> tuple[int, int]:
+        """Return the rows of a leaf, at most, and the rank, for rows of d features."""
+        few = d <= 12
+        rank = (50 if few else 200) if isinstance(self.rank, str) else int(self.rank)
+        leaf_size = max(128 if few else 512, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size)
+        return leaf_size, rank
+
+    def _problems(self, groups: Groups, bounds: list[Bounds], machines: int) -> _Problems:
+        """Return the problems; raise a ValueError where they need more memory than the limit."""
+        targets, regression = groups.targets, self._epsilon is not None
+        rows = groups.rows()
+        leaf_size, rank = self._sizes(rows.shape[1])
+        self._check_memory(rows, leaf_size, rank, len(bounds))
+        epsilon = 1.0 if self._epsilon is None else self._epsilon
+        margin = max(epsilon, 0.1 * float(targets.std())) if regression else 1.0
+        loss = Loss(targets, epsilon, margin, not regression, _mean_self_kernel(rows, self._kernel))
+        limits = float(self.tol), int(self.max_iter)
+        return _Problems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
+
+    def _check_memory(self, rows: np.ndarray, leaf_size: int, rank: int, problems: int) -> None:
+        if self.memory_limit is None:
+            return
+        (n, d), jobs = rows.shape, min(self.n_jobs, self.n_trees)
+        matrix = 4.0 * floats_needed(n, leaf_size, rank)
+        vectors = 8.0 * n * (2 * d + 12 + 3 * problems)
+        needed = jobs * (matrix + vectors) + 8.0 * n * self.n_trees * (d + 3 + 2 * problems)
+        if needed > self.memory_limit:
+            raise ValueError(
+                f"memory_limit={self.memory_limit:,.0f} bytes, and {n:,} rows of {d} features take about {needed:,.0f} with "
+                f"n_trees={self.n_trees}, leaf_size={leaf_size}, rank={rank} and n_jobs={self.n_jobs}: lower these, or "
+                "learn from fewer rows"
+            )
+
+    def _trees(self, problems: _Problems) -> tuple[list[_Tree], bool]:
+        """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
+        seeds = np.random.SeedSequence(seed_of(self.random_state)).generate_state(self.n_trees).tolist()
+        with threadpool_limits(1, "blas"):  # threads have a tree each; and products do not depend on how many there are
+            trees = (self._in_turn if self.n_jobs == 1 else self._in_threads)(problems, seeds)
+        finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
+        return finished or trees, problems.stop.is_set()
+
+    def _in_turn(self, problems: _Problems, seeds: list[int]) -> list[_Tree]:
+        trees: list[_Tree] = []
+        try:
+            for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
+                trees.append(problems.tree(seeds[number]))
+                if problems.stop.is_set():
+                    break
+        except BaseException as error:
+            if not (is_interrupt(error) and trees):
+                raise
+            problems.stop.set()
+        return trees
+
+    def _in_threads(self, problems: _Problems, seeds: list[int]) -> list[_Tree]:
+        with ThreadPoolExecutor(min(self.n_jobs, len(seeds))) as pool:
+            futures = [pool.submit(problems.tree, seed) for seed in seeds]
+            try:
+                for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
+                    futures[number].result()
+            except BaseException as error:
+                problems.stop.set()
+                for future in futures:
+                    future.cancel()
+                if not is_interrupt(error):
+                    raise
+            return [future.result() for future in futures if not future.cancelled()]
+
+    def _take(self, training: Training, dense: np.ndarray, groups: Groups, trees: list[_Tree], fit: _OneFit) -> None:
+        """Set the attributes of a fit from the trees' solutions of its problems."""
+        solutions = [[tree.solutions[number] for number in fit.problems] for tree in trees]
+        n, counted = len(training.weights), training.counted
+        scaled = (
+            (tree.cuts, np.array([each.weights for each in some]) / len(trees))
+            for tree, some in zip(trees, solutions, strict=True)
+        )
+        forest = join(scaled, counted[groups.first])
+        coefficients = np.zeros((len(fit.problems), n))
+        for machine, positive in enumerate(fit.sides):
+            b = np.zeros(len(groups))
+            for tree, some in zip(trees, solutions, strict=True):
+                b[tree.cuts.order] += some[machine].b / len(trees)
+            coefficients[machine, counted] = groups.coefficients(b, fit.C, positive)
+        used: np.ndarray = np.any(coefficients, axis=0)
+        used[forest.rows] = True
+        support = np.flatnonzero(used)
+        self._forest = forest._replace(rows=np.searchsorted(support, forest.rows).astype(np.int32))
+        biases = np.array([[each.bias for each in some] for some in solutions])
+        self._set_solution(dense, coefficients, biases.mean(axis=0), support)
+        every = [each for some in solutions for each in some]
+        self.n_iter_ = max(each.n_iter for each in every)
+        self.gap_ = float(max(each.gap for each in every))
+        self.objective_ = float(sum(each.objective for each in every) / len(trees))
+        self.n_trees_ = len(trees)
+        self.compressed_nbytes_ = max(tree.nbytes for tree in trees)
+
+    def _warn(self, models: list[Self]) -> None:
+        worst = max(models, key=lambda model: model.gap_)
+        if worst.gap_ > self.tol:
+            warn(
+                f"{type(self).__name__} ended for C={worst.C:g} after {worst.n_iter_} walks with a relative gap of "
+                f"{worst.gap_:.3g}, above tol={self.tol:g}: raise max_iter or tol, or lower C",
+                ConvergenceWarning,
+            )
+
+    # Predictions ------------------------------------------------------------------------------------------------------------
+
+    def _store_rows(self) -> None:
+        self._rows = pack(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
+
+    def _decide(self, X: Any) -> np.ndarray:
+        out = np.tile(self._intercepts, (X.shape[0], 1))
+
+        def decide(begin: int) -> None:
+            chunk = X[begin : begin + _CHUNK]
+            chunk = chunk.toarray() if sparse.issparse(chunk) else chunk
+            add_values(self._rows, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
+
+        begins = range(0, X.shape[0], _CHUNK)
+        if self.n_jobs == 1 or len(begins) < 2:
+            for begin in begins:
+                decide(begin)
+        else:
+            with ThreadPoolExecutor(self.n_jobs) as pool:
+                list(pool.map(decide, begins))
+        return out
+
+    # Saved models -----------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        if "_forest" in state:
+            state["_forest"] = tuple(state["_forest"])
+        return state
+
+    def _check_saved(self, state: dict[str, Any], machines: int) -> None:
+        super()._check_saved(state, machines)
+        vectors = state["support_vectors_"]
+        if sparse.issparse(vectors) or "_forest" not in state:
+            raise ValueError("the saved model is corrupt: it has no trees, or sparse support vectors")
+        state["_forest"] = check_forest(state["_forest"], machines, *vectors.shape)
+
+
+def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:
+    """Return the mean of k(x, x) over rows, or 1 if that is 0; raise a ValueError where values are too large for the kernel."""
+    largest = float(np.abs(rows).max(initial=0.0))
+    if kernel.kind == RBF and largest < _LARGEST_VALUE:
+        return 1.0
+    if largest < _LARGEST_VALUE:
+        values = np.einsum("ij,ij->i", rows, rows)
+        if kernel.kind == POLY:
+            with np.errstate(over="ignore"):
+                values = (kernel.gamma * values + kernel.coef0) ** kernel.degree
+        if values.max() < LARGEST_KERNEL:
+            return float(values.mean()) or 1.0
+    raise ValueError("X has values that are too large for this kernel: scale its features")

@@ -1,0 +1,150 @@
+"""Hierarchically compositional kernels: kernels whose matrix on n rows has HSS form, at new rows as well.
+
+Rows I of a node of the tree reach all rows outside it through the node's skeleton J: k~(x, z) = k(x, J) k(J, J)^-1 k~(J, z). In a
+leaf the kernel is exact. The skeleton of a node is a random sample of its rows: those with the smallest of random numbers, so
+that the skeleton of a parent is found among those of its children. A small number is added to the diagonal of k(J, J), which
+leaves the matrix positive semi-definite: the Schur complements that it is a sum of become larger.
+
+Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning. JMLR 18.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from streamsvm.hss.blocks import block_between
+from streamsvm.hss.cuts import Cuts
+from streamsvm.kernels import Kernel
+
+__all__ = ["CompositionalMatrix", "compose", "floats_needed"]
+
+_RIDGE = 1e-5  # added to the diagonal of a skeleton's matrix, relative to the largest value there
+
+
+class CompositionalMatrix(NamedTuple):
+    """The matrix of a compositional kernel on the n rows of a tree, in the order of its leaves.
+
+    Matrices of all nodes are one after the other in flat arrays. A node's matrix in ``blocks`` is the kernel matrix [m, m] of a
+    leaf of m rows, or that between the skeletons of its children. The matrix in ``interpolations`` [m, r] leads from the skeleton
+    to the node's rows: those of a leaf, or the skeletons of its children. The root has none.
+    """
+
+    ranks: np.ndarray
+    """int64 [nodes]: rows of the skeleton; 0 for the root."""
+    places: np.ndarray
+    """int64 [nodes]: where the skeleton begins in ``skeletons``."""
+    skeletons: np.ndarray
+    """int64: rows in the order of the leaves."""
+    block_places: np.ndarray
+    """int64 [nodes]."""
+    blocks: np.ndarray
+    """float32."""
+    interpolation_places: np.ndarray
+    """int64 [nodes]."""
+    interpolations: np.ndarray
+    """float32."""
+    inverses: np.ndarray
+    """float32: of the leaves one after the other, the inverse of the skeleton's matrix [r, r]."""
+    inverse_places: np.ndarray
+    """int64 [nodes]."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return int(sum(array.nbytes for array in self))
+
+
+def _sizes(begin: np.ndarray, end: np.ndarray, right: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+    """Return for each node its rank, and how many numbers its block, interpolation and inverse have."""
+    sizes, leaf, number = end - begin, right < 0, np.arange(len(begin))
+    ranks = np.minimum(sizes, rank)
+    ranks[0] = 0
+    left, second = ranks[np.where(leaf, 0, np.minimum(number + 1, number[-1]))], ranks[np.where(leaf, 0, right)]
+    blocks = np.where(leaf, sizes * sizes, left * second)
+    interpolations = np.where(leaf, sizes, left + second) * ranks
+    return ranks, blocks, interpolations, np.where(leaf, ranks * ranks, 0)
+
+
+def _places(sizes: np.ndarray) -> np.ndarray:
+    return np.cumsum(sizes) - sizes
+
+
+def floats_needed(n: int, leaf_size: int, rank: int) -> int:
+    """Return about how many float32 numbers the matrix of n rows has, at most."""
+    leaf_size, rank = min(n, leaf_size), min(n, leaf_size, rank)
+    leaves = -(-n // leaf_size)
+    return n * leaf_size + (n * rank + leaves * 4 * rank * rank if leaves > 1 else 0)
+
+
+def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
+    """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
+    ranks, blocks, interpolations, inverses = _sizes(cuts.begin, cuts.end, cuts.right, rank)
+    keys = np.random.default_rng(seed).permutation(len(X))
+    matrix = CompositionalMatrix(
+        ranks,
+        _places(ranks),
+        np.empty(int(ranks.sum()), np.int64),
+        _places(blocks),
+        np.empty(int(blocks.sum()), np.float32),
+        _places(interpolations),
+        np.empty(int(interpolations.sum()), np.float32),
+        np.empty(int(inverses.sum()), np.float32),
+        _places(inverses),
+    )
+    _compose(X, cuts.begin, cuts.end, cuts.right, keys, kernel, matrix)
+    return matrix
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _compose(
+    X: np.ndarray, begin: np.ndarray, end: np.ndarray, right: np.ndarray, keys: np.ndarray, kernel: Kernel, M: CompositionalMatrix
+) -> None:
+    """Fill a matrix, children before their parents. ``keys`` are different numbers, one for each row."""
+    for node in range(len(begin) - 1, -1, -1):
+        rank, place = M.ranks[node], M.places[node]
+        if right[node] < 0:
+            rows = np.arange(begin[node], end[node])
+        else:
+            a, b = node + 1, right[node]
+            first = M.skeletons[M.places[a] : M.places[a] + M.ranks[a]]
+            second = M.skeletons[M.places[b] : M.places[b] + M.ranks[b]]
+            rows = np.concatenate((first, second))
+            put(block_between(X[first], X[second], kernel), M.blocks, M.block_places[node])
+        values = np.empty((0, 0))
+        if right[node] < 0 or rank:
+            values = block_between(X[rows], X[rows], kernel)
+        if right[node] < 0:
+            put(values, M.blocks, M.block_places[node])
+        if rank == 0:
+            continue
+        chosen = np.sort(np.argsort(keys[rows])[:rank])
+        M.skeletons[place : place + rank] = rows[chosen]
+        columns = values[:, chosen].copy()
+        inverse = columns[chosen].copy()
+        ridge, largest = 0.0, 0.0
+        for i in range(rank):
+            largest = max(largest, inverse[i, i])
+        ridge = _RIDGE * largest if largest > 0.0 else 1.0
+        for i in range(rank):
+            inverse[i, i] += ridge
+        inverted = np.linalg.inv(inverse)
+        put(np.dot(columns, inverted), M.interpolations, M.interpolation_places[node])
+        if right[node] < 0:
+            put(inverted, M.inverses, M.inverse_places[node])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def put(values: np.ndarray, into: np.ndarray, place: int) -> None:
+    """Store a matrix in a flat array, from ``place`` on."""
+    flat = np.ascontiguousarray(values).ravel()
+    for i in range(len(flat)):
+        into[place + i] = np.float32(flat[i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def matrix_at(flat: np.ndarray, place: int, rows: int, columns: int) -> np.ndarray:
+    """Return the matrix [rows, columns] that is stored in a flat array from ``place`` on."""
+    return flat[place : place + rows * columns].reshape(rows, columns)
