@@ -23,7 +23,7 @@ from streamsvm.sklearn_base import is_interrupt
 
 __all__ = ["Loss", "Solution", "descend"]
 
-_PASSES = 2  # over the rows of a leaf, in each visit
+_PASSES = 4  # over the rows of a leaf, in each visit
 _FIRST_TAU = 16.0  # times the mean self-kernel, over n
 _FOLLOWED = 0.003  # of the gap: a sum that costs less says nothing about tau
 _FALL, _RISE = 0.25, 4.0  # the factors of tau, at most
@@ -90,7 +90,8 @@ def descend(
     Notes
     -----
     A walk costs O(n r + changed m) for ranks r and leaves of m rows of which some change. The gap of a walk is that of each leaf
-    as it was found: where it falls to ``tol``, a walk without steps computes the true one.
+    as it was found: where it may have fallen to ``tol``, a walk without
+    steps computes the true one.
     """
     n = len(loss.targets)
     tree = cuts.begin, cuts.end, cuts.right
@@ -100,6 +101,7 @@ def descend(
     lift(*tree, matrix, b, near, up)
     constant = float((bounds.upper - bounds.lower).sum()) if loss.classification else 0.0
     tau, last, n_iter = _FIRST_TAU * loss.scale / n, 0.0, 0
+    excess = 1.0  # of the true gap over that of the walk before it
 
     def go(passes: int) -> tuple[float, float]:
         gap, quadratic, cost = walk(
@@ -113,10 +115,11 @@ def descend(
             n_iter += 1
             if stop.is_set():
                 break
-            if gap <= tol * objective:
-                gap, objective = go(0)
-                if gap <= tol * objective:
+            if excess * gap <= tol * objective:
+                true_gap, objective = go(0)
+                if true_gap <= tol * objective:
                     break
+                excess = max(excess, true_gap / gap)
             total = float(b.sum())
             if last and loss.margin * abs(last) > _FOLLOWED * gap:
                 tau *= min(max(1.0 / max(1.0 - total / last, 1.0 / _RISE), _FALL), _RISE)

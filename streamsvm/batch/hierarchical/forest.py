@@ -42,9 +42,7 @@ class PackedForest(NamedTuple):
     centres: np.ndarray
     """float64 [leaves, d]: of the Gaussian kernel, the middle of a leaf's rows; else 0."""
     rows: np.ndarray
-    """float64: of the leaves one after the other, their rows less the centre, feature by feature."""
-    squares: np.ndarray
-    """float64 [entries]: the squared norms of these."""
+    """Of the leaves one after the other, their rows less the centre, feature by feature: float32 for the Gaussian kernel."""
     largest: int
     """Rows of the largest leaf."""
 
@@ -119,9 +117,10 @@ _CORRUPT = "the saved model is corrupt: its trees and weights do not fit togethe
 def pack(forest: Forest, X: np.ndarray, kernel: Kernel) -> PackedForest:
     """Return a forest over rows of X float64 [n, d] for predictions."""
     entries, d = len(forest.rows), X.shape[1]
-    centres, rows, squares = np.zeros((len(forest.starts) - 1, d)), np.empty(entries * d), np.empty(entries)
-    _pack(X, forest.starts, forest.rows, kernel.kind == RBF, centres, rows, squares)
-    return PackedForest(forest, centres, rows, squares, int(np.diff(forest.starts).max()))
+    gaussian = kernel.kind == RBF
+    centres, rows = np.zeros((len(forest.starts) - 1, d)), np.empty(entries * d, np.float32 if gaussian else np.float64)
+    _pack(X, forest.starts, forest.rows, gaussian, centres, rows)
+    return PackedForest(forest, centres, rows, int(np.diff(forest.starts).max()))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -132,7 +131,6 @@ def _pack(
     centred: bool,
     centres: np.ndarray,
     rows: np.ndarray,
-    squares: np.ndarray,
 ) -> None:
     d = X.shape[1]
     for leaf in range(len(starts) - 1):
@@ -140,20 +138,17 @@ def _pack(
         if centred and m:
             for i in range(m):
                 centres[leaf] += X[which[begin + i]] / m
-        squares[begin : begin + m] = 0.0
         for j in range(d):
             for i in range(m):
-                value = X[which[begin + i], j] - centres[leaf, j]
-                rows[begin * d + j * m + i] = value
-                squares[begin + i] += value * value
+                rows[begin * d + j * m + i] = X[which[begin + i], j] - centres[leaf, j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndarray) -> None:
     """Add to out [n, machines] the values of the rows X float64 [n, d]. O(trees (d log n + m (d + machines))) a row."""
     d = X.shape[1]
-    x = np.empty(d)
-    distances, values = np.empty(packed.largest), np.empty(packed.largest)
+    kind, longest = packed.rows.dtype, packed.largest
+    x, sums, values = np.empty(d, kind), np.empty(longest, kind), np.empty(longest, kind)
     forest = packed.forest
     for i in range(len(X)):
         for root in forest.roots:
@@ -162,7 +157,7 @@ def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndar
             m = end - begin
             for j in range(d):
                 x[j] = X[i, j] - packed.centres[leaf, j]
-            _kernel_values(kernel, x, packed.rows[begin * d : end * d], m, distances, values)
+            _kernel_values(kernel, x, packed.rows[begin * d : end * d], m, sums, values)
             for k in range(out.shape[1]):
                 out[i, k] += _product(forest.weights[k, begin:end], values)
 

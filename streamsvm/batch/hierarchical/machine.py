@@ -29,6 +29,9 @@ from streamsvm.sklearn_base import is_interrupt, seed_of
 __all__ = ["HierarchicalMachine"]
 
 _CHUNK = 8192  # rows of a prediction
+_SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
+_FEW_FEATURES = 12
+_MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
 _LARGEST_VALUE = 1e100  # of X: products of three are finite
 
 
@@ -85,10 +88,10 @@ class HierarchicalMachine(PathMachine):
 
     _is_expansion = False
 
-    n_trees: int = parameter(default=4, least=1, integer=True)
+    n_trees: int = parameter(default=6, least=1, integer=True)
     leaf_size: int | str = "auto"
     rank: int | str = "auto"
-    tol: float = parameter(default=0.03, least=0.0)
+    tol: float = parameter(default=0.05, least=0.0)
     max_iter: int = parameter(default=200, least=1, integer=True)
     n_jobs: int = parameter(default=1, least=1, integer=True)
 
@@ -128,18 +131,19 @@ class HierarchicalMachine(PathMachine):
             else:
                 check_number(name, value, least, inclusive=True, high=10**5, integer=True)
 
-    def _sizes(self, d: int) -> tuple[int, int]:
-        """Return the rows of a leaf, at most, and the rank, for rows of d features."""
-        few = d <= 12
-        rank = (50 if few else 200) if isinstance(self.rank, str) else int(self.rank)
-        leaf_size = max(128 if few else 512, 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size)
+    def _sizes(self, n: int, d: int) -> tuple[int, int]:
+        """Return the rows of a leaf, at most, and the rank, for n rows of d features."""
+        leaf_size, rank = _SIZES if d <= _FEW_FEATURES else _LARGE_SIZES
+        factor = min(max(_MANY_ROWS / n, 1.0), _LARGEST_FACTOR)
+        rank = int(factor * rank) if isinstance(self.rank, str) else int(self.rank)
+        leaf_size = max(int(factor * leaf_size), 2 * rank) if isinstance(self.leaf_size, str) else int(self.leaf_size)
         return leaf_size, rank
 
     def _problems(self, groups: Groups, bounds: list[Bounds], machines: int) -> _Problems:
         """Return the problems; raise a ValueError where they need more memory than the limit."""
         targets, regression = groups.targets, self._epsilon is not None
         rows = groups.rows()
-        leaf_size, rank = self._sizes(rows.shape[1])
+        leaf_size, rank = self._sizes(*rows.shape)
         self._check_memory(rows, leaf_size, rank, len(bounds))
         epsilon = 1.0 if self._epsilon is None else self._epsilon
         margin = max(epsilon, 0.1 * float(targets.std())) if regression else 1.0
