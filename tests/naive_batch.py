@@ -97,3 +97,51 @@ def admm(K, t, lower, upper, kink, epsilon, beta, relaxation, steps):
             z[i] = candidates[costs.argmin()]
         u = u + mixed - z
     return z, bias
+
+
+def compositional(X, cuts, skeletons, ridge, **kernel):
+    """The compositional kernel of the rows X, in the order of the leaves, by its definition: climb from both leaves to where
+    their paths meet. ``skeletons`` has the rows of each node's skeleton; the root has none."""
+    parents = {}
+    for node, right in enumerate(cuts.right):
+        if right >= 0:
+            parents[node + 1] = parents[int(right)] = node
+    leaf_of = {row: leaf for leaf in cuts.leaves.tolist() for row in range(cuts.begin[leaf], cuts.end[leaf])}
+
+    def interpolated(rows, node):
+        """The kernel values of rows with the skeleton, times the inverse of the skeleton's matrix."""
+        J = X[skeletons[node]]
+        K = kernel_matrix(J, J, **kernel)
+        return np.linalg.solve(K + ridge * K.diagonal().max() * np.eye(len(J)), kernel_matrix(J, rows, **kernel)).T
+
+    def climb(row):
+        """For each node on the way up, the row's weights of the node's skeleton."""
+        node, rows, found = leaf_of[row], X[[row]], np.ones((1, 1))
+        weights = {}
+        while node in parents:
+            found = found @ interpolated(rows, node)
+            weights[node], rows, node = found, X[skeletons[node]], parents[node]
+        return weights
+
+    paths = [climb(row) for row in range(len(X))]
+    out = np.empty((len(X), len(X)))
+    for i, first in enumerate(paths):
+        for j, second in enumerate(paths):
+            if leaf_of[i] == leaf_of[j]:
+                out[i, j] = kernel_matrix(X[[i]], X[[j]], **kernel)[0, 0]
+                continue
+            parent = max(set(map(parents.get, first)) & set(map(parents.get, second)))
+            a, b = (next(node for node in path if parents[node] == parent) for path in (first, second))
+            between = kernel_matrix(X[skeletons[a]], X[skeletons[b]], **kernel)
+            out[i, j] = (first[a] @ between @ second[b].T)[0, 0]
+    return out
+
+
+def descend_once(K, t, lower, upper, kink, epsilon, b, bias, leaves, passes):
+    """A walk of block coordinate descent over the leaves, slices of the rows; changes b."""
+    for leaf in leaves:
+        for _ in range(passes):
+            for i in range(leaf.start, leaf.stop):
+                z, width = b[i] - (K[i] @ b + bias - t[i]) / K[i, i], epsilon / K[i, i]
+                z = z - width if z - width > kink[i] else z + width if z + width < kink[i] else kink[i]
+                b[i] = np.clip(z, lower[i], upper[i])

@@ -19,9 +19,10 @@ from streamsvm.hss.blocks import block_between
 from streamsvm.hss.cuts import Cuts
 from streamsvm.kernels import Kernel
 
-__all__ = ["CompositionalMatrix", "compose", "floats_needed"]
+__all__ = ["RIDGE", "CompositionalMatrix", "compose", "floats_needed"]
 
-_RIDGE = 1e-5  # added to the diagonal of a skeleton's matrix, relative to the largest value there
+#: Added to the diagonal of a skeleton's matrix, relative to the largest value there.
+RIDGE = 1e-5
 
 
 class CompositionalMatrix(NamedTuple):
@@ -127,7 +128,7 @@ def _compose(
         ridge, largest = 0.0, 0.0
         for i in range(rank):
             largest = max(largest, inverse[i, i])
-        ridge = _RIDGE * largest if largest > 0.0 else 1.0
+        ridge = RIDGE * largest if largest > 0.0 else 1.0
         for i in range(rank):
             inverse[i, i] += ridge
         inverted = np.linalg.inv(inverse)

@@ -27,6 +27,7 @@ _PASSES = 4  # over the rows of a leaf, in each visit
 _FIRST_TAU = 16.0  # times the mean self-kernel, over n
 _FOLLOWED = 0.003  # of the gap: a sum that costs less says nothing about tau
 _FALL, _RISE = 0.25, 4.0  # the factors of tau, at most
+_LATER_RISE = 1.1  # the latter, once the sum has changed its sign: coefficients lag behind the intercept
 _LEAST_CURVATURE = 1e-9  # of a coordinate, relative to the mean
 
 
@@ -101,7 +102,7 @@ def descend(
     lift(*tree, matrix, b, near, up)
     constant = float((bounds.upper - bounds.lower).sum()) if loss.classification else 0.0
     tau, last, n_iter = _FIRST_TAU * loss.scale / n, 0.0, 0
-    excess = 1.0  # of the true gap over that of the walk before it
+    rise, excess = _RISE, 1.0  # of the true gap over that of the walk before it
 
     def go(passes: int) -> tuple[float, float]:
         gap, quadratic, cost = walk(
@@ -122,7 +123,8 @@ def descend(
                 excess = max(excess, true_gap / gap)
             total = float(b.sum())
             if last and loss.margin * abs(last) > _FOLLOWED * gap:
-                tau *= min(max(1.0 / max(1.0 - total / last, 1.0 / _RISE), _FALL), _RISE)
+                rise = _LATER_RISE if total * last < 0.0 else rise
+                tau *= min(max(1.0 / max(1.0 - total / last, 1.0 / rise), _FALL), rise)
             bias, last = bias + tau * total, total
     except BaseException as error:
         if not (is_interrupt(error) and n_iter):

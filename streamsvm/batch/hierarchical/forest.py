@@ -145,19 +145,23 @@ def _pack(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndarray) -> None:
-    """Add to out [n, machines] the values of the rows X float64 [n, d]. O(trees (d log n + m (d + machines))) a row."""
-    d = X.shape[1]
+    """Add to out [n, machines] the values of the rows X float64 [n, d]. O(trees (d log n + m (d + machines))) a row.
+
+    Tree by tree, and leaf by leaf, so that a leaf that many rows go to is read from memory once.
+    """
+    d, forest = X.shape[1], packed.forest
     kind, longest = packed.rows.dtype, packed.largest
     x, sums, values = np.empty(d, kind), np.empty(longest, kind), np.empty(longest, kind)
-    forest = packed.forest
-    for i in range(len(X)):
-        for root in forest.roots:
-            leaf = find_leaf(X[i], root, forest.right, forest.cut, forest.axes, forest.thresholds)
+    leaves = np.empty(len(X), np.int64)
+    for root in forest.roots:
+        for i in range(len(X)):
+            leaves[i] = find_leaf(X[i], root, forest.right, forest.cut, forest.axes, forest.thresholds)
+        for i in np.argsort(leaves):
+            leaf = leaves[i]
             begin, end = forest.starts[leaf], forest.starts[leaf + 1]
-            m = end - begin
             for j in range(d):
                 x[j] = X[i, j] - packed.centres[leaf, j]
-            _kernel_values(kernel, x, packed.rows[begin * d : end * d], m, sums, values)
+            _kernel_values(kernel, x, packed.rows[begin * d : end * d], end - begin, sums, values)
             for k in range(out.shape[1]):
                 out[i, k] += _product(forest.weights[k, begin:end], values)
 

@@ -28,7 +28,7 @@ from streamsvm.sklearn_base import is_interrupt, seed_of
 
 __all__ = ["HierarchicalMachine"]
 
-_CHUNK = 8192  # rows of a prediction
+_CHUNK = 65_536  # rows of a prediction
 _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
 _FEW_FEATURES = 12
 _MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
@@ -58,8 +58,10 @@ class _Problems(NamedTuple):
     max_iter: int
     stop: threading.Event
 
-    def tree(self, seed: int) -> _Tree:
-        """Grow a tree and solve all problems with its kernel; once ``stop`` is set, with one walk for each."""
+    def tree(self, seed: int) -> _Tree | None:
+        """Grow a tree and solve all problems with its kernel; None where ``stop`` is set. Once it is, each gets one walk."""
+        if self.stop.is_set():
+            return None
         cuts = grow(self.X, self.leaf_size, seed)
         matrix = compose(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
         loss = self.loss._replace(targets=self.loss.targets[cuts.order])
@@ -92,7 +94,7 @@ class HierarchicalMachine(PathMachine):
     leaf_size: int | str = "auto"
     rank: int | str = "auto"
     tol: float = parameter(default=0.05, least=0.0)
-    max_iter: int = parameter(default=200, least=1, integer=True)
+    max_iter: int = parameter(default=1000, least=1, integer=True)
     n_jobs: int = parameter(default=1, least=1, integer=True)
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
@@ -169,24 +171,23 @@ class HierarchicalMachine(PathMachine):
         """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
         seeds = np.random.SeedSequence(seed_of(self.random_state)).generate_state(self.n_trees).tolist()
         with threadpool_limits(1, "blas"):  # threads have a tree each; and products do not depend on how many there are
-            trees = (self._in_turn if self.n_jobs == 1 else self._in_threads)(problems, seeds)
+            found = (self._in_turn if self.n_jobs == 1 else self._in_threads)(problems, seeds)
+        trees = [tree for tree in found if tree is not None]
         finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
         return finished or trees, problems.stop.is_set()
 
-    def _in_turn(self, problems: _Problems, seeds: list[int]) -> list[_Tree]:
-        trees: list[_Tree] = []
+    def _in_turn(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
+        trees: list[_Tree | None] = []
         try:
             for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
-                trees.append(problems.tree(seeds[number]))
-                if problems.stop.is_set():
-                    break
+                trees.append(problems.tree(seeds[number]))  # noqa: PERF401 - those before an interrupt stay
         except BaseException as error:
             if not (is_interrupt(error) and trees):
                 raise
             problems.stop.set()
         return trees
 
-    def _in_threads(self, problems: _Problems, seeds: list[int]) -> list[_Tree]:
+    def _in_threads(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
         with ThreadPoolExecutor(min(self.n_jobs, len(seeds))) as pool:
             futures = [pool.submit(problems.tree, seed) for seed in seeds]
             try:
@@ -194,11 +195,9 @@ class HierarchicalMachine(PathMachine):
                     futures[number].result()
             except BaseException as error:
                 problems.stop.set()
-                for future in futures:
-                    future.cancel()
                 if not is_interrupt(error):
                     raise
-            return [future.result() for future in futures if not future.cancelled()]
+            return [future.result() for future in futures]
 
     def _take(self, training: Training, dense: np.ndarray, groups: Groups, trees: list[_Tree], fit: _OneFit) -> None:
         """Set the attributes of a fit from the trees' solutions of its problems."""
@@ -233,7 +232,7 @@ class HierarchicalMachine(PathMachine):
         if worst.gap_ > self.tol:
             warn(
                 f"{type(self).__name__} ended for C={worst.C:g} after {worst.n_iter_} walks with a relative gap of "
-                f"{worst.gap_:.3g}, above tol={self.tol:g}: raise max_iter or tol, or lower C",
+                f"{worst.gap_:.3g}, above tol={self.tol:g}: raise max_iter or tol, or lower C or raise gamma",
                 ConvergenceWarning,
             )
 

@@ -1,0 +1,399 @@
+"""Forests of compositional kernels: against their twin, the exact solvers and scikit-learn's checks."""
+
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import config
+from scipy import sparse
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import naive_batch
+from problems import sine_classes, sine_curve
+from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR
+from streamsvm.batch.hierarchical import descent, machine
+from streamsvm.batch.hierarchical.descent import Loss, descend
+from streamsvm.batch.hierarchical.walk import leaf_weights, lift, walk
+from streamsvm.batch.problem import Bounds
+from streamsvm.hss.compositional import RIDGE, compose
+from streamsvm.hss.cuts import grow
+from streamsvm.kernels import RBF, Kernel
+
+SLOW = config.DISABLE_JIT
+N = 120 if SLOW else 500
+SMALL = {"leaf_size": 32, "rank": 12}
+
+
+def two_classes(n=N, noise=0.5):
+    return sine_classes(n, 3, noise)
+
+
+def curve(n=N):
+    return sine_curve(n, 2, 0.1)
+
+
+class Small:
+    """A problem of 60 rows in the order of a tree's leaves, with the dense matrix of its kernel."""
+
+    def __init__(self, regression):
+        X, y = curve(60) if regression else two_classes(60)
+        self.cuts = grow(X, 16, 3)
+        X, y = X[self.cuts.order], y[self.cuts.order].astype(float)
+        self.matrix = compose(X, self.cuts, Kernel(RBF, 0.5, 0.0, 3), 5, 7)
+        skeletons = [self.matrix.skeletons[p : p + r] for p, r in zip(self.matrix.places, self.matrix.ranks, strict=True)]
+        self.K = naive_batch.compositional(X, self.cuts, skeletons, RIDGE, gamma=0.5)
+        self.C, self.y = np.random.default_rng(1).uniform(0.2, 3.0, 60), y
+        self.tree = self.cuts.begin, self.cuts.end, self.cuts.right
+        self.leaves = [slice(self.cuts.begin[leaf], self.cuts.end[leaf]) for leaf in self.cuts.leaves]
+        if regression:
+            self.loss = Loss(y, 0.1, 0.2, False, 1.0)
+            self.bounds = Bounds(-self.C, self.C, np.zeros(60))
+        else:
+            self.loss = Loss(np.zeros(60), 1.0, 1.0, True, 1.0)
+            self.bounds = Bounds(np.where(y > 0, 0.0, -self.C), np.where(y > 0, self.C, 0.0), y * self.C)
+
+    def losses(self, f):
+        if not self.loss.classification:
+            return np.maximum(np.abs(self.y - f) - self.loss.epsilon, 0.0)
+        return np.maximum(1.0 - self.y * f, 0.0)
+
+    def dual(self, b):
+        gains = self.y @ b if self.loss.classification else self.y @ b - self.loss.epsilon * np.abs(b).sum()
+        return gains - 0.5 * b @ self.K @ b
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("passes", [0, 1, 3])
+def test_a_walk_is_that_of_the_twin(regression, passes):
+    p = Small(regression)
+    b = np.clip(np.random.default_rng(2).normal(size=60), p.bounds.lower, p.bounds.upper)
+    expected, start = b.copy(), b.copy()
+    near, up, down = np.zeros(60), np.zeros(len(p.matrix.skeletons)), np.zeros(len(p.matrix.skeletons))
+    lift(*p.tree, p.matrix, b, near, up)
+    for _ in range(2):
+        gap, quadratic, cost = walk(
+            *p.tree, p.matrix, p.loss.targets, p.loss.epsilon, *p.bounds, b, near, up, down, 0.3, 1e-9, passes
+        )
+        naive_batch.descend_once(p.K, p.loss.targets, *p.bounds, p.loss.epsilon, expected, 0.3, p.leaves, passes)
+        np.testing.assert_allclose(b, expected, atol=1e-4)
+    if not passes:
+        f = p.K @ start
+        assert quadratic == pytest.approx(start @ f, rel=1e-4)
+        primal = 0.5 * start @ f + p.C @ p.losses(f + 0.3)
+        assert gap == pytest.approx(primal - p.dual(start) + 0.3 * start.sum(), rel=1e-4)
+        constant = p.C.sum() if p.loss.classification else 0.0
+        assert cost + constant == pytest.approx(p.C @ p.losses(f + 0.3), rel=1e-4)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_descent_ends_where_the_exact_solver_of_the_same_matrix_does(regression):
+    p = Small(regression)
+    found = descend(p.cuts, p.matrix, p.loss, p.bounds, None, 1e-6, 3000, threading.Event())
+    if regression:
+        b, _ = naive_batch.regress(p.K, p.y, p.C, p.loss.epsilon, 1e-8)
+    else:
+        b, _ = naive_batch.classify(p.K, p.y, p.C, 1e-8)
+    assert found.gap <= 1e-6
+    assert p.dual(found.b) == pytest.approx(p.dual(b), rel=1e-5)
+    assert found.b.sum() == pytest.approx(0.0, abs=1e-4)
+    assert found.objective == pytest.approx(p.dual(b), rel=1e-5)
+    np.testing.assert_allclose(p.K @ found.b, p.K @ b, atol=0.01)
+    assert descend(p.cuts, p.matrix, p.loss, p.bounds, found, 1e-5, 3000, threading.Event()).n_iter <= 2
+
+
+def test_weights_of_leaves_give_the_values_that_the_matrix_has():
+    p = Small(False)
+    b, near = np.random.default_rng(2).normal(size=60), np.zeros(60)
+    up, down = np.zeros(len(p.matrix.skeletons)), np.zeros(len(p.matrix.skeletons))
+    lift(*p.tree, p.matrix, b, near, up)
+    walk(*p.tree, p.matrix, p.loss.targets, 1.0, *p.bounds, b, near, up, down, 0.0, 1e-9, 0)
+    weights = leaf_weights(p.cuts.right, p.matrix, b, down)
+    for leaf in p.leaves:
+        np.testing.assert_allclose(p.K[leaf, leaf] @ weights[leaf], (p.K @ b)[leaf], atol=2e-3)  # but for the ridge
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_rows_of_one_leaf_have_the_exact_machine(C):
+    X, y = two_classes(150)
+    exact = CSMOClassifier(C=C, gamma=0.5, tol=1e-6, class_weight={1: 2.0}).fit(X, y)
+    ours = HierarchicalSVC(C=C, gamma=0.5, tol=1e-5, max_iter=5000, n_trees=1, class_weight={1: 2.0}).fit(X, y)
+    np.testing.assert_allclose(ours.decision_function(X), exact.decision_function(X), atol=2e-3)
+    assert ours.objective_ == pytest.approx(-exact.objective_, rel=1e-4)
+    X, y = curve(150)
+    exact = CSMORegressor(C=C, gamma=0.5, epsilon=0.05, tol=1e-6).fit(X, y + 1e4)
+    ours = HierarchicalSVR(C=C, gamma=0.5, epsilon=0.05, tol=1e-5, max_iter=5000, n_trees=1).fit(X, y + 1e4)
+    np.testing.assert_allclose(ours.predict(X), exact.predict(X), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "parameters"), [("rbf", {"gamma": 0.5}), ("linear", {}), ("poly", {"gamma": 0.3, "coef0": 1.0})]
+)
+def test_a_forest_comes_near_the_exact_machine(kernel, parameters):
+    X, y = two_classes(noise=0.2)
+    exact = CSMOClassifier(kernel=kernel, **parameters).fit(X, y)
+    ours = HierarchicalSVC(kernel=kernel, tol=0.01, max_iter=2000, **SMALL, **parameters).fit(X, y)
+    assert (ours.predict(X) == exact.predict(X)).mean() > 0.9
+    assert ours.n_trees_ == 6
+    assert ours.gap_ <= 0.01
+    X, y = curve()
+    model = HierarchicalSVR(C=10.0, gamma=0.5, **SMALL).fit(X, y)
+    assert model.score(X, y) > 0.9
+
+
+def test_training_rows_are_predicted_as_they_were_learned():
+    X, y = two_classes()
+    model = HierarchicalSVC(gamma=0.5, n_trees=1, tol=1e-3, max_iter=2000, **SMALL).fit(X, y)
+    b = np.zeros(N)
+    b[model.support_] = model.dual_coef_[0]
+    primal = model.objective_
+    losses = np.maximum(1.0 - y * model.decision_function(X), 0.0).sum()
+    assert 2.0 * (primal - losses) == pytest.approx(b @ (model.decision_function(X) - model.intercept_), rel=0.01)
+
+
+def test_threads_change_nothing_and_seeds_do():
+    X, y = two_classes()
+    one, two, other = (
+        HierarchicalSVC(gamma=0.5, n_trees=3, n_jobs=jobs, random_state=seed, **SMALL).fit(X, y)
+        for jobs, seed in ((1, 0), (2, 0), (1, 1))
+    )
+    np.testing.assert_array_equal(one.decision_function(X), two.decision_function(X))
+    assert np.abs(one.decision_function(X) - other.decision_function(X)).max() > 1e-3
+
+
+def test_three_classes_and_a_path_share_the_trees(monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    grown = []
+    monkeypatch.setattr(machine, "grow", lambda *a: grown.append(1) or grow(*a))
+    model = HierarchicalSVC(gamma=0.5, n_trees=2, tol=1e-3, max_iter=3000, **SMALL)
+    models = model.fit_path(X, names, [10.0, 0.1, 1.0])
+    assert len(grown) == 2
+    assert not hasattr(model, "classes_")
+    for m, C in zip(models, [10.0, 0.1, 1.0], strict=True):
+        assert m.C == C
+        assert m.decision_function(X).shape == (150, 3)
+        assert m.dual_coef_.shape == (3, len(m.support_))
+        assert m.score(X, names) > 0.9
+        alone = HierarchicalSVC(**m.get_params()).fit(X, names)
+        np.testing.assert_allclose(alone.decision_function(X), m.decision_function(X), atol=0.1)
+
+
+def test_weights_are_repetitions():
+    X, y = two_classes(150)
+    weights = np.random.default_rng(1).integers(0, 4, len(y))
+    often = np.repeat(np.arange(len(y)), weights)
+    options = {"gamma": 0.5, "n_trees": 1, "tol": 1e-5, "max_iter": 5000}
+    one, other = HierarchicalSVC(**options).fit(X, y, weights), HierarchicalSVC(**options).fit(X[often], y[often])
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=5e-3)
+    assert (weights[one.support_] > 0).all()
+
+
+@settings(max_examples=3 if SLOW else 40, deadline=None)
+@given(
+    n=st.integers(2, 150),
+    log_gamma=st.floats(-12.0, 12.0),
+    log_C=st.floats(-3.0, 3.0),
+    repeats=st.booleans(),
+    sorted_=st.booleans(),
+    constant=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_no_rows_and_no_setting_break_it(n, log_gamma, log_C, repeats, sorted_, constant, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    X = np.round(X) if repeats else X
+    X[:, 2] = 7.0 if constant else X[:, 2]
+    y = np.arange(n) % 2
+    y = (X[:, 0].argsort().argsort() >= n // 2).astype(int) if sorted_ else rng.permutation(y)  # then leaves have one class
+    model = HierarchicalSVC(C=10.0**log_C, gamma=10.0**log_gamma, leaf_size=16, rank=6, n_trees=2, max_iter=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y)
+    assert np.abs(model.dual_coef_).max(initial=0.0) <= model.C * (1.0 + 1e-9)
+    assert np.isfinite(model.decision_function(np.vstack([X, 1e150 * X]))).all()
+
+
+def test_equal_rows_of_different_targets_are_no_reason_to_stop():
+    X = np.repeat([[0.0], [1.0]], 100, axis=0)
+    y = np.linspace(0.0, 1.0, 200)
+    model = HierarchicalSVR(leaf_size=8, rank=3, max_iter=50, C=0.1).fit(X, y)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_sparse_rows_are_those_of_an_array():
+    X, y = two_classes(200)
+    X[np.abs(X) < 0.5] = 0.0
+    dense, other = (HierarchicalSVC(gamma=0.5, **SMALL).fit(rows, y) for rows in (X, sparse.csr_array(X)))
+    assert (dense.predict(X) == other.predict(sparse.csr_array(X))).mean() > 0.95  # equal rows are not one variable
+    np.testing.assert_array_equal(other.decision_function(X), other.decision_function(sparse.csr_array(X)))
+    with pytest.raises(ValueError, match="a sparse X takes 4,800 as an array"):
+        HierarchicalSVC(memory_limit=4000.0).fit(sparse.csr_array(X), y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"C": 0.0}, "C must be"),
+        ({"n_trees": 0}, "n_trees must be"),
+        ({"leaf_size": 1}, "leaf_size must be"),
+        ({"rank": "all"}, "rank must be one of 'auto'"),
+        ({"n_jobs": 0}, "n_jobs must be"),
+        ({"memory_limit": 1e4}, r"memory_limit=10,000 bytes, and 60 rows .* n_trees=2, leaf_size=32, .*: lower these"),
+        ({"class_weight": {7: 1.0}}, "class_weight has labels"),
+        ({"random_state": "a"}, "cannot be used to seed"),
+    ],
+)
+def test_bad_parameters_leave_the_model_as_it_was(parameters, message):
+    X, y = two_classes(60)
+    model = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
+    before = model.decision_function(X)
+    model.set_params(**parameters)
+    with pytest.raises(ValueError, match=message):
+        model.fit(X + 1.0, y)
+    np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+def test_rows_that_cannot_be_learned():
+    X, y = two_classes(60)
+    with pytest.raises(ValueError, match="one class only, 1"):
+        HierarchicalSVC().fit(X, np.ones(60, int))
+    with pytest.raises(ValueError, match="too large for this kernel: scale its features"):
+        HierarchicalSVC(kernel="poly", degree=100).fit(1e3 * X, y)
+    with pytest.raises(ValueError, match="too large for this kernel: scale its features"):
+        HierarchicalSVC(gamma=1.0).fit(1e120 * X, y)
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        HierarchicalSVC().fit(X, y)
+
+
+def test_too_few_walks_are_warned_of():
+    X, y = two_classes()
+    with pytest.warns(
+        ConvergenceWarning, match=r"ended for C=100 after 2 walks with a relative gap of .* above tol=0.05"
+    ) as caught:
+        HierarchicalSVC(gamma=0.5, max_iter=2, **SMALL).fit_path(X, y, [100.0, 0.01])
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
+    X, y = two_classes()
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 12:
+            raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+        return walk(*arguments)
+
+    monkeypatch.setattr(descent, "walk", interrupted)
+    model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, n_jobs=jobs, **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.score(X, y) > 0.7
+    assert model.n_trees_ <= jobs
+    assert model.gap_ > 0.0
+
+
+def test_an_interrupt_after_some_trees_leaves_these(monkeypatch):
+    X, y = two_classes()
+    two = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
+    calls = []
+    monkeypatch.setattr(machine, "grow", lambda *a: calls.append(1) or (_raise_interrupt() if len(calls) > 2 else grow(*a)))
+    model = HierarchicalSVC(gamma=0.5, **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), two.decision_function(X))
+    with pytest.raises(KeyboardInterrupt):  # before any tree
+        model.fit(X + 1.0, np.where(y > 0, "other", "labels"))
+    np.testing.assert_array_equal(model.decision_function(X), two.decision_function(X))
+
+
+def _raise_interrupt():
+    raise KeyboardInterrupt
+
+
+def test_saved_and_distilled_models():
+    X, y = two_classes()
+    model = HierarchicalSVC(gamma=0.5, **SMALL).fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
+    for budget in (60, N):  # also one into which all rows fit: the model is no expansion over them
+        learner = model.to_budget(budget, X)
+        assert (learner.predict_many(X) == model.predict(X)).mean() > 0.93
+    X, y = curve()
+    model = HierarchicalSVR(C=10.0, gamma=0.5, **SMALL).fit(X, y)
+    assert np.abs(model.to_budget(60, X).predict_many(X) - model.predict(X)).mean() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("roots", lambda a: a + 10_000),
+        ("roots", lambda a: a - 1),
+        ("roots", lambda a: a[:0]),
+        ("right", lambda a: np.where(a >= 0, a + 10_000, a)),
+        ("right", lambda a: np.where(a >= 0, 0, a)),
+        ("right", lambda a: np.append(a[:-1], len(a))),
+        ("cut", lambda a: a + 10_000),
+        ("cut", lambda a: a - 1),
+        ("cut", lambda a: a[:-1]),
+        ("axes", lambda a: a[:, :-1].copy()),
+        ("axes", lambda a: np.where(a == a[0, 0], np.nan, a)),
+        ("thresholds", lambda a: a[:-1]),
+        ("thresholds", lambda a: a.astype(np.float32)),
+        ("starts", lambda a: a[::-1].copy()),
+        ("starts", lambda a: a + 1),
+        ("rows", lambda a: a + 10_000),
+        ("rows", lambda a: a - 1),
+        ("rows", lambda a: a[:-1]),
+        ("weights", lambda a: a[:, :-1].copy()),
+        ("weights", lambda a: np.vstack([a, a])),
+        ("weights", lambda a: a.T),
+        ("weights", lambda a: a.tolist()),
+    ],
+)
+def test_corrupt_trees_are_refused(part, change):
+    X, y = two_classes(80)
+    model = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
+    state = model.__getstate__()
+    forest = model._forest._replace(**{part: change(getattr(model._forest, part))})
+    with pytest.raises(ValueError, match="corrupt"):
+        HierarchicalSVC().__setstate__({**state, "_forest": tuple(forest)})
+
+
+def test_corrupt_states_are_refused():
+    X, y = two_classes(80)
+    state = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y).__getstate__()
+    without = {name: value for name, value in state.items() if name != "_forest"}
+    changes = [
+        without,
+        {**state, "_forest": 3},
+        {**state, "_forest": state["_forest"][:-1]},
+        {**state, "support_vectors_": state["support_vectors_"][:-1]},
+        {**state, "support_vectors_": sparse.csr_array(state["support_vectors_"])},
+        {**state, "_rows": ()},
+    ]
+    for changed in changes:
+        with pytest.raises(ValueError, match="corrupt"):
+            HierarchicalSVC().__setstate__(changed)
+
+
+CHECKS = [
+    pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}")
+    for make in (HierarchicalSVC, HierarchicalSVR)
+    for i, (model, check) in enumerate(estimator_checks_generator(make(n_trees=2, max_iter=20 if SLOW else 500)))
+    if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
+]
+
+
+@pytest.mark.parametrize(("model", "check"), CHECKS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_conventions_of_scikit_learn(model, check):
+    check(model)
