@@ -19,8 +19,6 @@ _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
 _POWER_STEPS = 1  # after the random combination, which is half of one
 _MIN_PART = 8  # a cut leaves at least one of so many parts of the rows on either side, if rows differ there
 
-_GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-
 
 class Cuts(NamedTuple):
     """A binary tree over n rows. Nodes are numbered from the root, 0, down: a left child comes right after its parent.
@@ -56,7 +54,8 @@ def grow(X: np.ndarray, leaf_size: int, seed: int) -> Cuts:
     order = np.random.default_rng(seed).permutation(n)
     begin, end, right, cut = (np.empty(largest, np.int64) for _ in range(4))
     axes, thresholds = np.empty((largest // 2 + 1, d)), np.empty(largest // 2 + 1)
-    nodes, cuts = _grow(X, leaf_size, np.array([seed], np.uint64), order, begin, end, right, cut, axes, thresholds)
+    state = np.random.SeedSequence(seed).generate_state(1, np.uint64) | np.uint64(1)
+    nodes, cuts = _grow(X, leaf_size, state, order, begin, end, right, cut, axes, thresholds)
     begin, end, right, cut = (array[:nodes].copy() for array in (begin, end, right, cut))
     return Cuts(order, begin, end, right, cut, axes[:cuts].copy(), thresholds[:cuts].copy())
 
@@ -106,12 +105,13 @@ def _grow(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _random(state: np.ndarray) -> np.uint64:
-    """Return 64 random bits, by the generator SplitMix."""
-    state[0] += _GOLDEN
+    """Return 64 random bits, by Marsaglia's xorshift."""
     z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * _FIRST
-    z = (z ^ (z >> np.uint64(27))) * _SECOND
-    return z ^ (z >> np.uint64(31))
+    z ^= z << np.uint64(13)
+    z ^= z >> np.uint64(7)
+    z ^= z << np.uint64(17)
+    state[0] = z
+    return z
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

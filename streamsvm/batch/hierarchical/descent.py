@@ -25,7 +25,7 @@ __all__ = ["Loss", "Solution", "descend"]
 
 _PASSES = 4  # over the rows of a leaf, in each visit
 _FIRST_TAU = 16.0  # times the mean self-kernel, over n
-_FOLLOWED = 0.003  # of the gap: a sum that costs less says nothing about tau
+_FOLLOWED = 0.003  # of the gap: a sum that costs less says nothing about tau, unless it swings
 _FALL, _RISE = 0.25, 4.0  # the factors of tau, at most
 _LATER_RISE = 1.1  # the latter, once the sum has changed its sign: coefficients lag behind the intercept
 _LEAST_CURVATURE = 1e-9  # of a coordinate, relative to the mean
@@ -122,7 +122,7 @@ def descend(
                     break
                 excess = max(excess, true_gap / gap)
             total = float(b.sum())
-            if last and loss.margin * abs(last) > _FOLLOWED * gap:
+            if last and (loss.margin * abs(last) > _FOLLOWED * gap or total / last < -0.5):
                 rise = _LATER_RISE if total * last < 0.0 else rise
                 tau *= min(max(1.0 / max(1.0 - total / last, 1.0 / rise), _FALL), rise)
             bias, last = bias + tau * total, total

@@ -120,12 +120,13 @@ def test_weights_of_leaves_give_the_values_that_the_matrix_has():
 
 @pytest.mark.parametrize("C", [0.1, 10.0])
 def test_rows_of_one_leaf_have_the_exact_machine(C):
-    X, y = two_classes(150)
+    n = 40 if SLOW else 150
+    X, y = two_classes(n)
     exact = CSMOClassifier(C=C, gamma=0.5, tol=1e-6, class_weight={1: 2.0}).fit(X, y)
     ours = HierarchicalSVC(C=C, gamma=0.5, tol=1e-5, max_iter=5000, n_trees=1, class_weight={1: 2.0}).fit(X, y)
     np.testing.assert_allclose(ours.decision_function(X), exact.decision_function(X), atol=2e-3)
     assert ours.objective_ == pytest.approx(-exact.objective_, rel=1e-4)
-    X, y = curve(150)
+    X, y = curve(n)
     exact = CSMORegressor(C=C, gamma=0.5, epsilon=0.05, tol=1e-6).fit(X, y + 1e4)
     ours = HierarchicalSVR(C=C, gamma=0.5, epsilon=0.05, tol=1e-5, max_iter=5000, n_trees=1).fit(X, y + 1e4)
     np.testing.assert_allclose(ours.predict(X), exact.predict(X), atol=2e-3)
@@ -135,7 +136,7 @@ def test_rows_of_one_leaf_have_the_exact_machine(C):
     ("kernel", "parameters"), [("rbf", {"gamma": 0.5}), ("linear", {}), ("poly", {"gamma": 0.3, "coef0": 1.0})]
 )
 def test_a_forest_comes_near_the_exact_machine(kernel, parameters):
-    X, y = two_classes(noise=0.2)
+    X, y = two_classes(60 if SLOW else N, noise=0.2)
     exact = CSMOClassifier(kernel=kernel, **parameters).fit(X, y)
     ours = HierarchicalSVC(kernel=kernel, tol=0.01, max_iter=2000, **SMALL, **parameters).fit(X, y)
     assert (ours.predict(X) == exact.predict(X)).mean() > 0.9
@@ -167,7 +168,7 @@ def test_threads_change_nothing_and_seeds_do():
 
 
 def test_three_classes_and_a_path_share_the_trees(monkeypatch):
-    X, y = load_iris(return_X_y=True)
+    X, y = (part[:: 3 if SLOW else 1] for part in load_iris(return_X_y=True))
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     grown = []
     monkeypatch.setattr(machine, "grow", lambda *a: grown.append(1) or grow(*a))
@@ -177,7 +178,7 @@ def test_three_classes_and_a_path_share_the_trees(monkeypatch):
     assert not hasattr(model, "classes_")
     for m, C in zip(models, [10.0, 0.1, 1.0], strict=True):
         assert m.C == C
-        assert m.decision_function(X).shape == (150, 3)
+        assert m.decision_function(X).shape == (len(X), 3)
         assert m.dual_coef_.shape == (3, len(m.support_))
         assert m.score(X, names) > 0.9
         alone = HierarchicalSVC(**m.get_params()).fit(X, names)
@@ -319,6 +320,7 @@ def _raise_interrupt():
     raise KeyboardInterrupt
 
 
+@pytest.mark.once
 def test_saved_and_distilled_models():
     X, y = two_classes()
     model = HierarchicalSVC(gamma=0.5, **SMALL).fit(X, y)
