@@ -50,7 +50,7 @@ def to_budget(
     Parameters
     ----------
     model
-        A fitted `CSMOClassifier`, `CSMORegressor`, `HSSADMMClassifier` or `HSSADMMRegressor`.
+        A fitted `CSMOClassifier`, `HSSADMMClassifier`, `HierarchicalSVC`, or a regressor of the same kinds.
     budget
         Support vectors of the learner, at least 1.
     X

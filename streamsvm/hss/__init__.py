@@ -3,6 +3,7 @@
 Read in this order: `tree` puts near rows together, `neighbors` finds the nearest rows of each, `blocks` computes kernel values,
 `skeletons` picks the rows from which the others of a node are interpolated, `compression` repeats that until the error of
 `error_estimate` is small enough, `product` and `factorization` compute with the result, and `matrix` is the public class.
+`cuts` and `compositional` are another form, of kernels that new rows have, too.
 
 Needs the extra ``batch``.
 
