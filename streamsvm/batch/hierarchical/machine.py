@@ -90,7 +90,7 @@ class HierarchicalMachine(PathMachine):
 
     _is_expansion = False
 
-    n_trees: int = parameter(default=6, least=1, integer=True)
+    n_trees: int = parameter(default=8, least=1, integer=True)
     leaf_size: int | str = "auto"
     rank: int | str = "auto"
     tol: float = parameter(default=0.05, least=0.0)
