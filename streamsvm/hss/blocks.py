@@ -123,16 +123,22 @@ def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
         out = np.dot(A, B.T)
         _from_products(out, none, none, kernel)
         return out
-    centre = np.zeros(A.shape[1])
+    d = A.shape[1]
+    centre, a_squares, b_squares, largest = np.zeros(d), np.zeros(len(A)), np.zeros(len(B)), 0.0
+    A, B = A.copy(), B.copy()
     for i in range(len(A)):
-        centre += A[i]
-    centre /= len(A)
-    A, B = A - centre, B - centre
-    a_squares, b_squares = np.empty(len(A)), np.empty(len(B))
-    for squares, rows in ((a_squares, A), (b_squares, B)):
-        for i in range(len(rows)):
-            squares[i] = (rows[i] * rows[i]).sum()
-    if 8.0 * _EPS * kernel.gamma * a_squares.max() > _MAX_ROUNDING:
+        for j in range(d):
+            centre[j] += A[i, j] / len(A)
+    for i in range(len(A)):
+        for j in range(d):
+            A[i, j] -= centre[j]
+            a_squares[i] += A[i, j] * A[i, j]
+        largest = max(largest, a_squares[i])
+    for i in range(len(B)):
+        for j in range(d):
+            B[i, j] -= centre[j]
+            b_squares[i] += B[i, j] * B[i, j]
+    if 8.0 * _EPS * kernel.gamma * largest > _MAX_ROUNDING:
         return _values_from_differences(A, B, kernel)
     out = np.dot(A, B.T)
     _from_products(out, a_squares, b_squares, kernel)

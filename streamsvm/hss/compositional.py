@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.hss.blocks import block_between
-from streamsvm.hss.cuts import Cuts
+from streamsvm.hss.cuts import Cuts, select
 from streamsvm.kernels import Kernel
 
 __all__ = ["RIDGE", "CompositionalMatrix", "compose", "floats_needed"]
@@ -83,7 +83,7 @@ def floats_needed(n: int, leaf_size: int, rank: int) -> int:
 def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
     """Return the matrix of the rows X float64 [n, d], in the order of the leaves. O(n (m + r) (r + d)) for leaves of m rows."""
     ranks, blocks, interpolations, inverses = _sizes(cuts.begin, cuts.end, cuts.right, rank)
-    keys = np.random.default_rng(seed).permutation(len(X))
+    keys = np.random.default_rng(seed).permutation(len(X)).astype(np.float64)
     matrix = CompositionalMatrix(
         ranks,
         _places(ranks),
@@ -105,44 +105,62 @@ def _compose(
 ) -> None:
     """Fill a matrix, children before their parents. ``keys`` are different numbers, one for each row."""
     for node in range(len(begin) - 1, -1, -1):
-        rank, place = M.ranks[node], M.places[node]
-        if right[node] < 0:
+        rank, place, leaf = M.ranks[node], M.places[node], right[node] < 0
+        if leaf:
             rows = np.arange(begin[node], end[node])
         else:
             a, b = node + 1, right[node]
-            first = M.skeletons[M.places[a] : M.places[a] + M.ranks[a]]
-            second = M.skeletons[M.places[b] : M.places[b] + M.ranks[b]]
-            rows = np.concatenate((first, second))
-            put(block_between(X[first], X[second], kernel), M.blocks, M.block_places[node])
-        values = np.empty((0, 0))
-        if right[node] < 0 or rank:
-            values = block_between(X[rows], X[rows], kernel)
-        if right[node] < 0:
-            put(values, M.blocks, M.block_places[node])
-        if rank == 0:
+            first, second = M.ranks[a], M.ranks[b]
+            rows = np.empty(first + second, np.int64)
+            for i in range(first):
+                rows[i] = M.skeletons[M.places[a] + i]
+            for i in range(second):
+                rows[first + i] = M.skeletons[M.places[b] + i]
+        Z = _taken(X, rows)
+        if not leaf:
+            _put(block_between(Z[:first], Z[first:], kernel), M.blocks, M.block_places[node])
+        if not leaf and rank == 0:
             continue
-        chosen = np.sort(np.argsort(keys[rows])[:rank])
-        M.skeletons[place : place + rank] = rows[chosen]
-        columns = values[:, chosen].copy()
-        inverse = columns[chosen].copy()
-        ridge, largest = 0.0, 0.0
+        values = block_between(Z, Z, kernel)
+        if leaf:
+            _put(values, M.blocks, M.block_places[node])
+            if rank == 0:
+                continue
+        some_keys, chosen = _taken(keys, rows), np.arange(len(rows))
+        if rank < len(rows):
+            select(some_keys, chosen, 0, len(rows), rank)
+        chosen = chosen[:rank]
         for i in range(rank):
-            largest = max(largest, inverse[i, i])
-        ridge = RIDGE * largest if largest > 0.0 else 1.0
+            M.skeletons[place + i] = rows[chosen[i]]
+        columns = _taken(values, chosen).T.copy()  # as values are symmetric
+        matrix = _taken(columns, chosen)
+        largest = 0.0
         for i in range(rank):
-            inverse[i, i] += ridge
-        inverted = np.linalg.inv(inverse)
-        put(np.dot(columns, inverted), M.interpolations, M.interpolation_places[node])
-        if right[node] < 0:
-            put(inverted, M.inverses, M.inverse_places[node])
+            largest = max(largest, matrix[i, i])
+        for i in range(rank):
+            matrix[i, i] += RIDGE * largest if largest > 0.0 else 1.0
+        inverse = np.linalg.inv(matrix)
+        _put(np.dot(columns, inverse), M.interpolations, M.interpolation_places[node])
+        if leaf:
+            _put(inverse, M.inverses, M.inverse_places[node])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def put(values: np.ndarray, into: np.ndarray, place: int) -> None:
+def _taken(values: np.ndarray, which: np.ndarray) -> np.ndarray:
+    """Return ``values[which]``, which takes long to compile in that form."""
+    out = np.empty((len(which), *values.shape[1:]), values.dtype)
+    for i in range(len(which)):
+        out[i] = values[which[i]]
+    return out
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _put(values: np.ndarray, into: np.ndarray, place: int) -> None:
     """Store a matrix in a flat array, from ``place`` on."""
-    flat = np.ascontiguousarray(values).ravel()
-    for i in range(len(flat)):
-        into[place + i] = np.float32(flat[i])
+    m, k = values.shape
+    for i in range(m):
+        for j in range(k):
+            into[place + i * k + j] = np.float32(values[i, j])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")

@@ -13,7 +13,7 @@ from numba import njit
 
 from streamsvm.kernels import FAST
 
-__all__ = ["Cuts", "find_leaf", "grow"]
+__all__ = ["Cuts", "find_leaf", "grow", "select"]
 
 _SAMPLE_ROWS = 256  # of a node, by which its axis is chosen
 _POWER_STEPS = 1  # after the random combination, which is half of one
@@ -118,32 +118,44 @@ def _random(state: np.ndarray) -> np.uint64:
 def _choose_axis(X: np.ndarray, order: np.ndarray, first: int, last: int, state: np.ndarray, axis: np.ndarray) -> None:
     """Set the axis of the rows ``order[first:last]``, a unit vector, or 0 where all that were looked at are equal."""
     n, d = last - first, X.shape[1]
-    sample = np.empty((min(n, _SAMPLE_ROWS), d))
-    mean = np.zeros(d)
-    for i in range(len(sample)):
-        sample[i] = X[order[first + (i if n <= _SAMPLE_ROWS else np.int64(_random(state) % np.uint64(n)))]]
-        mean += sample[i]
-    mean /= len(sample)
-    axis[:] = 0.0
-    for i in range(len(sample)):
-        sample[i] -= mean
-        axis += sample[i] * (np.int64(_random(state) >> np.uint64(11)) / 2.0**52 - 1.0)
-    step = np.empty(d)
-    for _ in range(_POWER_STEPS):
-        _normalise(axis)
-        step[:] = 0.0
-        for i in range(len(sample)):
-            step += sample[i] * product(sample[i], axis)
-        axis[:] = step
+    m = min(n, _SAMPLE_ROWS)
+    sample, mean = np.empty((m, d)), np.zeros(d)
+    for i in range(m):
+        row = order[first + (i if n <= _SAMPLE_ROWS else np.int64(_random(state) % np.uint64(n)))]
+        for j in range(d):
+            sample[i, j] = X[row, j]
+            mean[j] += X[row, j] / m
+    for j in range(d):
+        axis[j] = 0.0
+    for i in range(m):
+        sign = 1.0 if _random(state) >> np.uint64(63) else -1.0
+        for j in range(d):
+            sample[i, j] -= mean[j]
+            axis[j] += sign * sample[i, j]
     _normalise(axis)
+    for _ in range(_POWER_STEPS):
+        for j in range(d):
+            mean[j] = 0.0  # from here on, the next axis
+        for i in range(m):
+            length = product(sample[i], axis)
+            for j in range(d):
+                mean[j] += length * sample[i, j]
+        for j in range(d):
+            axis[j] = mean[j]
+        _normalise(axis)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _normalise(axis: np.ndarray) -> None:
-    largest = np.abs(axis).max()
+    """Divide an axis by its length, or leave it where that is 0."""
+    largest, total = 0.0, 0.0
+    for value in axis:
+        largest = max(largest, abs(value))
     if largest > 0.0:
-        axis /= largest  # so that no square overflows or vanishes
-        axis /= np.sqrt((axis * axis).sum())
+        for value in axis:
+            total += (value / largest) ** 2  # which neither overflows nor vanishes
+        for j in range(len(axis)):
+            axis[j] = axis[j] / largest / np.sqrt(total)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -159,8 +171,8 @@ def product(x: np.ndarray, axis: np.ndarray) -> float:
 def _part(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
     """Order rows by their values so that small ones come before the cut; return its place and the threshold."""
     middle = (first + last) // 2
-    _select(values, order, first, last, middle)
-    low, high = values[first:middle].max(), values[middle]
+    select(values, order, first, last, middle)
+    low, high = _largest(values, first, middle), values[middle]
     if low == high:  # equal values on both sides: cut before or after them
         below, above = first, last
         for i in range(first, last):
@@ -173,14 +185,22 @@ def _part(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple
         elif after:
             middle = above
         if before or after:
-            _select(values, order, first, last, middle)
-            low, high = values[first:middle].max(), values[middle]
+            select(values, order, first, last, middle)
+            low, high = _largest(values, first, middle), values[middle]
     threshold = 0.5 * (low + high)
     return middle, threshold if low <= threshold < high else low
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _select(values: np.ndarray, order: np.ndarray, first: int, last: int, middle: int) -> None:
+def _largest(values: np.ndarray, first: int, last: int) -> float:
+    largest = values[first]
+    for i in range(first, last):
+        largest = max(largest, values[i])
+    return float(largest)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def select(values: np.ndarray, order: np.ndarray, first: int, last: int, middle: int) -> None:
     """Move rows so that the values before ``middle`` are at most, and those after it at least, the one there: quickselect."""
     last -= 1
     while first < last:
