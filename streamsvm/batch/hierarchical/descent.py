@@ -102,13 +102,20 @@ def descend(
     lift(*tree, matrix, b, near, up)
     constant = float((bounds.upper - bounds.lower).sum()) if loss.classification else 0.0
     tau, last, n_iter = _FIRST_TAU * loss.scale / n, 0.0, 0
-    rise, excess = _RISE, 1.0  # of the true gap over that of the walk before it
+    rise = _RISE
+    excess = 1.0  # of the true gap over that of the walk before it
 
     def go(passes: int) -> tuple[float, float]:
         gap, quadratic, cost = walk(
             *tree, matrix, loss.targets, loss.epsilon, *bounds, b, near, up, down, bias, _LEAST_CURVATURE * loss.scale, passes
         )
         return gap + loss.margin * abs(float(b.sum())), 0.5 * quadratic + cost + constant
+
+    def end() -> Solution:
+        gap, objective = go(0)
+        relative = float(gap / objective) if objective > 0.0 else 0.0
+        weights = leaf_weights(cuts.right, matrix, b, down)
+        return Solution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
 
     try:
         while n_iter < max_iter:
@@ -130,8 +137,10 @@ def descend(
         if not (is_interrupt(error) and n_iter):
             raise
         stop.set()
-    gap, objective = go(0)
-    relative = gap / objective if objective > 0.0 else 0.0
-    return Solution(
-        b, bias, leaf_weights(cuts.right, matrix, b, down), objective, relative, n_iter, stop.is_set() and relative > tol
-    )
+    try:
+        return end()
+    except BaseException as error:
+        if not is_interrupt(error):
+            raise
+        stop.set()
+        return end()

@@ -87,8 +87,8 @@ class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
     walk, plus O(m + r) for each coefficient that changes. A prediction costs O(d log n + m (d + machines)) a tree. Memory of a
     fit: about 4 n (m + 3 r) bytes for each thread, and 8 n (d + 3) for each tree. Equal rows are one variable.
 
-    A fit that is interrupted (Ctrl-C) keeps the trees that are done, or else the last walk of the first one, then raises
-    KeyboardInterrupt; before that walk, it leaves the model as it was.
+    A fit that is interrupted (Ctrl-C) keeps the trees that are done, or else the last walk of those that were begun, then raises
+    KeyboardInterrupt. Before the first walk, and once all trees are done, an interrupt leaves the model as it was.
 
     References
     ----------

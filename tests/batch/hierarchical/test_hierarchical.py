@@ -302,6 +302,18 @@ def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
     assert model.gap_ > 0.0
 
 
+def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
+    X, y = two_classes()
+    calls = []
+    monkeypatch.setattr(
+        descent, "leaf_weights", lambda *a: calls.append(1) or (_raise_interrupt() if len(calls) == 1 else leaf_weights(*a))
+    )
+    one, model = (HierarchicalSVC(gamma=0.5, n_trees=n, **SMALL) for n in (1, 8))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), one.fit(X, y).decision_function(X))
+
+
 def test_an_interrupt_after_some_trees_leaves_these(monkeypatch):
     X, y = two_classes()
     two = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
