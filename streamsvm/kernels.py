@@ -106,6 +106,10 @@ _HALF, _ONE = np.float32(0.5), np.float32(1.0)
 _P0, _P1, _P2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 _P3, _P4, _P5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 
+_EXP2_MIN = np.float32(-126.0)
+_EXP2 = Chebyshev.interpolate(np.exp2, 6, domain=[-0.5, 0.5])
+_B0, _B1, _B2, _B3, _B4, _B5, _B6 = map(np.float32, _EXP2.convert(kind=Polynomial).coef)
+
 _LOG2E_64 = 1.4426950408889634
 _LN2_HIGH_64 = 0.693147180369123816490  # 32 bits, so that n * _LN2_HIGH_64 is exact
 _LN2_LOW_64 = 1.90821492927058770002e-10
@@ -150,6 +154,19 @@ def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> Non
         out[i] = np.float32(0.0) if x < _EXP_MIN else y
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def exp2(x: np.float32) -> np.float32:
+    """2^x for x of at most 0, or a little more, in a loop that it leaves vectorised; less than 2^-126 becomes 2^-126.
+
+    Relative error at most 2e-7. Half the time of `expf`, which takes any number.
+    """
+    z = _EXP2_MIN if x < _EXP2_MIN else x
+    k = np.floor(z + _HALF)
+    r = z - k
+    p = (((((_B6 * r + _B5) * r + _B4) * r + _B3) * r + _B2) * r + _B1) * r + _B0
+    return np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
+
+
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
 def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = exp(factor * values[:n])`` in float64, vectorised as `expf`: range reduction, the series of degree 12.
@@ -184,6 +201,27 @@ def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noq
     if values.dtype == types.float32:
         return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
     return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
+
+
+def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndarray) -> None:
+    """Compute ``out[:n] = exp(-gamma values[:n])`` of finite values of at least 0, in their precision; see `exp2`."""
+    if values.dtype == np.float32:
+        _exp2f(values, np.float32(-gamma * _LOG2E_64), n, out)
+    else:
+        exp64(values, -gamma, n, out)
+
+
+@overload(negative_exponentials)
+def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001
+    if values.dtype == types.float32:
+        return lambda values, gamma, n, out: _exp2f(values, np.float32(-gamma * _LOG2E_64), n, out)
+    return lambda values, gamma, n, out: exp64(values, -gamma, n, out)
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
+    for i in range(n):
+        out[i] = exp2(factor * values[i])
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")

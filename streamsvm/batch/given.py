@@ -74,15 +74,13 @@ class GivenRows:
         chunks = (np.arange(begin, min(begin + _DIAGONAL, len(self))) for begin in range(0, len(self), _DIAGONAL))
         return np.concatenate([self.values(chunk, chunk).diagonal() for chunk in chunks])
 
-    def add_products(self, b: np.ndarray, which: np.ndarray, out: np.ndarray) -> None:
-        """Add the rows ``which`` of K b to those of ``out``, float64 [n], in chunks."""
+    def add_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m], in chunks; return it."""
         support = np.flatnonzero(b)
-        if not len(support):
-            return
-        size = max(_VALUES // len(support), 1)
-        for begin in range(0, len(which), size):
-            chunk = which[begin : begin + size]
-            out[chunk] += self.values(chunk, support) @ b[support]
+        size = max(_VALUES // max(len(support), 1), 1)
+        for begin in range(0, len(which) if len(support) else 0, size):
+            out[begin : begin + size] += self.values(which[begin : begin + size], columns[support]) @ b[support]
+        return out
 
 
 def kernel_values(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tuple[int, int]) -> np.ndarray:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm._options import MachineGamma, MachineKernel
 from streamsvm.batch.csmo.columns import store
-from streamsvm.batch.csmo.solver import add_expansions
+from streamsvm.batch.csmo.state import add_expansions
 from streamsvm.batch.distillation import to_budget
 from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
 from streamsvm.kernels import KERNELS, LARGEST_KERNEL, POLY, SIGMOID, Kernel

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from scipy import sparse
 
-from streamsvm.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, exponentials
+from streamsvm.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, negative_exponentials
 
 __all__ = [
     "Rows",
@@ -262,7 +262,7 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
     """Turn squared distances (rbf) or products into kernel values."""
     n = len(out)
     if kernel.kind == RBF:
-        exponentials(sums, -kernel.gamma, n, out)
+        negative_exponentials(sums, kernel.gamma, n, out)
     elif kernel.kind == LINEAR:
         out[:] = sums
     elif kernel.kind == SIGMOID:

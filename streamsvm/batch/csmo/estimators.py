@@ -116,9 +116,13 @@ class CSMOClassifier(KernelClassifier, CSMO):
     -----
     A step costs O(n), and O(n d) for columns that are not cached; columns are float32. Before it is accepted, a solution is
     checked in float64, and steps go on from there where float32 was not exact enough. Equal rows are one variable. Features of
-    two values each are compared bit by bit. Memory beside X: the cache, 20 bytes a value (of a sparse matrix 80 a value that is
-    not zero), and a few hundred a row. Where kernel values are given: the cache, 32 MB for a part of
-    them, and a function's Gram matrix where it is asked for the whole.
+    two values each are compared bit by bit. Memory beside X: the cache, 24 bytes a value (of a sparse matrix 80 a value that is
+    not zero), and a few hundred a row. Where kernel values are given: the cache, 32 MB for a part of them, and a function's Gram
+    matrix where it is asked for the whole.
+
+    With the Gaussian kernel, a fit of more than 3,000 dense rows begins with blocks of up to 1,024 variables, which are solved on
+    their own, until most of those that violate optimality have been in one: products of blocks take a quarter of the time of
+    columns, which are worth keeping only where they are used again.
 
     Other than SVC, it merges equal rows, predicts sparse and dense rows alike, and refuses weights below 0; ``"balanced"`` and
     ``gamma="scale"`` count rows by their weights.
@@ -131,6 +135,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
         Recognition 111. Equations 17 to 23.
     [^2]: Fan, R.-E., Chen, P.-H., Lin, C.-J. (2005). Working set selection using second order information for training support
         vector machines. JMLR 6.
+    [^3]: Joachims, T. (1999). Making large-scale SVM learning practical. In: Advances in kernel methods, MIT Press (the blocks).
 
     Examples
     --------

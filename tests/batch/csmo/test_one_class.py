@@ -127,7 +127,7 @@ def test_an_interrupted_fit_keeps_the_last_iterate(monkeypatch):
         return steps(*args)
 
     monkeypatch.setattr(solver, "steps", interrupted)
-    monkeypatch.setattr(solver, "_PAUSE", 1.0)  # the least number of steps at a time
+    monkeypatch.setattr(solver, "PAUSE", 1.0)  # the least number of steps at a time
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
     model = CSMOOneClass(nu=0.5, gamma=0.3, shrinking=False, tol=1e-9)
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,168 @@
+"""The solution so far of a problem that conjugate SMO solves: the working set, and what has left it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.batch.csmo.column_cache import ColumnCache
+from streamsvm.batch.csmo.columns import Rows, cost, diagonal, expand, subset
+from streamsvm.batch.csmo.problem import Problem
+from streamsvm.batch.csmo.steps import WorkingSet, slopes
+from streamsvm.kernels import RBF, Kernel
+
+__all__ = ["PAUSE", "State", "add_expansions"]
+
+#: Operations before a signal can be handled: a fraction of a second.
+PAUSE = 1e9
+
+_WORTHWHILE = 0.9  # shrinking must leave at most this part of the working set
+
+
+class _Dropped(NamedTuple):
+    """Rows that left the working set together: their numbers and gradients, and that working set with its coefficients."""
+
+    rows: np.ndarray
+    gradient: np.ndarray
+    which: np.ndarray
+    b: np.ndarray
+
+
+def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
+    """Add K b to ``out[which]`` for the rows numbered ``which`` of ``source``, in chunks between which signals are handled.
+
+    ``b`` float64 [outputs, n], ``out`` float64 [rows of source, outputs].
+    """
+    support = np.flatnonzero(b.any(axis=0))
+    if not len(support):
+        return
+    if len(support) < b.shape[1]:
+        rows, b = subset(rows, support), b[:, support]
+    b = np.require(b, requirements=["C", "W"])  # other layouts would be compiled anew
+    values = np.empty(len(support), rows.dense.dtype)
+    size = max(int(PAUSE / (len(support) * cost(rows))), 1)
+    for begin in range(0, len(which), size):
+        chunk = which[begin : begin + size]
+        sums = np.zeros((len(chunk), len(b)))
+        expand(rows, b, source, chunk, kernel, values, sums)
+        out[chunk] += sums
+
+
+class State:
+    """The solution so far: of the rows in the working set in ``working``, of the others in ``b``.
+
+    Rows that leave the working set keep their gradient, and what it was computed at: when they come back, only coefficients that
+    have changed since are added. Methods assign what belongs together last and at once, since an interrupt may come between any
+    two statements.
+    """
+
+    which: np.ndarray
+    rows: Rows
+    working: WorkingSet
+
+    def __init__(self, problem: Problem, b: np.ndarray, buffer: np.ndarray) -> None:
+        n = len(b)
+        self.problem = problem
+        self.b = b
+        self.diagonal = np.empty(n, np.float32)
+        if problem.given is None:
+            diagonal(problem.rows, problem.kernel, self.diagonal)
+        else:
+            self.diagonal[:] = problem.given.diagonal()
+        self.cache = ColumnCache(buffer, n)
+        everything, nothing = np.arange(n), np.arange(0)
+        self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
+        self.unshrink()
+        if problem.given is not None:
+            self.cache.fill(problem.given.columns())
+
+    def provide_column(self) -> None:
+        """Write the column for which steps wait."""
+        i, column = self.cache.newest
+        column[:] = self.problem.given.values(self.which[i : i + 1], self.which)[0]  # type: ignore[union-attr]
+
+    def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
+        """Add K b to a gradient, float64 [m], of the rows ``which``, int64 [m]; b is ``change`` in the rows ``columns``."""
+        p, moved = self.problem, np.flatnonzero(change)
+        if not len(moved):
+            return
+        change, columns = change[moved], columns[moved]
+        if p.given is not None:
+            p.given.add_products(change, columns, which, gradient)
+        else:
+            sums = np.zeros((len(p.targets), 1))
+            add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums)
+            gradient += sums[which, 0]
+
+    def unshrink(self) -> None:
+        """Put all rows into the working set, with the gradient at the present point."""
+        if not self.dropped:
+            return
+        p, n = self.problem, len(self.b)
+        b, gradient = self.b.copy(), np.empty(n)
+        if len(self.which):
+            b[self.which], gradient[self.which] = self.working.b, self.working.gradient
+        for rows, at, which, before in self.dropped:
+            found = at.copy()
+            self.add(b[which] - before, which, rows, found)
+            gradient[rows] = found
+        working = WorkingSet(
+            b.copy(), gradient, p.lower, p.upper, p.kink,
+            np.empty(n, np.float32), np.empty(n, np.float32), self.diagonal,
+            np.empty(n, np.float32), np.empty(n, np.float32), np.zeros(n), np.zeros(n),
+            np.empty(n, np.int64), np.zeros(n, bool),
+        )  # fmt: skip
+        self.cache.reset(n)
+        self.b, self.which, self.rows, self.working, self.dropped = b, np.arange(n), p.rows, working, []
+
+    def derivatives(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slopes of the objective in each variable of the working set: upwards from it, and downwards to it."""
+        a, epsilon = self.working, self.problem.epsilon
+        slopes(a, epsilon)
+        rise, fall = (np.where(np.isinf(slope), slope, np.copysign(np.float64(epsilon), slope)) for slope in (a.rise, a.fall))
+        return a.gradient + rise, a.gradient + fall
+
+    def shrink(self) -> None:
+        """Drop bounded variables that the most violating pair would leave at their bound or kink, if they are enough."""
+        a, (rises, falls) = self.working, self.derivatives()
+        keep = (rises <= falls.max()) | (falls >= rises.min())
+        kept = np.flatnonzero(keep)
+        if not 2 <= len(kept) <= _WORTHWHILE * len(self.which):
+            return
+        left = np.flatnonzero(~keep)
+        dropped = [*self.dropped, _Dropped(self.which[left], a.gradient[left], self.which, a.b)]
+        rows, working = subset(self.rows, kept), WorkingSet(*(array[kept] for array in a))
+        b = self.b.copy()
+        b[self.which] = a.b
+        self.cache.keep(kept)
+        self.b, self.which, self.rows, self.working, self.dropped = b, self.which[kept], rows, working, dropped
+
+    def check(self) -> float:
+        """Return the gap in float64. All rows must be in the working set; the gradients that decide the gap are computed anew.
+
+        A row cannot decide it if its float32 gradient excludes it by more than four times the largest error found so far. Kernels
+        other than the Gaussian one can have values, and errors, of any size: all their rows are computed anew.
+        """
+        p, a = self.problem, self.working
+        exact = np.zeros(len(self.b), bool)
+        error = 1e-7 * float(np.sqrt(np.sum(a.b**2) * np.abs(self.diagonal).max()))
+        while True:
+            rises, falls = self.derivatives()
+            doubt = (rises <= rises.min() + 8.0 * error) | (falls >= falls.max() - 8.0 * error)
+            doubt |= p.kernel.kind != RBF
+            new = np.flatnonzero(doubt & ~exact)
+            if not len(new):
+                return max(float(falls.max() - rises.min()), 0.0)
+            gradient = self.exact_gradient(new)
+            error = max(error, float(np.abs(a.gradient[new] - gradient).max()))
+            a.gradient[new], exact[new] = gradient, True
+
+    def exact_gradient(self, which: np.ndarray) -> np.ndarray:
+        """Return the gradient of the rows ``which``, int64 [m], in float64, where all rows are in the working set."""
+        p, b = self.problem, self.working.b
+        gradient = -p.targets
+        if p.given is not None:
+            return p.given.add_products(b, np.arange(len(b)), which, gradient[which])
+        add_expansions(p.exact_rows, b[np.newaxis], p.exact_rows, which, p.kernel, gradient[:, np.newaxis])
+        return gradient[which]

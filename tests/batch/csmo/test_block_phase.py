@@ -1,0 +1,123 @@
+"""Blocks of many variables before single steps, and rows that leave the working set and come back."""
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC, SVR
+
+import naive_batch
+from streamsvm.batch import CSMOClassifier, CSMORegressor
+from streamsvm.batch.csmo import block_phase, solver, state
+from streamsvm.batch.csmo.problem import problem_of
+from streamsvm.batch.problem import Groups
+from streamsvm.kernels import RBF, Kernel
+
+N = 150
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    for name, value in (("_FEW", 40), ("_BLOCK", 24)):
+        monkeypatch.setattr(block_phase, name, value)
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 3))
+    X[:4] += [[9.0, 0.0, 0.0], [9.1, 0.0, 0.0], [-12.0, 5.0, 0.0], [9.0, 0.3, 0.0]]  # far from the others
+    y = np.where(rng.random(N) < 0.1, -1.0, 1.0) * np.sin(2.0 * X[:, 0] + X[:, 1])
+    return X, y
+
+
+def state_of(X, positive, C=3.0):
+    groups = Groups(X.copy(), np.arange(len(X)))
+    problem = problem_of(groups, groups.bounds(np.full(len(X), C), positive), Kernel(RBF, 0.5, 0.0, 3), None)
+    return state.State(problem, np.zeros(len(problem.lower)), solver.column_buffer(10.0, len(X))), groups
+
+
+@pytest.mark.parametrize("C", [0.3, 3.0, 100.0])
+@pytest.mark.parametrize("shrinking", [False, True])
+def test_solutions_are_those_of_libsvm(C, shrinking):
+    X, y = rows()
+    for ours, theirs, target in ((CSMOClassifier, SVC, y > 0.0), (CSMORegressor, SVR, y)):
+        model = ours(C=C, gamma=0.5, tol=1e-4, shrinking=shrinking).fit(X, target)
+        peer = theirs(C=C, gamma=0.5, tol=1e-4).fit(X, target)
+        assert model.gap_ <= 1e-4
+        np.testing.assert_allclose(model.predict(X), peer.predict(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_blocks_leave_gradient_and_sum_right(seed):
+    X, y = rows(seed)
+    of, _ = state_of(X, y > 0.0)
+    steps = block_phase.block_phase(of, 1e-3, True, True, 10**6, False)
+    assert steps > 0
+    before = of.working.b.copy()
+    of.unshrink()
+    b, p = of.working.b, of.problem
+    assert len(b) == N
+    assert before.any()
+    assert abs(b.sum()) < 1e-9
+    assert ((p.lower <= b) & (b <= p.upper)).all()
+    K = naive_batch.kernel_matrix(X, X, gamma=0.5)
+    order = p.exact_rows.dense.T + 0.5 * (X.min(axis=0) + X.max(axis=0))
+    np.testing.assert_allclose(order, X[[np.abs(X - row).sum(axis=1).argmin() for row in order]], atol=1e-9)
+    which = np.array([np.abs(X - row).sum(axis=1).argmin() for row in order])
+    np.testing.assert_allclose(of.working.gradient, (K[np.ix_(which, which)] @ b) - p.targets, atol=1e-4)
+
+
+def test_blocks_lower_the_objective_and_end_where_no_row_is_new():
+    X, y = rows()
+    of, _ = state_of(X, y > 0.0, 1000.0)
+    seen = []
+    done = of.shrink
+
+    def shrink():
+        seen.append(len(of.which))
+        done()
+
+    of.shrink = shrink
+    block_phase.block_phase(of, 1e-9, True, True, 10**6, False)
+    a = of.working
+    assert 0.5 * a.b @ (a.gradient + of.problem.targets[of.which]) - np.abs(a.b).sum() < 0.0
+    assert len(seen) < N  # not to the end: columns that are kept are quicker then
+
+
+def test_an_interrupt_leaves_the_block_before(monkeypatch):
+    X, y = rows()
+    of, _ = state_of(X, y > 0.0)
+    calls = []
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return add(*args)
+
+    add = block_phase.add_products
+    monkeypatch.setattr(block_phase, "add_products", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        block_phase.block_phase(of, 1e-6, True, False, 10**6, False)
+    exact = of.exact_gradient(np.arange(N))
+    np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
+
+
+def test_rows_that_come_back_take_what_changed_since_they_left():
+    X, y = rows()
+    of, _ = state_of(X, y > 0.0)
+    rng = np.random.default_rng(0)
+    for part in (120, 80, 50):
+        a = of.working
+        keep = np.sort(rng.choice(len(of.which), part, replace=False))
+        rises, falls = np.ones(len(of.which)), -np.ones(len(of.which))
+        rises[keep] = falls[keep] = 0.0
+        of.derivatives = lambda rises=rises, falls=falls: (rises, falls)
+        of.shrink()
+        assert len(of.which) == part
+        a = of.working
+        change = 0.1 * rng.normal(size=part)
+        gradient = a.gradient.copy()
+        of.add(change, of.which, of.which, gradient)
+        of.working = a._replace(b=a.b + change, gradient=gradient)
+    del of.derivatives
+    of.unshrink()
+    np.testing.assert_allclose(of.working.gradient, of.exact_gradient(np.arange(N)), atol=1e-5)
