@@ -156,10 +156,15 @@ def plot(results: dict[str, Any], folder: Path) -> None:
     for label, methods in results.items():
         figure, axes = plt.subplots(figsize=(7, 4.5))
         for number, (method, found) in enumerate(methods.items()):
-            axes.scatter(found["seconds"], found["accuracy"], color=f"C{number % 10}", marker="os^"[number // 10])
-            axes.annotate(method, (found["seconds"], found["accuracy"]), xytext=(4, 4), textcoords="offset points", fontsize=8)
+            color, marker = f"C{number % 10}", "os^"[number // 10]
+            axes.scatter(found["seconds"], found["accuracy"], color=color, marker=marker, label=method)
         axes.set(xscale="log", xlabel="CPU seconds of a fit", ylabel="test accuracy %", title=label)
-        axes.margins(0.2)
+        best = max(found["accuracy"] for found in methods.values())
+        axes.set_ylim(
+            bottom=max(best - 8.0, min(found["accuracy"] for found in methods.values()) - 0.5)
+        )  # all else is far behind
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        axes.grid(alpha=0.3)
         figure.savefig(folder / f"{label.replace(' ', '_').replace(',', '')}.png", dpi=120, bbox_inches="tight")
         plt.close(figure)
 
