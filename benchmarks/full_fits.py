@@ -159,10 +159,8 @@ def plot(results: dict[str, Any], folder: Path) -> None:
             color, marker = f"C{number % 10}", "os^"[number // 10]
             axes.scatter(found["seconds"], found["accuracy"], color=color, marker=marker, label=method)
         axes.set(xscale="log", xlabel="CPU seconds of a fit", ylabel="test accuracy %", title=label)
-        best = max(found["accuracy"] for found in methods.values())
-        axes.set_ylim(
-            bottom=max(best - 8.0, min(found["accuracy"] for found in methods.values()) - 0.5)
-        )  # all else is far behind
+        reached = [found["accuracy"] for found in methods.values()]
+        axes.set_ylim(bottom=max(max(reached) - 8.0, min(reached) - 0.5))  # what is below is far behind
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         axes.grid(alpha=0.3)
         figure.savefig(folder / f"{label.replace(' ', '_').replace(',', '')}.png", dpi=120, bbox_inches="tight")
