@@ -20,6 +20,8 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 
+_MAKE_ROOM = "Give --set max_features=N, --set overflow=hash or --set overflow=ignore"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
@@ -50,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     # Imported here and not above: --help must be quick.
+    from streamsvm.memory.features import MAKE_ROOM
     from streamsvm.runtime import CheckpointError, StreamError
 
     with warnings.catch_warnings():
@@ -63,7 +66,7 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         except UsageError as error:
             command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError) as error:
-            status = _fail(str(error))
+            status = _fail(str(error).replace(MAKE_ROOM, _MAKE_ROOM))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
             status = 1
         except OSError as error:

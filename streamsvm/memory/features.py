@@ -14,10 +14,13 @@ from streamsvm._options import Overflow
 from streamsvm.checks import shown
 from streamsvm.storage.bounds import check_hashes
 
-__all__ = ["LONGEST_NAME", "OVERFLOW", "FeatureSpace"]
+__all__ = ["LONGEST_NAME", "MAKE_ROOM", "OVERFLOW", "FeatureSpace"]
 
 #: The policies for a new feature name when every column has one.
 OVERFLOW = ("raise", "hash", "ignore")
+
+#: What can be done where a feature has no column left.
+MAKE_ROOM = "Raise max_features, or choose overflow='hash' or overflow='ignore'"
 
 #: The most characters of a name or a label: a model never forgets one, so its length is bounded too.
 LONGEST_NAME = 1024
@@ -200,8 +203,7 @@ class FeatureSpace:
         if len(new) > room:
             if self.overflow == "raise":
                 raise ValueError(
-                    f"feature {shown(new[room])} has no column left: max_features={self.max_features} names are known. "
-                    "Raise max_features, or choose overflow='hash' or overflow='ignore'"
+                    f"feature {shown(new[room])} has no column left: max_features={self.max_features} names are known. {MAKE_ROOM}"
                 )
             new = new[:room]
         if not new:

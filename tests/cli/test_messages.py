@@ -205,3 +205,13 @@ def test_a_config_that_is_none(tmp_path, call):
         config.write_text(text)
         done = call("learn", "rows.csv", "--config", config)
         assert (done.returncode, "not TOML" in done.stderr) == (2, True)
+
+
+def test_more_features_than_columns_names_the_flags(tmp_path, call):
+    path = tmp_path / "rows.libsvm"
+    path.write_text("".join(f"{i % 2} {3 * i + 1}:1 {3 * i + 2}:2 {3 * i + 3}:1\n" for i in range(100)))
+    words = ["learn", path, "--model", "bsgd"]
+    said = call(*words).stderr.splitlines()[-1]
+    assert "max_features=256 names are known. Give --set max_features=N, --set overflow=hash or --set overflow=ignore." in said
+    assert call(*words, "--set", "max_features=400").returncode == 0
+    assert call(*words, "--set", "overflow=ignore").returncode == 0
