@@ -203,7 +203,8 @@ class FeatureSpace:
         if len(new) > room:
             if self.overflow == "raise":
                 raise ValueError(
-                    f"feature {shown(new[room])} has no column left: max_features={self.max_features} names are known. {MAKE_ROOM}"
+                    f"feature {shown(new[room])} has no column left: max_features={self.max_features} names are known. "
+                    f"{MAKE_ROOM}"
                 )
             new = new[:room]
         if not new:
