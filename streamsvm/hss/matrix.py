@@ -12,7 +12,8 @@ from streamsvm._progress import shown
 from streamsvm.checks import check_number, check_one_of
 from streamsvm.hss.compression import Compression, Compressor
 from streamsvm.hss.factorization import HSSFactorization, factorize
-from streamsvm.hss.product import product
+from streamsvm.hss.forest import Forest, add_values, join, pack
+from streamsvm.hss.product import leaf_weights, product
 from streamsvm.hss.tree import SPLITS, ClusterTree
 from streamsvm.kernels import LARGEST_FEATURE, checked_kernel
 
@@ -276,10 +277,78 @@ class HSSMatrix:
         ValueError
             Z is not finite or has another number of features, or there are not n coefficients.
         """
-        Z, coefficients = _rows(Z), self._tree.columns(coefficients)
-        if Z.shape[1] != self._blocks.X.shape[1]:
-            raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
+        Z, coefficients = self._checked_rows(Z), self._tree.columns(coefficients)
         return self._blocks.expand(Z, coefficients[self.order])
+
+    def extension(self, coefficients: np.ndarray) -> Forest:
+        """Return what makes up the product of K~ with coefficients at new rows: a tree whose leaves have weights of their rows.
+
+        Parameters
+        ----------
+        coefficients
+            float64 [n] or [n, k].
+
+        Returns
+        -------
+        `streamsvm.hss.forest.Forest`
+            Of one tree. It calls rows by their numbers among those that were compressed.
+
+        Raises
+        ------
+        ValueError
+            There are not n coefficients.
+
+        Notes
+        -----
+        O(n (m + r) k + n r^2) for leaves of m rows and ranks of r.
+        """
+        columns = self._tree.columns(coefficients)
+        weights = leaf_weights(self._tree, self._nodes, columns.reshape(len(columns), -1)[self.order])
+        return join([(self._tree.cuts, np.ascontiguousarray(weights.T))], np.arange(len(columns)))
+
+    def extend(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
+        """Compute K~(Z, X) coefficients at other rows: K~ is the matrix of a kernel, which has values there as well.
+
+        Each row goes down the tree to a leaf, and takes the exact kernel's values with the rows of that leaf alone. At rows that
+        were compressed this is `product`, but for rounding and for rows that equal others along the axis of a cut.
+
+        Parameters
+        ----------
+        Z
+            float64 [m, d].
+        coefficients
+            float64 [n] or [n, k].
+
+        Returns
+        -------
+        float64 [m] or [m, k]
+
+        Raises
+        ------
+        ValueError
+            Z is not finite or has another number of features, or there are not n coefficients.
+
+        Notes
+        -----
+        Takes O(d log n + m (d + k)) for each row, for leaves of m rows, after one product.
+
+        References
+        ----------
+        Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning.
+        JMLR 18.
+
+        Examples
+        --------
+        >>> X = np.random.default_rng(0).normal(size=(3000, 2))
+        >>> K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.1)
+        >>> bool(np.allclose(K.extend(X[:5], np.ones(3000)), (K @ np.ones(3000))[:5]))
+        True
+        """
+        Z, shape = self._checked_rows(Z), np.shape(coefficients)[1:]
+        forest, kernel = self.extension(coefficients), self._blocks.kernel
+        out = np.zeros((len(Z), len(forest.weights)))
+        add_values(pack(forest, self._blocks.given(self.order), kernel, single=False), kernel, Z, out)
+        return out.reshape(len(Z), *shape)
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Multiply rows of the exact K by V, to measure the error of `product`. O(m (d + k)) for each row of V that is not zero.
@@ -306,6 +375,12 @@ class HSSMatrix:
         places = np.empty_like(self.order)
         places[self.order] = np.arange(len(places))
         return self._blocks.product(places[rows], V[self.order])
+
+    def _checked_rows(self, Z: Any) -> np.ndarray:
+        Z = _rows(Z)
+        if Z.shape[1] != self._blocks.X.shape[1]:
+            raise ValueError(f"Z must have rows of {self._blocks.X.shape[1]} features, not of {Z.shape[1]}")
+        return Z
 
     def to_array(self) -> np.ndarray:
         """K~ as a dense array, float64 [n, n]: to inspect small ones. O(n^2 (m + r))."""

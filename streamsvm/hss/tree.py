@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm._options import Split
+from streamsvm.hss.cuts import Cuts
 
 __all__ = ["SPLITS", "ClusterTree"]
 
@@ -32,6 +33,9 @@ class ClusterTree:
         int64 [nodes, 2]: numbers of the two halves; -1 for a leaf.
     level
         int64 [nodes]: 0 for the root.
+    cuts
+        The same tree as new rows go down it, to a leaf; its nodes have other numbers, its leaves the same order. Rows that are
+        equal along the axis of a cut may have been told apart there; new ones are not.
 
     Examples
     --------
@@ -45,6 +49,7 @@ class ClusterTree:
     end: np.ndarray
     children: np.ndarray
     level: np.ndarray
+    cuts: Cuts
 
     @staticmethod
     def build(X: np.ndarray, leaf_size: int, split: Split = "principal-axis", seed: int | None = 0) -> ClusterTree:
@@ -55,20 +60,33 @@ class ClusterTree:
         """
         rng = np.random.default_rng(seed)
         order, nodes = np.arange(len(X)), []
+        downward: list[list[int]] = []  # of each node: begin, end, right child, and number of the cut or leaf; see Cuts
+        axes, thresholds, leaves = [], [], 0
 
         def grow(begin: int, end: int, level: int) -> int:
-            children = (-1, -1)
+            nonlocal leaves
+            children, number = (-1, -1), len(downward)
             if end - begin > leaf_size:
+                downward.append([begin, end, -1, len(axes)])
                 rows = order[begin:end]
-                values, cut = SPLITS[split](X[rows], rng)
-                order[begin:end] = rows[np.argpartition(values, cut)]
-                children = (grow(begin, begin + cut, level + 1), grow(begin + cut, end, level + 1))
+                axis, values, cut = SPLITS[split](X[rows], rng)
+                places = np.argpartition(values, cut)
+                order[begin:end] = rows[places]
+                axes.append(axis)
+                thresholds.append(_threshold(values[places[:cut]].max(), values[places[cut]]))
+                left = grow(begin, begin + cut, level + 1)
+                downward[number][2] = len(downward)
+                children = (left, grow(begin + cut, end, level + 1))
+            else:
+                downward.append([begin, end, -1, leaves])
+                leaves += 1
             nodes.append((begin, end, *children, level))
             return len(nodes) - 1
 
         grow(0, len(X), 0)
         table = np.array(nodes)
-        return ClusterTree(order, table[:, 0], table[:, 1], table[:, 2:4], table[:, 4])
+        cuts = Cuts(order, *np.array(downward).T.copy(), np.array(axes).reshape(-1, X.shape[1]), np.array(thresholds))
+        return ClusterTree(order, table[:, 0], table[:, 1], table[:, 2:4], table[:, 4], cuts)
 
     @property
     def leaves(self) -> np.ndarray:
@@ -114,8 +132,14 @@ def _sample(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return X if len(X) <= _SAMPLE_ROWS else X[rng.integers(0, len(X), _SAMPLE_ROWS)]
 
 
-def _principal_axis(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Values [n] to sort the rows by, and how many come before the cut, by the power method."""
+def _threshold(low: float, high: float) -> float:
+    """A number from the largest value before a cut to the smallest one after it, and below the latter if they differ."""
+    threshold = 0.5 * (low + high)
+    return threshold if low <= threshold < high else low
+
+
+def _principal_axis(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+    """An axis, the rows' values [n] along it, and how many come before the cut, by the power method."""
     sample = _sample(X, rng)
     sample = sample - sample.mean(axis=0)
     axis = sample[np.square(sample).sum(axis=1).argmax()]  # the row that is farthest out
@@ -125,11 +149,11 @@ def _principal_axis(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray
         if not length > 0.0:  # all rows are equal
             break
         axis = step / length
-    return X @ axis, len(X) // 2
+    return axis, X @ axis, len(X) // 2
 
 
-def _two_means(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Values [n] to sort the rows by, and how many come before the cut, by Lloyd's algorithm."""
+def _two_means(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
+    """An axis, the rows' values [n] along it, and how many come before the cut, by Lloyd's algorithm."""
     sample = _sample(X, rng)
     first = sample[rng.integers(len(sample))]
     second = sample[np.square(sample - first).sum(axis=1).argmax()]
@@ -144,7 +168,7 @@ def _two_means(X: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, int
     values = X @ (second - first)
     cut = int((values <= 0.5 * (second @ second - first @ first)).sum())
     min_half = max(int(_MIN_HALF * len(X)), 1)
-    return values, min(max(cut, min_half), len(X) - min_half)
+    return second - first, values, min(max(cut, min_half), len(X) - min_half)
 
 
 SPLITS = {"principal-axis": _principal_axis, "two-means": _two_means}

@@ -267,3 +267,75 @@ def test_progress_is_shown(capsys):
     K = HSSMatrix.compress(blobs(), verbose=True)
     K.factorize(1.0, verbose=True)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("split", ["principal-axis", "two-means"])
+@pytest.mark.parametrize("kernel", [{"gamma": 0.5}, {"kernel": "linear"}, {"kernel": "poly", "degree": 2, "coef0": 1.0}])
+def test_the_extension_is_the_product_at_the_same_rows(kernel, split):
+    X = blobs()
+    K = HSSMatrix.compress(X, rel_tol=0.1, leaf_size=40, split=split, **kernel)
+    V = np.random.default_rng(1).normal(size=(N, 2))
+    expected = K @ V
+    np.testing.assert_allclose(K.extend(X, V), expected, atol=1e-8 * np.abs(expected).max())
+    np.testing.assert_allclose(K.extend(X[:3], V[:, 0]), expected[:3, 0], atol=1e-8 * np.abs(expected).max())
+
+
+def test_the_extension_is_a_kernel_at_new_rows():
+    """The slow twin follows a row from the leaf up, through all skeletons."""
+    X, Z = blobs(), blobs(20, seed=5)
+    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=0.3, leaf_size=40)
+    tree, nodes, ordered = K._tree, K._nodes, X[K.order]
+    V = np.random.default_rng(1).normal(size=N)
+    # Columns of each node's subtree, interpolated from its skeleton: [rows of the node, r]
+    bases = {}
+    for number, node in enumerate(nodes):
+        left, right = tree.children[number]
+        inner = node.interpolation
+        if left >= 0:
+            r = bases[left].shape[1]
+            inner = np.vstack([bases[left] @ inner[:r], bases[right] @ inner[r:]])
+        bases[number] = inner
+    for z, found in zip(Z, K.extend(Z, V), strict=True):
+        path = [len(nodes) - 1]
+        cut = 0
+        while tree.children[path[-1], 0] >= 0:
+            left, right = tree.children[path[-1]]
+            goes_left = z @ tree.cuts.axes[tree.cuts.cut[cut]] <= tree.cuts.thresholds[tree.cuts.cut[cut]]
+            path.append(left if goes_left else right)
+            cut = cut + 1 if goes_left else tree.cuts.right[cut]
+        leaf = path.pop()
+        some = slice(tree.begin[leaf], tree.end[leaf])
+        total = (naive_batch.kernel_matrix(z[None], ordered[some], gamma=0.5) @ V[K.order][some])[0]
+        node, child = nodes[leaf], leaf
+        J = ordered[node.skeleton]
+        weights = np.linalg.solve(
+            naive_batch.kernel_matrix(J, J, gamma=0.5), naive_batch.kernel_matrix(J, z[None], gamma=0.5)
+        ).ravel()
+        for parent in reversed(path):
+            left, right = tree.children[parent]
+            sibling = right if child == left else left
+            block = nodes[parent].block if child == left else nodes[parent].block.T
+            rows = slice(tree.begin[sibling], tree.end[sibling])
+            total += weights @ block @ (bases[sibling].T @ V[K.order][rows])
+            r = len(nodes[left].skeleton)
+            P = nodes[parent].interpolation
+            weights, child = (P[:r] if child == left else P[r:]).T @ weights, parent
+        assert found == pytest.approx(total, abs=1e-8)
+
+
+def test_the_extension_of_one_leaf_is_the_exact_expansion():
+    X, Z = blobs(30), blobs(9, seed=3)
+    K = HSSMatrix.compress(X, gamma=0.5)
+    np.testing.assert_allclose(K.extend(Z, np.arange(30.0)), K.expand(Z, np.arange(30.0)), atol=1e-10)
+
+
+def test_the_extension_far_from_the_origin_and_of_bad_input():
+    X = blobs()
+    near, far = (HSSMatrix.compress(X + offset, gamma=0.5, leaf_size=40) for offset in (0.0, 1e4))
+    np.testing.assert_allclose(far.extend(X[:9] + 1e4, np.ones(N)), (far @ np.ones(N))[:9], rtol=1e-6)
+    with pytest.raises(ValueError, match="features"):
+        near.extend(np.ones((2, 5)), np.ones(N))
+    with pytest.raises(ValueError, match="rows is needed"):
+        near.extend(X, np.ones(3))
+    with pytest.raises(ValueError, match="not finite"):
+        near.extend(np.full((2, 3), np.nan), np.ones(N))

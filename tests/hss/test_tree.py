@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from streamsvm.hss.cuts import find_leaf
 from streamsvm.hss.neighbors import approximate_neighbors
 from streamsvm.hss.tree import SPLITS, ClusterTree
 
@@ -74,3 +75,16 @@ def test_neighbours_of_rows_without_order():
     near = approximate_neighbors(X, 16)
     assert near.min() >= 0
     assert near.max() < 1000
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("n", [1, 2, 100, 1000])
+def test_rows_find_the_leaves_that_they_are_in(n, split):
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    tree = ClusterTree.build(X, leaf_size=16, split=split)
+    cuts = tree.cuts
+    assert np.array_equal(cuts.begin[cuts.leaves], tree.begin[tree.leaves])
+    assert np.array_equal(cuts.cut[cuts.leaves], np.arange(len(tree.leaves)))
+    for number, leaf in enumerate(tree.leaves):
+        for row in tree.order[tree.begin[leaf] : tree.end[leaf]]:
+            assert find_leaf(X[row], 0, cuts.right, cuts.cut, cuts.axes, cuts.thresholds) == number

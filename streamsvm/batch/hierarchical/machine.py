@@ -16,13 +16,13 @@ from threadpoolctl import threadpool_limits
 from streamsvm._progress import shown
 from streamsvm._warnings import warn
 from streamsvm.batch.hierarchical.descent import Loss, Solution, descend
-from streamsvm.batch.hierarchical.forest import add_values, check_forest, join, pack
 from streamsvm.batch.kernel_machine import Training
 from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss.compositional import compose, floats_needed
 from streamsvm.hss.cuts import Cuts, grow
+from streamsvm.hss.forest import add_values, check_forest, join, pack
 from streamsvm.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
 from streamsvm.sklearn_base import is_interrupt, seed_of
 

@@ -42,7 +42,8 @@ class PackedForest(NamedTuple):
     centres: np.ndarray
     """float64 [leaves, d]: of the Gaussian kernel, the middle of a leaf's rows; else 0."""
     rows: np.ndarray
-    """Of the leaves one after the other, their rows less the centre, feature by feature: float32 for the Gaussian kernel."""
+    """Of the leaves one after the other, their rows less the centre, feature by feature: float32 for the Gaussian kernel, if the
+    weights are not so large that kernel values must be exact."""
     largest: int
     """Rows of the largest leaf."""
 
@@ -114,11 +115,12 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> For
 _CORRUPT = "the saved model is corrupt: its trees and weights do not fit together"
 
 
-def pack(forest: Forest, X: np.ndarray, kernel: Kernel) -> PackedForest:
-    """Return a forest over rows of X float64 [n, d] for predictions."""
+def pack(forest: Forest, X: np.ndarray, kernel: Kernel, *, single: bool = True) -> PackedForest:
+    """Return a forest over rows of X float64 [n, d] for predictions; ``single``: Gaussian kernel values may be float32."""
     entries, d = len(forest.rows), X.shape[1]
     gaussian = kernel.kind == RBF
-    centres, rows = np.zeros((len(forest.starts) - 1, d)), np.empty(entries * d, np.float32 if gaussian else np.float64)
+    kind = np.float32 if gaussian and single else np.float64
+    centres, rows = np.zeros((len(forest.starts) - 1, d)), np.empty(entries * d, kind)
     _pack(X, forest.starts, forest.rows, gaussian, centres, rows)
     return PackedForest(forest, centres, rows, int(np.diff(forest.starts).max()))
 
