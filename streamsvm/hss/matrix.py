@@ -30,7 +30,7 @@ class HSSMatrix:
     error : float
         |(K - K~) V| / |K V| in the Frobenius norm, with random vectors V, over 256 random rows: an estimate of |K - K~| / |K|.
     reached : bool
-        Whether the error is at most half above the tolerance.
+        Whether the error is at most half above the tolerance, if there is one.
     shape : tuple of int
     nbytes : int
         Memory of K~. The tree and the neighbours that `closer` uses add about ``4 * d + 4 * n_neighbors + 160`` bytes a row.
@@ -81,7 +81,7 @@ class HSSMatrix:
         gamma: float = 1.0,
         degree: int = 3,
         coef0: float = 0.0,
-        rel_tol: float = 0.1,
+        rel_tol: float | None = 0.1,
         abs_tol: float = 0.0,
         max_rank: int = 1000,
         n_neighbors: int = 64,
@@ -102,7 +102,7 @@ class HSSMatrix:
             ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
         rel_tol
             Tolerance of |K - K~| / |K| in the Frobenius norm. While the estimated error is more than half above it, the matrix
-            is compressed again, more exactly.
+            is compressed again, more exactly. None: the rank is given instead, as ``max_rank``, and the error is what it is.
         abs_tol
             Tolerance of |K - K~| / sqrt(n); the looser of the two counts.
         max_rank
@@ -142,7 +142,8 @@ class HSSMatrix:
         Takes O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and skeletons chosen by c columns, if ranks do not
         grow with n.
         """
-        _check_tolerances(rel_tol, abs_tol)
+        if rel_tol is not None:
+            _check_tolerances(rel_tol, abs_tol)
         for name, value, low in (("max_rank", max_rank, 1), ("n_neighbors", n_neighbors, 4), ("leaf_size", leaf_size, 2)):
             check_number(name, value, low, inclusive=True, integer=True)
         check_one_of("split", split, SPLITS)
@@ -162,7 +163,7 @@ class HSSMatrix:
             seed=seed,
             verbose=verbose,
         )
-        return HSSMatrix(compressor, compressor.compress(rel_tol, abs_tol))
+        return HSSMatrix(compressor, compressor.at_rank() if rel_tol is None else compressor.compress(rel_tol, abs_tol))
 
     def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
         """Compress the same kernel matrix to a smaller tolerance, with the same tree and neighbours.

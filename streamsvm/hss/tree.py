@@ -61,7 +61,9 @@ class ClusterTree:
         rng = np.random.default_rng(seed)
         order, nodes = np.arange(len(X)), []
         downward: list[list[int]] = []  # of each node: begin, end, right child, and number of the cut or leaf; see Cuts
-        axes, thresholds, leaves = [], [], 0
+        axes: list[np.ndarray] = []
+        thresholds: list[float] = []
+        leaves = 0
 
         def grow(begin: int, end: int, level: int) -> int:
             nonlocal leaves
@@ -85,7 +87,8 @@ class ClusterTree:
 
         grow(0, len(X), 0)
         table = np.array(nodes)
-        cuts = Cuts(order, *np.array(downward).T.copy(), np.array(axes).reshape(-1, X.shape[1]), np.array(thresholds))
+        first, last, right, number = np.array(downward).T.copy()
+        cuts = Cuts(order, first, last, right, number, np.array(axes).reshape(-1, X.shape[1]), np.array(thresholds))
         return ClusterTree(order, table[:, 0], table[:, 1], table[:, 2:4], table[:, 4], cuts)
 
     @property
