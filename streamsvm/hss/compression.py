@@ -22,7 +22,7 @@ _ACCEPTED = 1.5  # times the tolerance: a larger error calls for another attempt
 _FIRST_THRESHOLD = 0.5  # of the error that a row may have: the error outside its leaf in the first attempt
 _COLUMNS, _COLUMNS_TOLERANCE = 200, 0.2  # columns of either kind in the first attempt, at that tolerance; more at a smaller one
 _MAX_COLUMNS = 2000
-_RANK_THRESHOLD = 1e-3  # of the norm of a row, where not the error but the rank is given
+_RANK_THRESHOLD = 1e-5  # of the norm of a row, where not the error but the rank is given
 _STALLED = 0.7  # times the error before: a larger one has another cause than the threshold
 _SINGLE_TOLERANCE = 0.02  # above it skeletons may be chosen in float32
 _SINGLE_MAX_NORM = 1e12  # of a row, whose square is then well within float32
@@ -113,9 +113,8 @@ class Compressor:
         """Compress once, with skeletons of ``max_rank`` rows wherever rows differ, whatever the error is then."""
         order, norm = shown(range(len(self.tree.begin)), "compression", self._verbose), self._estimate.row_norm
         precision = Precision(_RANK_THRESHOLD * norm, self._max_rank, _COLUMNS, 1)
-        selection_blocks = self._single if norm < _SINGLE_MAX_NORM else self.blocks
         rng = np.random.default_rng(self._seed)
-        nodes = compress(self.tree, order, self.blocks, selection_blocks, self._neighbors, precision, rng)
+        nodes = compress(self.tree, order, self.blocks, self.blocks, self._neighbors, precision, rng)
         return Compression(nodes, self._estimate.error(self.tree, nodes), precision.threshold, True)
 
 

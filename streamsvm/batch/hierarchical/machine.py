@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from streamsvm._progress import shown
 from streamsvm._warnings import warn
+from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.hierarchical.descent import Loss, Solution, descend
 from streamsvm.batch.kernel_machine import Training
-from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss.compositional import compose, floats_needed
 from streamsvm.hss.cuts import Cuts, grow
-from streamsvm.hss.forest import add_values, check_forest, join, pack
+from streamsvm.hss.forest import join
 from streamsvm.kernels import LARGEST_KERNEL, POLY, RBF, Kernel
 from streamsvm.sklearn_base import is_interrupt, seed_of
 
 __all__ = ["HierarchicalMachine"]
 
-_CHUNK = 65_536  # rows of a prediction
 _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few features and for more
 _FEW_FEATURES = 12
 _MANY_ROWS, _LARGEST_FACTOR = 50_000, 4.0  # fewer rows have larger leaves and skeletons, which cost less there
@@ -85,10 +83,8 @@ class _OneFit(NamedTuple):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class HierarchicalMachine(PathMachine):
+class HierarchicalMachine(ForestMachine):
     """The fit that `HierarchicalSVC` and `HierarchicalSVR` share: each tree solves a problem for each machine and C."""
-
-    _is_expansion = False
 
     n_trees: int = parameter(default=8, least=1, integer=True)
     leaf_size: int | str = "auto"
@@ -214,12 +210,8 @@ class HierarchicalMachine(PathMachine):
             for tree, some in zip(trees, solutions, strict=True):
                 b[tree.cuts.order] += some[machine].b / len(trees)
             coefficients[machine, counted] = groups.coefficients(b, fit.C, positive)
-        used: np.ndarray = np.any(coefficients, axis=0)
-        used[forest.rows] = True
-        support = np.flatnonzero(used)
-        self._forest = forest._replace(rows=np.searchsorted(support, forest.rows).astype(np.int32))
         biases = np.array([[each.bias for each in some] for some in solutions])
-        self._set_solution(dense, coefficients, biases.mean(axis=0), support)
+        self._set_forest(dense, coefficients, biases.mean(axis=0), forest)
         every = [each for some in solutions for each in some]
         self.n_iter_ = max(each.n_iter for each in every)
         self.gap_ = float(max(each.gap for each in every))
@@ -236,42 +228,19 @@ class HierarchicalMachine(PathMachine):
                 ConvergenceWarning,
             )
 
-    # Predictions ------------------------------------------------------------------------------------------------------------
+    # Predictions and saved models -------------------------------------------------------------------------------------------
 
-    def _store_rows(self) -> None:
-        self._rows = pack(self._forest, np.ascontiguousarray(self.support_vectors_), self._kernel)
-
-    def _decide(self, X: Any) -> np.ndarray:
-        out = np.tile(self._intercepts, (X.shape[0], 1))
-
-        def decide(begin: int) -> None:
-            chunk = X[begin : begin + _CHUNK]
-            chunk = chunk.toarray() if sparse.issparse(chunk) else chunk
-            add_values(self._rows, self._kernel, np.ascontiguousarray(chunk, np.float64), out[begin : begin + _CHUNK])
-
-        begins = range(0, X.shape[0], _CHUNK)
+    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
         if self.n_jobs == 1 or len(begins) < 2:
-            for begin in begins:
-                decide(begin)
+            super()._decide_chunks(decide, begins)
         else:
             with ThreadPoolExecutor(self.n_jobs) as pool:
                 list(pool.map(decide, begins))
-        return out
-
-    # Saved models -----------------------------------------------------------------------------------------------------------
-
-    def __getstate__(self) -> Any:
-        state = super().__getstate__()
-        if "_forest" in state:
-            state["_forest"] = tuple(state["_forest"])
-        return state
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:
         super()._check_saved(state, machines)
-        vectors = state["support_vectors_"]
-        if sparse.issparse(vectors) or "_forest" not in state:
-            raise ValueError("the saved model is corrupt: it has no trees, or sparse support vectors")
-        state["_forest"] = check_forest(state["_forest"], machines, *vectors.shape)
+        if "_forest" not in state:
+            raise ValueError("the saved model is corrupt: it has no trees")
 
 
 def _mean_self_kernel(rows: np.ndarray, kernel: Kernel) -> float:

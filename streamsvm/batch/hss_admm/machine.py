@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm._options import KernelName
+from streamsvm._options import KernelName, PredictionKernel
 from streamsvm._warnings import warn
 from streamsvm.batch.csmo.problem import problem_of
 from streamsvm.batch.csmo.solver import Options, column_buffer, solve
+from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
-from streamsvm.batch.path_machine import PathMachine
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss import HSSMatrix
@@ -31,6 +31,12 @@ _TRIAL_PART = 4  # a compression that may be replaced is given one of so many pa
 _MARGIN_ERROR = 1.0  # margins by which values may be off; else a closer compression is tried whatever it costs
 _CHEAP_ERROR = 0.3  # margins by which values may be off; else a closer compression is tried if it is cheap
 _LOW_RANK = 0.5  # a compression is cheap if its ranks are at most this part of a leaf's rows
+_EXACT_TOL, _COMPRESSED_TOL = 1e-2, 5e-2  # with tol="auto"; values of the compressed kernel are as good with the latter
+_SIZES, _LARGE_SIZES = (
+    (100, 512),
+    (200, 512),
+)  # rank and rows of a leaf where values are compressed, for few features and for more
+_FEW_FEATURES = 12
 _POLISH = Options(tol=1e-3, conjugate=True, shrinking=True, max_iter=-1, verbose=False)
 _POLISH_MEGABYTES = 200.0
 
@@ -60,18 +66,21 @@ class _Results:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class HSSADMM(PathMachine):
+class HSSADMM(ForestMachine):
     """The fit that `HSSADMMClassifier` and `HSSADMMRegressor` share: one problem for each machine and each C of a path."""
 
+    _single = False  # weights are as large as the inverses of skeletons' matrices
+
     kernel: KernelName = parameter(default="rbf", choices=KERNELS)
+    predict_with: PredictionKernel = parameter(default="exact", choices=("compressed", "exact"))
     rel_tol: float | str = "auto"
     abs_tol: float = 0.0
-    max_rank: int = 1000
-    n_neighbors: int = 64
-    leaf_size: int = 256
+    max_rank: int | str = "auto"
+    n_neighbors: int | str = "auto"
+    leaf_size: int | str = "auto"
     beta: float | str = "balanced"
     relaxation: float = parameter(default=1.6, above=0.0)
-    tol: float = parameter(default=1e-2, least=0.0)
+    tol: float | str = "auto"
     max_iter: int = parameter(default=2000, least=1, integer=True)
     polish: bool = False
 
@@ -85,22 +94,30 @@ class HSSADMM(PathMachine):
             weights, sides = training.weights[counted], self._sides(training)
             for C in Cs:
                 check_bounds(C * weights)
-            groups = Groups(self._dense(training.X), counted, None if targets is None else targets[counted])
+            dense = self._dense(training.X)
+            groups = Groups(dense, counted, None if targets is None else targets[counted])
             K = self._compressed(groups)
             units = [groups.bounds(weights, positive) for positive in sides]
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
             results = self._solved(K, groups, Bounds(*(np.column_stack(parts) for parts in zip(*bounds, strict=True))))
             interrupted = results.interrupted
-            if self.beta != "paper":
+            if self.beta != "paper" and not self._compressed_values:
                 results.bias += results.shift
             if self.polish and not interrupted:
                 interrupted = self._polished(groups, bounds, results)
+            self.__dict__.pop("_forest", None)  # of a fit before this one
             self._share_fit(models)
             for model, C, columns in zip(models, Cs, np.arange(len(bounds)).reshape(len(Cs), -1), strict=True):
                 coefficients = np.zeros((len(sides), len(training.weights)))
                 for machine, (positive, column) in enumerate(zip(sides, columns, strict=True)):
                     coefficients[machine, counted] = groups.coefficients(results.b[:, column], C * weights, positive)
-                model._set_solution(training.X, coefficients, results.bias[columns], np.flatnonzero(coefficients.any(axis=0)))
+                biases = results.bias[columns]
+                if self._compressed_values:
+                    forest = K.extension(results.b[:, columns])
+                    forest = forest._replace(rows=counted[groups.first][forest.rows])
+                    model._set_forest(dense, coefficients, biases, forest)
+                else:
+                    model._set_solution(training.X, coefficients, biases, np.flatnonzero(coefficients.any(axis=0)))
                 model._report(results, columns)
         if interrupted:
             raise KeyboardInterrupt
@@ -117,9 +134,41 @@ class HSSADMM(PathMachine):
             check_number("beta", self.beta, 0.0)
         if self.relaxation >= 2.0:
             raise ValueError(f"relaxation must be below 2, not {self.relaxation!r}")
+        for name, least in {"tol": 0.0, "max_rank": 1, "n_neighbors": 4, "leaf_size": 2}.items():
+            value = getattr(self, name)
+            if isinstance(value, str):
+                check_one_of(name, value, ("auto",))
+            else:
+                check_number(name, value, least, inclusive=True, integer=name != "tol")
+        if self.polish and self._compressed_values:
+            raise ValueError("polish solves with the exact kernel: set predict_with='exact', or polish=False")
 
     @property
-    def _tolerances(self) -> tuple[float, ...]:
+    def _compressed_values(self) -> bool:
+        """Whether predictions are those of the compressed matrix's kernel."""
+        return self.predict_with == "compressed"
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """The numbers that ``"auto"`` stands for."""
+        if not self._compressed_values:
+            found = {"max_rank": 1000, "n_neighbors": 64, "leaf_size": 256}
+        else:
+            rank, leaf_size = _SIZES if self.n_features_in_ <= _FEW_FEATURES else _LARGE_SIZES
+            found = {"max_rank": rank, "n_neighbors": 16, "leaf_size": leaf_size}
+        given = {name: getattr(self, name) for name in found}
+        return found | {name: int(value) for name, value in given.items() if not isinstance(value, str)}
+
+    @property
+    def _tol(self) -> float:
+        if isinstance(self.tol, str):
+            return _COMPRESSED_TOL if self._compressed_values else _EXACT_TOL
+        return float(self.tol)
+
+    @property
+    def _tolerances(self) -> tuple[float | None, ...]:
+        if self.rel_tol == "auto" and self._compressed_values and self.beta != "paper":
+            return (None,)  # a rank is given instead
         if self.rel_tol != "auto":
             return (self.rel_tol,)  # type: ignore[return-value]
         return _TOLERANCES[:1] if self.beta == "paper" else _TOLERANCES
@@ -127,7 +176,7 @@ class HSSADMM(PathMachine):
     def _compressed(self, groups: Groups) -> HSSMatrix:
         _, gamma, coef0, degree = self._kernel
         kernel: dict[str, Any] = {"kernel": self.kernel, "gamma": gamma, "degree": degree, "coef0": coef0}
-        limits = {name: getattr(self, name) for name in ("abs_tol", "max_rank", "n_neighbors", "leaf_size", "memory_limit")}
+        limits: dict[str, Any] = {"abs_tol": self.abs_tol, "memory_limit": self.memory_limit, **self._sizes}
         how: dict[str, Any] = {"zero_sum": True, "seed": seed_of(self.random_state), "verbose": bool(self.verbose)}
         K = HSSMatrix.compress(groups.rows(), rel_tol=self._tolerances[0], **kernel, **limits, **how)
         if not K.largest_diagonal < LARGEST_KERNEL:
@@ -141,7 +190,7 @@ class HSSADMM(PathMachine):
         margin = max(epsilon, 0.1 * float(groups.targets.std())) if regression else 1.0
         n, problems = bounds.lower.shape
         results = _Results(n, problems, margin)
-        going, start, beta, closer = np.arange(problems), None, None, list(self._tolerances[1:])
+        going, start, beta, closer = np.arange(problems), None, None, [t for t in self._tolerances[1:] if t]
         try:
             while left := int(self.max_iter - results.n_iter[going].max()):
                 some = Bounds(*(side[:, going] for side in bounds))
@@ -150,8 +199,8 @@ class HSSADMM(PathMachine):
                 solution = admm(K, groups.targets, epsilon, some, options, start)
                 comparison = compare_values(K, groups.targets, solution.b, solution.bias, some, epsilon, regression=regression)
                 results.put(going, K, solution, comparison)
-                limit = _MARGIN_ERROR if K.ranks.max(initial=0) > _LOW_RANK * self.leaf_size else _CHEAP_ERROR
-                far, slow = results.value_error > limit * margin, results.residual > self.tol
+                limit = _MARGIN_ERROR if K.ranks.max(initial=0) > _LOW_RANK * self._sizes["leaf_size"] else _CHEAP_ERROR
+                far, slow = results.value_error > limit * margin, results.residual > self._tol
                 if solution.interrupted or self.beta == "paper" or not (slow.any() or (far.any() and closer)):
                     break
                 if far.any() and closer:
@@ -175,7 +224,7 @@ class HSSADMM(PathMachine):
         balance = self.beta == "balanced"
         if beta is None:
             beta = _FIRST_BETA * (K.largest_diagonal or 1.0) if balance else float(self.beta)
-        return ADMMOptions(beta, balance, float(self.relaxation), float(self.tol), max_iter, bool(self.verbose))
+        return ADMMOptions(beta, balance, float(self.relaxation), self._tol, max_iter, bool(self.verbose))
 
     def _polished(self, groups: Groups, bounds: list[Bounds], results: _Results) -> bool:
         """Go on with conjugate SMO; return whether the user interrupted."""
@@ -209,14 +258,14 @@ class HSSADMM(PathMachine):
         if self.beta == "paper":
             return
         worst = int(results.residual.argmax())
-        if results.residual[worst] > self.tol:
+        if results.residual[worst] > self._tol:
             warn(
                 f"{type(self).__name__} ended for C={Cs[worst]:g} after {results.n_iter[worst]} iterations with relative "
-                f"residuals of {results.primal[worst]:.1e} and {results.dual[worst]:.1e}, above tol={self.tol:g}, or a gap of "
-                f"{results.gap[worst]:.1e}, above {GAP * self.tol:g}: raise max_iter or tol",
+                f"residuals of {results.primal[worst]:.1e} and {results.dual[worst]:.1e}, above tol={self._tol:g}, or a gap of "
+                f"{results.gap[worst]:.1e}, above {GAP * self._tol:g}: raise max_iter or tol",
                 ConvergenceWarning,
             )
         worst = int(results.value_error.argmax())
-        if self.rel_tol == "auto" and results.value_error[worst] > _MARGIN_ERROR * results.margin:
+        if self.rel_tol == "auto" and not self._compressed_values and results.value_error[worst] > _MARGIN_ERROR * results.margin:
             message = f"values of the model for C={Cs[worst]:g} differ from exact ones by {results.value_error[worst]:.2g}"
             warn(f"{message}, as the matrix is compressed: lower rel_tol, or polish", ConvergenceWarning)
