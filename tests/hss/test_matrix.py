@@ -339,3 +339,13 @@ def test_the_extension_far_from_the_origin_and_of_bad_input():
         near.extend(X, np.ones(3))
     with pytest.raises(ValueError, match="not finite"):
         near.extend(np.full((2, 3), np.nan), np.ones(N))
+
+
+def test_a_compression_at_a_rank_has_that_rank_and_no_tolerance():
+    X = blobs()
+    K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, max_rank=10, leaf_size=40)  # and does not warn of its error
+    assert (K.ranks == 10).all()
+    assert K.reached
+    closer = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, max_rank=30, leaf_size=40)
+    exact = naive_batch.kernel_matrix(X, X, gamma=0.5)
+    assert dense_error(closer, exact) < 0.5 * dense_error(K, exact)

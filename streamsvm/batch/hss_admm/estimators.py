@@ -14,10 +14,12 @@ __all__ = ["HSSADMMClassifier", "HSSADMMRegressor"]
 class HSSADMMClassifier(KernelClassifier, HSSADMM):
     """A support vector classifier for very many rows: ADMM on a compressed kernel matrix.
 
-    The problem is that of `CSMOClassifier`. Predictions use the exact kernel; only the fit replaces the kernel matrix by a
-    compressed one, which is factorised once for all iterations and all values of C. Time and memory are about linear in the
-    number of rows, if the rows have few features (or lie as if they had). For some ten thousand rows `CSMOClassifier` is often
-    quicker. More than two classes have one machine each, against all others; they share the compression.
+    The problem is that of `CSMOClassifier`. The fit replaces the kernel matrix by a compressed one, which is factorised once for
+    all iterations and all values of C. Predictions use the exact kernel, for which the fit compresses again and again until
+    values agree, or the compressed one: one compression, and for a row as much time as a leaf's rows take. Time and memory are
+    about linear in the number of rows, if the rows have few features (or lie as if they had). For some ten thousand rows
+    `CSMOClassifier` is often quicker. More than two classes have one machine each, against all others; they share the
+    compression.
 
     Parameters
     ----------
@@ -25,12 +27,20 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
         The bound of a dual coefficient, before it is multiplied by the weights of its row and class.
     kernel, gamma, degree, coef0, class_weight
         As in `CSMOClassifier`.
+    predict_with
+        ``"exact"``: values are those of the exact kernel. ``"compressed"``: they are those of the compressed matrix's own kernel
+        at new rows, see `streamsvm.hss.HSSMatrix.extend`. The fit is then often some ten times quicker where the kernel is
+        broad or rows have many features; values jump a little where leaves meet.
     rel_tol
         Error that the compression may have, see `streamsvm.hss.HSSMatrix.compress`, for coefficients whose sum is zero.
         ``"auto"``: 0.3; then 0.1, 0.03 and so on to 0.001 for models whose values differ from exact ones by more than 0.3 of the
         margin while ranks are below half a leaf, or by more than the margin whatever the ranks. A warning tells of differences
-        above the margin that remain. With ``beta="paper"`` it stays at 0.3.
-    abs_tol, max_rank, n_neighbors, leaf_size, memory_limit
+        above the margin that remain. With ``beta="paper"`` it stays at 0.3. With compressed values, ``"auto"`` is None: one
+        compression to the given rank, whatever its error.
+    max_rank, n_neighbors, leaf_size
+        Of the compression. ``"auto"``: 1000, 64 and 256; with compressed values 100, 16 and 512, and a rank of 200 for more than
+        12 features.
+    abs_tol, memory_limit
         Of the compression. The limit holds for a compressed matrix with its factorisation; 8 bytes a row for each of some ten
         columns of every machine and C are not in it, nor is the matrix before while a closer one is made.
     beta
@@ -42,12 +52,13 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
         ones: the compressed matrix has no negative eigenvalue but those of rounding.
     tol
         Relative primal and dual residuals at which the fit ends, if the duality gap is at most ten times as much, relative to the
-        objective or to a tenth of the cost of a constant, if that is more. All are those of the compressed problem.
+        objective or to a tenth of the cost of a constant, if that is more. All are those of the compressed problem. ``"auto"``:
+        0.01; 0.05 with compressed values.
     max_iter
         Iterations, at most, on all compressions together.
     polish
         Whether conjugate SMO goes on with the exact kernel to the exact solution, as `CSMOClassifier` with ``tol`` 1e-3.
-        Attributes that describe the iterations are not changed by it.
+        Attributes that describe the iterations are not changed by it. Not with compressed values.
     random_state
         Seed of random choices in the compression; None: another one each time.
     verbose
@@ -58,10 +69,11 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
     classes_ : [classes]
     support_ : int32 [n_support]
     support_vectors_ : float64 [n_support, features]
+        With compressed values, rows of skeletons are among them, whose coefficients may be 0.
     dual_coef_ : float64 [machines, n_support]
         y_i alpha_i; one machine for two classes, else one for each class.
     intercept_ : float64 [machines]
-        Corrected for exact values if rows cost clearly less so.
+        With exact values, corrected for these if rows cost clearly less so.
     n_iter_ : int
     beta_ : float
         The last one.
@@ -100,6 +112,8 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
     Cipolla, S., Gondzio, J. (2021). Training very large scale nonlinear SVMs using alternating direction method of multipliers
     coupled with the hierarchically semi-separable kernel approximations. Algorithms 2 and 3; the latter writes x_k where q_k is
     meant, and its bias has the opposite sign of the one that its decision function adds.
+    Chen, J., Avron, H., Sindhwani, V. (2017). Hierarchically compositional kernels for scalable nonparametric learning. JMLR 18:
+    compressed values.
 
     Examples
     --------
@@ -128,7 +142,7 @@ class HSSADMMRegressor(KernelRegressor, HSSADMM):
         Errors up to this cost nothing.
     rel_tol
         As in `HSSADMMClassifier`; the margin of ``"auto"`` is epsilon or a tenth of the targets' deviation, whichever is more.
-    kernel, gamma, degree, coef0, abs_tol, max_rank, n_neighbors, leaf_size, beta, relaxation, tol, max_iter, polish
+    kernel, gamma, degree, coef0, predict_with, abs_tol, max_rank, n_neighbors, leaf_size, beta, relaxation, tol, max_iter, polish
         As in `HSSADMMClassifier`.
     memory_limit, random_state, verbose
         As in `HSSADMMClassifier`.
@@ -141,7 +155,7 @@ class HSSADMMRegressor(KernelRegressor, HSSADMM):
         As in `HSSADMMClassifier`.
     dual_coef_ : float64 [1, n_support]
     intercept_ : float64 [1]
-        Corrected by the mean difference of exact values from compressed ones, over rows at the margin.
+        With exact values, corrected by their mean difference from compressed ones, over rows at the margin.
 
     Raises
     ------

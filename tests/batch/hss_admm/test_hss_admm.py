@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
+from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
@@ -488,3 +489,83 @@ CHECKS = [
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_conventions_of_scikit_learn(model, check):
     check(model)
+
+
+# Predictions with the compressed kernel ---------------------------------------------------------------------------------------
+
+COMPRESSED = {"gamma": 0.5, "predict_with": "compressed", "leaf_size": 40, "max_rank": 15}
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_compressed_values_are_those_of_the_fit(regression):
+    X, y = curve() if regression else two_classes()
+    machine = (HSSADMMRegressor if regression else HSSADMMClassifier)(**COMPRESSED)
+    for model in machine.fit_path(X, y, [0.1, 10.0]):
+        b = np.zeros(len(X))
+        b[model.support_] = model.dual_coef_[0]
+        K = HSSMatrix.compress(X, gamma=0.5, rel_tol=None, leaf_size=40, max_rank=15, n_neighbors=16, zero_sum=True)
+        values = model.predict(X) if regression else model.decision_function(X)
+        np.testing.assert_allclose(values, K @ b + model.intercept_[0], atol=1e-7 * np.abs(b).sum())
+        Z = X + 0.1
+        values = model.predict(Z) if regression else model.decision_function(Z)
+        np.testing.assert_allclose(values, K.extend(Z, b) + model.intercept_[0], atol=1e-7 * np.abs(b).sum())
+
+
+def test_compressed_values_of_several_classes_equal_rows_and_rows_without_weight():
+    iris, kinds = load_iris(return_X_y=True)
+    weights = np.where(np.arange(150) % 7, 1.0, 0.0)
+    model = HSSADMMClassifier(**COMPRESSED).fit(np.vstack([iris, iris]), np.tile(kinds, 2), np.tile(weights, 2))
+    assert model.score(iris, kinds) > 0.9
+    assert model.decision_function(iris).shape == (150, 3)
+    sparse_model = HSSADMMClassifier(**COMPRESSED).fit(sparse.csr_array(iris), kinds, weights)
+    dense_model = HSSADMMClassifier(**COMPRESSED).fit(iris, kinds, weights)
+    np.testing.assert_array_equal(sparse_model.decision_function(sparse.csr_array(iris)), dense_model.decision_function(iris))
+
+
+@pytest.mark.once
+def test_compressed_values_are_as_good_as_exact_ones():
+    X, y = two_classes(2 * N)
+    compressed = HSSADMMClassifier(**COMPRESSED).fit(X[::2], y[::2])
+    exact = CSMOClassifier(gamma=0.5).fit(X[::2], y[::2])
+    assert compressed.score(X[1::2], y[1::2]) > exact.score(X[1::2], y[1::2]) - 0.02
+
+
+def test_the_kernel_of_predictions_is_that_of_the_last_fit():
+    X, y = two_classes()
+    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.1, max_iter=5000)
+    exact = model.fit(X, y).decision_function(X)
+    model.set_params(predict_with="compressed").fit(X, y)
+    assert not np.array_equal(model.decision_function(X), exact)
+    again = model.set_params(predict_with="exact").fit(X, y)
+    np.testing.assert_array_equal(again.decision_function(X), exact)
+
+
+def test_saved_and_distilled_models_with_compressed_values():
+    X, y = two_classes()
+    model = HSSADMMClassifier(**COMPRESSED).fit(X, y)
+    state = model.__getstate__()
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
+    assert (model.to_budget(60, X).predict_many(X) == model.predict(X)).mean() > 0.95
+    forest = model._forest
+    for changed in (
+        {"_forest": 3},
+        {"_forest": tuple(forest._replace(rows=forest.rows + 10_000))},
+        {"_forest": tuple(forest._replace(right=forest.right[::-1].copy()))},
+        {"support_vectors_": sparse.csr_array(state["support_vectors_"])},
+    ):
+        with pytest.raises(ValueError, match="corrupt"):
+            HSSADMMClassifier().__setstate__({**state, **changed})
+
+
+def test_parameters_that_do_not_go_together_are_refused():
+    X, y = two_classes()
+    with pytest.raises(ValueError, match="polish solves with the exact kernel: set predict_with='exact'"):
+        HSSADMMClassifier(predict_with="compressed", polish=True).fit(X, y)
+    with pytest.raises(ValueError, match="predict_with"):
+        HSSADMMClassifier(predict_with="rough").fit(X, y)
+    for name in ("max_rank", "leaf_size", "n_neighbors", "tol"):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            HSSADMMClassifier(**{name: "many"}).fit(X, y)
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            HSSADMMClassifier(**{name: -1}).fit(X, y)
