@@ -39,7 +39,7 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
         compression to the given rank, whatever its error.
     max_rank, n_neighbors, leaf_size
         Of the compression. ``"auto"``: 1000, 64 and 256; with compressed values 100, 16 and 512, and a rank of 200 for more than
-        12 features.
+        16 features.
     abs_tol, memory_limit
         Of the compression. The limit holds for a compressed matrix with its factorisation; 8 bytes a row for each of some ten
         columns of every machine and C are not in it, nor is the matrix before while a closer one is made.

@@ -36,7 +36,7 @@ _SIZES, _LARGE_SIZES = (
     (100, 512),
     (200, 512),
 )  # rank and rows of a leaf where values are compressed, for few features and for more
-_FEW_FEATURES = 12
+_FEW_FEATURES = 16
 _POLISH = Options(tol=1e-3, conjugate=True, shrinking=True, max_iter=-1, verbose=False)
 _POLISH_MEGABYTES = 200.0
 
