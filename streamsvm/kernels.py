@@ -38,11 +38,13 @@ __all__ = [
     "check_learner_kernel",
     "checked_kernel",
     "cos_and_sin",
+    "exp2",
     "exp64",
     "expf",
     "exponentials",
     "kernel_matrix",
     "kernel_row",
+    "negative_exponentials",
     "self_kernel",
 ]
 

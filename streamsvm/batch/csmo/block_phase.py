@@ -29,7 +29,7 @@ _SHRINK_EVERY = 2  # blocks
 
 
 def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_iter: int, verbose: bool) -> int:
-    """Solve block after block until the gap is a small part of the first one; how many steps that took.
+    """Solve block after block until most of the worst violators have been in one before; how many steps that took.
 
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is empty.
     """
