@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
 
 from streamsvm.batch.kernel_machine import KernelMachine, Training
+from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number
 
-__all__ = ["PathMachine"]
+__all__ = ["PathMachine", "Prepared"]
 
 _LARGEST_DENSE = 1e9  # values of a sparse X that is made dense
+
+
+class Prepared(NamedTuple):
+    """What the fits of all C share."""
+
+    training: Training
+    weights: np.ndarray
+    """float64 [counted]: of the rows that count."""
+    sides: list[np.ndarray | None]
+    """Of each machine, which of these are of its positive class; None: regression."""
+    dense: np.ndarray
+    """All rows as an array."""
+    groups: Groups
+    units: list[Bounds]
+    """Of each machine, the bounds at C = 1."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -81,6 +97,19 @@ class PathMachine(KernelMachine):
         super()._check_parameters(Cs)
         if self.memory_limit is not None:
             check_number("memory_limit", self.memory_limit, 0.0)
+
+    def _prepared(self, Cs: Sequence[float], X: Any, y: Any, sample_weight: Any) -> Prepared:
+        """Check parameters and rows, and make what the fits of all C share."""
+        self._check_parameters(Cs)
+        training = self._training(X, y, sample_weight)
+        counted, targets = training.counted, training.targets
+        weights, sides = training.weights[counted], self._sides(training)
+        for C in Cs:
+            check_bounds(C * weights)
+        dense = self._dense(training.X)
+        groups = Groups(dense, counted, None if targets is None else targets[counted])
+        units = [groups.bounds(weights, positive) for positive in sides]
+        return Prepared(training, weights, sides, dense, groups, units)
 
     @staticmethod
     def _sides(training: Training) -> list[np.ndarray | None]:

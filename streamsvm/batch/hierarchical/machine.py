@@ -17,7 +17,7 @@ from streamsvm._warnings import warn
 from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.hierarchical.descent import Loss, Solution, descend
 from streamsvm.batch.kernel_machine import Training
-from streamsvm.batch.problem import Bounds, Groups, check_bounds
+from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss.compositional import compose, floats_needed
 from streamsvm.hss.cuts import Cuts, grow
@@ -96,15 +96,7 @@ class HierarchicalMachine(ForestMachine):
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
         with self._all_or_nothing():
-            self._check_parameters(Cs)
-            training = self._training(X, y, sample_weight)
-            counted, targets = training.counted, training.targets
-            weights, sides = training.weights[counted], self._sides(training)
-            for C in Cs:
-                check_bounds(C * weights)
-            dense = self._dense(training.X)
-            groups = Groups(dense, counted, None if targets is None else targets[counted])
-            units = [groups.bounds(weights, positive) for positive in sides]
+            training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
             increasing = np.argsort(Cs)
             bounds = [Bounds(*(Cs[number] * side for side in unit)) for unit in units for number in increasing]
             problems = self._problems(groups, bounds, len(units))

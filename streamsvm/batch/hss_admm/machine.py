@@ -16,7 +16,7 @@ from streamsvm.batch.csmo.solver import Options, column_buffer, solve
 from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
-from streamsvm.batch.problem import Bounds, Groups, check_bounds
+from streamsvm.batch.problem import Bounds, Groups
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss import HSSMatrix
 from streamsvm.kernels import KERNELS, LARGEST_KERNEL
@@ -88,16 +88,8 @@ class HSSADMM(ForestMachine):
         """Fit each of the models, of which this is the first one, with its C."""
         Cs = [model.C for model in models]
         with self._all_or_nothing():
-            self._check_parameters(Cs)
-            training = self._training(X, y, sample_weight)
-            counted, targets = training.counted, training.targets
-            weights, sides = training.weights[counted], self._sides(training)
-            for C in Cs:
-                check_bounds(C * weights)
-            dense = self._dense(training.X)
-            groups = Groups(dense, counted, None if targets is None else targets[counted])
+            training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
             K = self._compressed(groups)
-            units = [groups.bounds(weights, positive) for positive in sides]
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
             results = self._solved(K, groups, Bounds(*(np.column_stack(parts) for parts in zip(*bounds, strict=True))))
             interrupted = results.interrupted
@@ -110,11 +102,11 @@ class HSSADMM(ForestMachine):
             for model, C, columns in zip(models, Cs, np.arange(len(bounds)).reshape(len(Cs), -1), strict=True):
                 coefficients = np.zeros((len(sides), len(training.weights)))
                 for machine, (positive, column) in enumerate(zip(sides, columns, strict=True)):
-                    coefficients[machine, counted] = groups.coefficients(results.b[:, column], C * weights, positive)
+                    coefficients[machine, training.counted] = groups.coefficients(results.b[:, column], C * weights, positive)
                 biases = results.bias[columns]
                 if self._compressed_values:
                     forest = K.extension(results.b[:, columns])
-                    forest = forest._replace(rows=counted[groups.first][forest.rows])
+                    forest = forest._replace(rows=training.counted[groups.first][forest.rows])
                     model._set_forest(dense, coefficients, biases, forest)
                 else:
                     model._set_solution(training.X, coefficients, biases, np.flatnonzero(coefficients.any(axis=0)))
