@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
 from streamsvm_kafka.connection import BrokerUnreachableError
+from streamsvm_kafka.options import Secret, client_options
 from streamsvm_kafka.sink import KafkaSink, publish
 from streamsvm_kafka.source import KafkaSource
 from streamsvm_kafka.urls import open_sink, open_source
@@ -23,6 +24,8 @@ __all__ = [
     "JSONCodec",
     "KafkaSink",
     "KafkaSource",
+    "Secret",
+    "client_options",
     "open_sink",
     "open_source",
     "publish",

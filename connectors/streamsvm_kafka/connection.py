@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import socket
+import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kafka import KafkaAdminClient
-from kafka.errors import KafkaError, RetriableError, UnknownTopicOrPartitionError, for_code
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    RetriableError,
+    SaslAuthenticationFailedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
+from kafka.net.compat import KafkaNetClient
 
 from streamsvm.runtime.endpoints import StreamError
+from streamsvm_kafka.options import Secret, client_options
 
-__all__ = ["BrokerUnreachableError", "TopicDescription", "describe_topic", "reach"]
+__all__ = ["BrokerUnreachableError", "Connection", "TopicDescription", "describe_topic"]
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: Seconds that a broker has to accept a connection, and then to answer.
 CONNECT_SECONDS = 5.0
 DEFAULT_PORT = 9092
+#: Pauses between two attempts to reach a broker.
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
 
 class BrokerUnreachableError(StreamError):
@@ -33,53 +50,227 @@ class TopicDescription(NamedTuple):
     partitions: tuple[int, ...]
 
 
-def reach(bootstrap: str) -> None:
-    """Open and close a TCP connection to one of the brokers; BrokerUnreachableError if none accepts it.
+class Connection:
+    """How clients reach a broker.
 
-    The client library reports every failure to connect as a timeout, and only after it has passed; this tells a refused
-    connection, an unknown host and a silent network apart, at once if the system knows at once.
+    Parameters
+    ----------
+    bootstrap
+        ``host:port`` of a broker, or several with commas between them.
+    client
+        Options, see `client_options`. The environment is not looked at.
 
-    Examples
-    --------
-    >>> reach("127.0.0.1:1")
-    Traceback (most recent call last):
-        ...
-    streamsvm_kafka.connection.BrokerUnreachableError: no Kafka broker at 127.0.0.1:1 (...). Start the broker...
+    Attributes
+    ----------
+    bootstrap : str
+    arguments : dict
+        For each of kafka-python's clients.
+    outage_seconds : float or None
+        For how long to wait for a broker that does not answer; None: not asked for.
+
+    Raises
+    ------
+    StreamError
+        An option is wrong, or a file of it is.
     """
-    failures = []
-    for address in bootstrap.split(","):
-        host, colon, port = address.rpartition(":")
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)) if colon else (address, DEFAULT_PORT), CONNECT_SECONDS):
-                return
-        except OSError as error:
-            failures.append(f"{address} ({error.strerror or error})")
-    raise BrokerUnreachableError(f"no Kafka broker at {', '.join(failures)}. Start the broker, or correct the address.")
 
+    def __init__(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> None:
+        options = client_options(client, {})
+        for value in options.values():
+            if isinstance(value, Secret):
+                _redacting.add(value)
+        self.bootstrap = bootstrap
+        self.outage_seconds: float | None = options.pop("outage_seconds", None)
+        self._user = options.get("sasl_plain_username", "")
+        protocol = options.get("security_protocol", "PLAINTEXT")
+        of_tls = {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
+        self._tls = _tls_context(of_tls) if "SSL" in protocol.split("_") else None
+        self.arguments: dict[str, Any] = {
+            "bootstrap_servers": bootstrap.split(","),
+            "bootstrap_timeout_ms": 1000 * CONNECT_SECONDS,
+            **options,
+        }
+        if self._tls is not None:
+            self.arguments["ssl_context"] = self._tls
 
-@contextmanager
-def _admin(bootstrap: str, client: Mapping[str, Any]) -> Iterator[Any]:
-    reach(bootstrap)
-    try:
-        admin = KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","),
-            bootstrap_timeout_ms=1000 * CONNECT_SECONDS,
-            request_timeout_ms=1000 * CONNECT_SECONDS,
-            **client,
-        )
-    except KafkaError as error:
-        raise BrokerUnreachableError(
-            f"{bootstrap} takes connections but does not answer as a Kafka broker in {CONNECT_SECONDS:g} s ({error}). "
-            "Check that this is the port of a Kafka listener and that its security settings are the client's; "
+    def client(self, make: Callable[..., T], **arguments: Any) -> T:
+        """Make a client of kafka-python, waiting for the broker as long as asked.
+
+        Raises
+        ------
+        BrokerUnreachableError
+            No broker answers.
+        StreamError
+            The broker's certificate does not verify, or it does not let this user in.
+        """
+        return self._patiently(lambda: self._made(make, arguments))
+
+    def _made(self, make: Callable[..., T], arguments: Mapping[str, Any]) -> T:
+        self.reach()
+        failures = _Failures()
+        begun: list[KafkaNetClient] = []
+
+        def network(**configs: Any) -> KafkaNetClient:
+            begun.append(KafkaNetClient(**configs))
+            return begun[-1]
+
+        with failures.heard():
+            try:
+                return make(**self.arguments, **arguments, kafka_client=network)
+            except BaseException as error:
+                for each in begun:  # kafka-python leaves its thread and sockets open
+                    each.close()
+                if isinstance(error, KafkaError):
+                    raise self._explained(failures.reason or error) from error
+                raise
+
+    def _explained(self, error: BaseException) -> StreamError:
+        # A broker ends the connection behind its answer, which kafka-python then may not have read.
+        if isinstance(error, SaslAuthenticationFailedError) or (self._user and isinstance(error, KafkaConnectionError)):
+            return StreamError(
+                f"{self.bootstrap} does not let the user {self._user!r} in: wrong name, password or sasl_mechanism ({error})"
+            )
+        if isinstance(error, UnsupportedSaslMechanismError):
+            return StreamError(f"{self.bootstrap} does not take this sasl_mechanism ({error}): give one that it has")
+        return BrokerUnreachableError(
+            f"{self.bootstrap} takes connections but does not answer as a Kafka broker in {CONNECT_SECONDS:g} s ({error}). "
+            "Check that this is the port of a Kafka listener and that its security settings are the client's "
+            f"(security_protocol={self.arguments.get('security_protocol', 'PLAINTEXT')}); "
             "a broker that cannot be asked for its version needs api_version."
-        ) from error
+        )
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        deadline, pause = time.monotonic() + (self.outage_seconds or 0.0), FIRST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except BrokerUnreachableError as error:
+                if time.monotonic() + pause > deadline:
+                    raise
+                if pause == FIRST_PAUSE:
+                    logger.warning("%s Trying again for %g s.", error, self.outage_seconds)
+            time.sleep(pause)
+            pause = min(2.0 * pause, LONGEST_PAUSE)
+
+    def reach(self) -> None:
+        """Open and close a connection to one of the brokers.
+
+        The client library reports every failure to connect as a timeout, and only after it has passed; this tells a refused
+        connection, an unknown host, a silent network and a certificate that does not verify apart, at once if the system knows at
+        once.
+
+        Raises
+        ------
+        BrokerUnreachableError
+            None accepts it.
+        StreamError
+            The certificate of one does not verify, or it does not speak TLS.
+
+        Examples
+        --------
+        >>> Connection("127.0.0.1:1").reach()
+        Traceback (most recent call last):
+            ...
+        streamsvm_kafka.connection.BrokerUnreachableError: no Kafka broker at 127.0.0.1:1 (...). Start the broker...
+        """
+        failures = []
+        for address in self.bootstrap.split(","):
+            host, colon, port = address.rpartition(":")
+            place = (host.strip("[]"), int(port)) if colon else (address, DEFAULT_PORT)
+            try:
+                with socket.create_connection(place, CONNECT_SECONDS) as opened:
+                    if self._tls is not None:
+                        self._tls.wrap_socket(opened, server_hostname=place[0]).close()
+                    return
+            except ssl.SSLCertVerificationError as error:
+                raise StreamError(
+                    f"{address}: its certificate does not verify ({error.verify_message}). Give ssl_cafile, the "
+                    "certificates that it is signed with, and its right name"
+                ) from error
+            except ssl.SSLError as error:
+                raise StreamError(
+                    f"{address}: no TLS connection ({error.reason or error}). Is it the port of an SSL or SASL_SSL listener? One "
+                    "that asks for certificates needs ssl_certfile and ssl_keyfile"
+                ) from error
+            except OSError as error:
+                failures.append(f"{address} ({error.strerror or error})")
+        raise BrokerUnreachableError(f"no Kafka broker at {', '.join(failures)}. Start the broker, or correct the address.")
+
+
+class _Failures(logging.Handler):
+    """Hears what kafka-python logs of a connection that fails: the exceptions that it raises say less.
+
+    Attributes
+    ----------
+    reason
+        The last failure, or one before it that says more.
+    """
+
+    _telling = (KafkaConnectionError, UnsupportedSaslMechanismError, SaslAuthenticationFailedError)
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.reason: BaseException | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for value in record.args or ():
+            if isinstance(value, KafkaError) and self._rank(value) >= self._rank(self.reason):
+                self.reason = value
+
+    def _rank(self, error: BaseException | None) -> int:
+        return max((number for number, kind in enumerate(self._telling, 1) if isinstance(error, kind)), default=0)
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        library = logging.getLogger("kafka")
+        library.addHandler(self)
+        try:
+            yield
+        finally:
+            library.removeHandler(self)
+
+
+class _Redacting(logging.Filter):
+    """Leaves secrets out of what kafka-python logs: at level DEBUG it shows each request, also that with the password."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secrets: set[str] = set()
+
+    def add(self, secret: Secret) -> None:
+        plain = "".join(secret)
+        self._secrets |= {plain, repr(plain)[1:-1], repr(plain.encode())[2:-1]}
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith("kafka.")]:
+            logging.getLogger(name).addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if any(secret in text for secret in self._secrets):
+            record.msg, record.args = "(not shown, as it holds a secret)", ()
+        return True
+
+
+_redacting = _Redacting()
+
+
+def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     try:
-        yield admin
-    finally:
-        admin.close()
+        context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
+        context.check_hostname = options.get("ssl_check_hostname", True)
+        if "ssl_crlfile" in options:
+            context.load_verify_locations(cafile=options["ssl_crlfile"])
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+        if "ssl_certfile" in options:
+            password = options.get("ssl_password", "")
+            context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), password.encode())
+    except (ssl.SSLError, OSError) as error:
+        files = ", ".join(str(options[name]) for name in options if name.endswith("file"))
+        text = f"TLS cannot be set up with {files}: {error}. Are they PEM files, and is ssl_password right?"
+        raise StreamError(text) from error
+    return context
 
 
-def describe_topic(bootstrap: str, topic: str, client: Mapping[str, Any]) -> TopicDescription:
+def describe_topic(connection: Connection, topic: str) -> TopicDescription:
     """Ask a broker for a topic, without creating one.
 
     Raises
@@ -89,8 +280,9 @@ def describe_topic(bootstrap: str, topic: str, client: Mapping[str, Any]) -> Top
     StreamError
         There is no such topic, or it may not be read.
     """
-    deadline = time.monotonic() + CONNECT_SECONDS
-    with _admin(bootstrap, client) as admin:
+    deadline, bootstrap = time.monotonic() + CONNECT_SECONDS, connection.bootstrap
+    admin = connection.client(KafkaAdminClient, request_timeout_ms=1000 * CONNECT_SECONDS)
+    try:
         while True:
             try:
                 (found,) = admin.describe_topics([topic])
@@ -111,3 +303,5 @@ def describe_topic(bootstrap: str, topic: str, client: Mapping[str, Any]) -> Top
             if not issubclass(failure, RetriableError) or time.monotonic() > deadline:
                 raise StreamError(f"topic {topic!r} on {bootstrap} cannot be used: {failure.__name__}")
             time.sleep(0.1)
+    finally:
+        admin.close()

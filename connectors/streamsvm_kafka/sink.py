@@ -12,13 +12,13 @@ from kafka.errors import KafkaError
 
 from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Position, Prediction, Row, StreamError
 from streamsvm_kafka.codecs import Codec
-from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, reach
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 
 __all__ = ["KafkaSink", "publish"]
 
 #: The most messages that wait to be acknowledged: kafka-python itself sets no bound.
 MAX_PENDING = 20_000
-#: Time for a message to be acknowledged by all replicas, retries included.
+#: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
 
 
@@ -30,36 +30,35 @@ class _Writer:
         self._topic = topic
         self._pending = 0
         self._failure: BaseException | None = None
-        reach(bootstrap)
-        with self._failing(BrokerUnreachableError, "the broker does not answer, or does not let this client in"):
-            self._producer = KafkaProducer(
-                bootstrap_servers=bootstrap.split(","),
-                bootstrap_timeout_ms=1000 * CONNECT_SECONDS,
+        connection = Connection(bootstrap, client)
+        self._seconds = DELIVERY_SECONDS if connection.outage_seconds is None else max(connection.outage_seconds, CONNECT_SECONDS)
+        with self._failing("its options are wrong"):
+            self._producer = connection.client(
+                KafkaProducer,
                 max_block_ms=1000 * CONNECT_SECONDS,
-                request_timeout_ms=10_000,
-                delivery_timeout_ms=1000 * DELIVERY_SECONDS,
+                request_timeout_ms=min(10_000, 1000 * self._seconds),
+                delivery_timeout_ms=1000 * self._seconds,
                 acks="all",
                 enable_idempotence=True,
                 linger_ms=5,
                 batch_size=1 << 17,
-                **client,
             )
         try:
-            with self._failing(StreamError, "the topic does not exist and the broker does not create it"):
+            with self._failing("the topic does not exist and the broker does not create it"):
                 self._producer.partitions_for(topic)
         except BaseException:
             self.close()
             raise
 
     @contextmanager
-    def _failing(self, kind: type[StreamError], reason: str) -> Iterator[None]:
+    def _failing(self, reason: str) -> Iterator[None]:
         try:
             yield
         except (KafkaError, ValueError) as error:
-            raise kind(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.") from error
+            raise StreamError(f"{self.name}: {reason}: {error}. Check the broker, the topic and its access rules.") from error
 
     def send(self, value: bytes, key: bytes | None = None, partition: int | None = None) -> None:
-        with self._failing(StreamError, "a message cannot be sent"):
+        with self._failing("a message cannot be sent"):
             future = self._producer.send(self._topic, value, key=key, partition=partition)
         future.add_errback(self._failed)
         self._pending += 1
@@ -70,8 +69,8 @@ class _Writer:
         self._failure = self._failure or error
 
     def flush(self) -> None:
-        with self._failing(StreamError, "messages were not acknowledged in time"):
-            self._producer.flush(DELIVERY_SECONDS + CONNECT_SECONDS)
+        with self._failing("messages were not acknowledged in time"):
+            self._producer.flush(self._seconds + CONNECT_SECONDS)
         self._pending = 0
         if self._failure is not None:
             raise StreamError(

@@ -13,9 +13,12 @@ from typing import Any
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
+from streamsvm._warnings import warn
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
+from streamsvm.runtime.rows import listed
 from streamsvm_kafka.codecs import Codec
-from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, describe_topic
+from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
+from streamsvm_kafka.start import Start, parse_start
 
 __all__ = ["KafkaSource"]
 
@@ -62,16 +65,26 @@ class KafkaSource:
         Decodes a message, such as `JSONCodec` or `Float32Codec`.
     stop_at_end
         Read one bounded pass instead of an endless stream.
+    start
+        Where to begin: ``"earliest"``, ``"latest"``, a time such as ``"2026-03-01T12:00:00Z"``, or ``"PARTITION:OFFSET"``,
+        several with commas between them. None: at the earliest message. A position that `seek` goes on from counts more, unless
+        the topic no longer holds what follows it: then a partition goes on from ``start`` (with a warning) if it is given.
     client
-        Further options of kafka-python's clients: ``api_version``, ``security_protocol``, ``ssl_...`` and ``sasl_...``.
+        Options of the connection, see `client_options`.
 
     Raises
     ------
     BrokerUnreachableError
-        No broker answers at ``bootstrap`` within 10 seconds.
+        No broker answers at ``bootstrap`` within 10 seconds, or ``outage_seconds`` if that is more.
     StreamError
-        The topic does not exist or may not be read. While iterating also: messages that retention removed before they were read,
-        a topic that was deleted or replaced.
+        An option is wrong, the broker does not let the user in, or the topic does not exist or may not be read. While iterating
+        also: messages that retention removed before they were read, a topic that was deleted or replaced.
+
+    Warns
+    -----
+    RuntimeWarning
+        Retention has removed messages from the topic's beginning, so that a stream from the earliest one lacks them; or messages
+        that the position of a checkpoint had not reached.
 
     Examples
     --------
@@ -92,37 +105,38 @@ class KafkaSource:
         codec: Codec,
         *,
         stop_at_end: bool = False,
+        start: str | None = None,
         client: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = f"kafka://{bootstrap}/{topic}"
-        self._bootstrap, self._topic, self._codec = bootstrap, topic, codec
+        self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._stop_at_end = stop_at_end
-        self._client = dict(client or {})
+        try:
+            self._start = None if start is None else parse_start(start)
+        except ValueError as error:
+            raise StreamError(f"{self.name}: {error}") from None
         self._stopping = threading.Event()
-        description = describe_topic(bootstrap, topic, self._client)
+        description = describe_topic(self._connection, topic)
         self._topic_id = description.topic_id
+        self._consumer = self._connection.client(
+            KafkaConsumer,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed",
+            allow_auto_create_topics=False,
+            # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll
+            # takes all messages and the size of a fetch is the bound.
+            max_poll_records=sys.maxsize,
+            max_partition_fetch_bytes=FETCH_BYTES,
+            fetch_max_bytes=64 * FETCH_BYTES,
+        )
         try:
-            self._consumer = KafkaConsumer(
-                bootstrap_servers=bootstrap.split(","),
-                bootstrap_timeout_ms=1000 * CONNECT_SECONDS,
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                isolation_level="read_committed",
-                allow_auto_create_topics=False,
-                # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll
-                # takes all messages and the size of a fetch is the bound.
-                max_poll_records=sys.maxsize,
-                max_partition_fetch_bytes=FETCH_BYTES,
-                fetch_max_bytes=64 * FETCH_BYTES,
-                **self._client,
-            )
-        except KafkaError as error:
-            raise BrokerUnreachableError(f"{self.name}: {error}") from error
-        try:
-            self._offsets, self._newest = self._bounds(description.partitions)
+            self._beginnings, self._newest = self._bounds(description.partitions)
+            self._offsets = self._first_offsets(self._start or Start("earliest", "earliest"), self._beginnings, self._newest)
         except BaseException:
             self.close()
             raise
+        self._sought = False
         # Of the present bounded pass: the ends of its partitions, and the partition whose turn it is.
         self._ends = self._newest if stop_at_end else None
         self._turn = description.partitions[0]
@@ -160,26 +174,42 @@ class KafkaSource:
         Raises
         ------
         StreamError
-            The position is of another topic, of an earlier topic of this name, or of messages that the topic no longer holds.
+            The position is of another topic; or, where ``start`` is not given, of an earlier topic of this name or of messages
+            that the topic no longer holds.
         """
         self._check_topic(position)
         offsets = {int(partition): int(offset) for partition, offset in position["partitions"].items()}
-        if gone := sorted(offsets.keys() - self._offsets.keys()):
-            raise self._lost(f"it has no partition {gone[0]} any more, which the checkpoint continues")
         pass_ends = {int(partition): int(end) for partition, end in (position["ends"] or {}).items()}
         beginnings, ends = self._bounds(self._offsets)
+        lost = {}  # reasons, by partition
+        if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
+            lost = dict.fromkeys(beginnings, "it was deleted and created again since the checkpoint")
+            offsets, pass_ends = {}, {}
         for partition, offset in offsets.items():
+            if partition not in beginnings:
+                lost[partition] = f"it has no partition {partition} any more, which the checkpoint continues"
+                continue
             begin, end, known = beginnings[partition], ends[partition], max(offset, pass_ends.get(partition, 0))
             place = f"partition {partition} holds offsets {begin} to {end}, the checkpoint"
             if offset < begin:
-                raise self._lost(f"{place} goes on at {offset}: retention has removed {begin - offset} unread messages")
-            if known > end:
-                raise self._lost(f"{place} knows of {known}: the topic was cut back, or is not the one that was learned")
-        self._offsets = beginnings | offsets
+                lost[partition] = f"{place} goes on at {offset}: retention has removed {begin - offset} unread messages"
+            elif known > end:
+                lost[partition] = f"{place} knows of {known}: the topic was cut back, or is not the one that was learned"
+        following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
+        if lost:
+            first = self._first_offsets(self._lost_start(set(lost.values())), beginnings, ends)
+            following |= {partition: first[partition] for partition in lost if partition in first}
+        self._offsets, self._sought = following, True
         if self._stop_at_end and pass_ends:
-            self._ends, self._turn = pass_ends, int(position["turn"])
+            self._ends = {partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends}
+            self._turn = int(position["turn"])
 
     def __iter__(self) -> Iterator[Row | BadRow]:
+        removed = {} if self._sought else {p: begin for p, begin in self._beginnings.items() if self._offsets[p] == begin > 0}
+        if removed:
+            places = ", ".join(f"{begin:,} of partition {partition}" for partition, begin in removed.items())
+            warn(f"{self.name}: retention has removed the oldest messages before this run: {places}")
+        self._sought = True
         if self._ends is None:
             yield from self._endless()
             return
@@ -305,7 +335,7 @@ class KafkaSource:
 
     def _refresh(self) -> None:
         try:
-            description = describe_topic(self._bootstrap, self._topic, self._client)
+            description = describe_topic(self._connection, self._topic)
         except BrokerUnreachableError as error:
             logger.warning("%s: %s The stream goes on when it is back.", self.name, error)
             return
@@ -325,10 +355,37 @@ class KafkaSource:
                 f"{self.name}: the checkpoint was learned with the label {position['label']!r}, not {label!r}. "
                 f"Ask for the same, {START_AFRESH}"
             )
-        if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
-            raise self._lost("it was deleted and created again since the checkpoint")
+
+    def _lost_start(self, reasons: set[str]) -> Start:
+        """Return where to begin in partitions that cannot be continued, with a warning; StreamError if nobody has said it."""
+        if self._start is None:
+            raise self._lost(min(reasons))
+        for reason in sorted(reasons):
+            warn(f"{self.name}: {reason}. The model is kept, and reading goes on from {self._start.text}")
+        return self._start
+
+    def _first_offsets(self, start: Start, beginnings: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
+        """Return the first offset to read of each partition."""
+        if start.kind == "latest":
+            return dict(ends)
+        if start.kind == "time":
+            moments = {TopicPartition(self._topic, partition): start.milliseconds for partition in ends}
+            try:
+                found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * CONNECT_SECONDS)
+            except KafkaError as error:
+                raise StreamError(f"{self.name}: its offsets at a time cannot be read: {error}. Check the broker.") from error
+            return {key.partition: ends[key.partition] if each is None else each.offset for key, each in found.items()}
+        if unknown := sorted(start.offsets.keys() - beginnings.keys()):
+            raise StreamError(f"{self.name} has no partition {unknown[0]}: it has {listed(sorted(beginnings), 10)}")
+        for partition, offset in start.offsets.items():
+            if not beginnings[partition] <= offset <= ends[partition]:
+                raise StreamError(
+                    f"{self.name}: partition {partition} holds offsets {beginnings[partition]} to {ends[partition]}, not {offset}"
+                )
+        return beginnings | dict(start.offsets)
 
     def _lost(self, reason: str) -> StreamError:
         return StreamError(
-            f"{self.name}: {reason}. To learn the messages that are left, give another checkpoint folder or remove this one."
+            f"{self.name}: {reason}. To go on with the model of the checkpoint, say where: --from earliest, latest, a time or "
+            "PARTITION:OFFSET (start=... of KafkaSource)"
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
+from streamsvm_kafka.options import client_options
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
 
@@ -18,7 +20,9 @@ _SOURCE_FORM = "kafka://host:port/topic?codec=json or kafka://host:port/topic?co
 _SINK_FORM = "kafka://host:port/topic"
 
 
-def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSource:
+def open_source(
+    url: str, *, label: str | None, stop_at_end: bool, start: str | None = None, options: Mapping[str, Any] | None = None
+) -> KafkaSource:
     """Open ``kafka://host:port/topic`` to read rows.
 
     Parameters
@@ -31,6 +35,10 @@ def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSourc
         Name of the label's JSON field. A packed row has its label in the last place and needs no name.
     stop_at_end
         End where the topic ended when it was opened.
+    start
+        Where to begin, see `KafkaSource`.
+    options
+        Of the connection; others are taken from the environment (`client_options`).
 
     Raises
     ------
@@ -42,28 +50,30 @@ def open_source(url: str, *, label: str | None, stop_at_end: bool) -> KafkaSourc
     >>> open_source("kafka://localhost:9092/rows?codec=float32", label=None, stop_at_end=True)
     Traceback (most recent call last):
         ...
-    streamsvm.runtime.endpoints.StreamError: kafka://localhost:9092/rows?codec=float32: codec=float32 needs the number...
+    streamsvm.runtime.endpoints.StreamError: kafka://localhost:9092/rows: codec=float32 needs the number...
     """
-    bootstrap, topic, client, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
-    codec = _codec(url, parameters, label)
-    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, client=client)
+    bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
+    codec, client = _codec(url, parameters, label), client_options({**(options or {}), **version})
+    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, client=client)
 
 
-def open_sink(url: str) -> KafkaSink:
+def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSink:
     """Open ``kafka://host:port/topic`` to write predictions or dead letters.
 
     Parameters
     ----------
     url
         As for `open_source`, with ``api_version`` as its only parameter.
+    options
+        As for `open_source`.
 
     Raises
     ------
     StreamError
         The URL has a mistake (the text shows the right form), or see `KafkaSink`.
     """
-    bootstrap, topic, client, _ = _parse(url, (), _SINK_FORM)
-    return KafkaSink(bootstrap, topic, client=client)
+    bootstrap, topic, version, _ = _parse(url, (), _SINK_FORM)
+    return KafkaSink(bootstrap, topic, client=client_options({**(options or {}), **version}))
 
 
 def _codec(url: str, parameters: dict[str, str], label: str | None) -> Codec:
@@ -95,15 +105,14 @@ def _parse(url: str, known: tuple[str, ...], form: str) -> tuple[str, str, dict[
         if not _ADDRESS.fullmatch(address):
             raise _mistake(url, f"{address!r} is not host:port", form)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    version = parameters.pop("api_version", None)
-    if version is not None and not re.fullmatch(r"[0-9]+(\.[0-9]+)+", version):
-        raise _mistake(url, f"api_version={version} is not a version such as 2.3", form)
+    version = {name: parameters.pop(name) for name in ("api_version",) if name in parameters}
     if unknown := sorted(parameters.keys() - set(known)):
         names = ", ".join((*known, "api_version"))
-        raise _mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}", form)
-    client = {} if version is None else {"api_version": tuple(map(int, version.split(".")))}
-    return parts.netloc, topic, client, parameters
+        hint = "; options of the connection stand in [kafka] of a --config file, or in the environment"
+        raise _mistake(url, f"unknown parameter {unknown[0]!r}; there are {names}{hint}", form)
+    return parts.netloc, topic, version, parameters
 
 
 def _mistake(url: str, reason: str, form: str) -> StreamError:
-    return StreamError(f"{url}: {reason}. Expected {form}")
+    shown = url.partition("?")[0]  # what comes then may hold a password
+    return StreamError(f"{shown}: {reason}. Expected {form}")

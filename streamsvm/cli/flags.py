@@ -7,8 +7,10 @@ import csv
 import io
 import tomllib
 from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from streamsvm.cli import UsageError
 
@@ -75,11 +77,22 @@ def written(values: Iterable[str]) -> str:
     return line.getvalue()
 
 
-def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> tuple[list[str], str | None]:
-    """Return a command line with the flags of its ``--config`` file before its own, which so win; and the file's source.
+class Config(NamedTuple):
+    """What a ``--config`` file says."""
+
+    words: list[str]
+    """The command line, with the flags of the file before its own, which so win."""
+    source: str | None = None
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    """Of connections, by the scheme of their URLs."""
+
+
+def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) -> Config:
+    """Return a command line with what its ``--config`` file says.
 
     The file is TOML, a key a flag: ``label = "y"``, ``drop = ["id", "ts"]``, ``quiet = true``, ``set = {gamma = 0.5}``. Keys in a
-    table ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored.
+    table ``[learn]`` or ``[predict]`` are for that command; above them, what only the other command knows is ignored. A table
+    ``[kafka]`` holds options of the connections with that scheme.
 
     Raises
     ------
@@ -87,7 +100,7 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
         The file cannot be read, or has a key that is no flag.
     """
     if not words or words[0] not in commands:
-        return words, None
+        return Config(words)
     finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config")
     try:
@@ -95,7 +108,7 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
     except SystemExit:  # without a name; the parser of the command says so
         path = None
     if path is None:
-        return words, None
+        return Config(words)
     try:
         found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -104,12 +117,17 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
         raise UsageError(f"--config {path}: not TOML: {error}") from None
     command = words[0]
     flags = {name: set(parser._option_string_actions) for name, parser in commands.items()}
-    shared = {key: value for key, value in found.items() if key not in commands}
+    schemes = {entry.name for entry in entry_points(group="streamsvm.sources")}
+    options = {key: value for key, value in found.items() if key in schemes}
+    shared = {key: value for key, value in found.items() if key not in commands and key not in schemes}
     sections = {name: found[name] for name in commands if name in found}
-    before, source = [], None
-    for where, values in ((None, shared), *sections.items()):
-        if not isinstance(values, dict):
-            raise UsageError(f"--config {path}: {where} must be a table, [{where}]")
+    before: list[str] = []
+    source: str | None = None
+    for name, table in (sections | options).items():
+        if not isinstance(table, dict):
+            raise UsageError(f"--config {path}: {name} must be a table, [{name}]")
+    by_command: list[tuple[str | None, Any]] = [(None, shared), *sections.items()]
+    for where, values in by_command:
         for key, value in values.items():
             flag = f"--{key.replace('_', '-')}"
             known = [name for name in ([where] if where else commands) if flag in flags[name] and key != "config"]
@@ -119,7 +137,7 @@ def expanded(commands: Mapping[str, argparse.ArgumentParser], words: list[str]) 
                 raise UsageError(f"--config {path}: {key} is no flag of {where or 'learn or predict'}")
             elif command in known:
                 before += _words(path, flag, value)
-    return [command, *before, *words[1:]], source
+    return Config([command, *before, *words[1:]], source, options)
 
 
 def _words(path: str, flag: str, value: Any) -> list[str]:

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> bool:
             deviations=arguments.bound,
             encoder=table.encoder,
         )
-        source, sink = stack.enter_context(open_streams(arguments, table))
+        source, sink, on_error = stack.enter_context(open_streams(arguments, table))
         display = stack.enter_context(Display(arguments.quiet))
         loop = LearningLoop(
             source if looked or rows_may_fail else FirstRow(source, table),
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> bool:
             checkpoint_every=arguments.checkpoint_every,
             window=arguments.window,
             on_progress=display.show,
-            on_error=arguments.on_error,
+            on_error=on_error,
             error_limit=arguments.error_limit,
             error_share=arguments.error_share,
             classes=classes,

@@ -34,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, commands = _parser()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        words, source = expanded({name: commands[name] for name in ("learn", "predict")}, words)
+        config = expanded({name: commands[name] for name in ("learn", "predict")}, words)
     except UsageError as error:
         commands[words[0]].error(printable(str(error)))
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(config.words)
     command = commands[arguments.command]
     if "to" in arguments:
-        arguments.source = arguments.source or source
+        arguments.source, arguments.options = arguments.source or config.source, config.options
         if arguments.source is None:
             command.error("the following arguments are required: SOURCE")
     try:
@@ -194,9 +194,18 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
     )
     formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
     streams.add_argument("--format", choices=formats, help="of SOURCE, if its name does not say it")
+    text = (
+        "where to begin in a topic: earliest (the default), latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET; "
+        "with a checkpoint only where the topic no longer holds what follows it: the model is kept"
+    )
+    streams.add_argument("--from", dest="start", metavar="WHERE", help=text)
     streams.add_argument("--stop-at-end", action="store_true", help="end where the topic ended at the start")
     streams.add_argument("--quiet", action="store_true", help="progress as JSON lines on standard output, nothing else")
-    streams.add_argument("--config", metavar="F.toml", help="flags from a file, such as: label = 'y'; those given here win")
+    text = (
+        "flags from a file, such as: label = 'y'; those given here win. Its table [kafka] has options of the connection, such as "
+        "security_protocol, which are also taken from the environment: STREAMSVM_KAFKA_SECURITY_PROTOCOL"
+    )
+    streams.add_argument("--config", metavar="F.toml", help=text)
 
 
 def _add_errors(command: argparse.ArgumentParser, labels: bool) -> None:

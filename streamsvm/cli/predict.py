@@ -25,14 +25,14 @@ def run(arguments: argparse.Namespace) -> bool:
     usual_label = None if text_format == "libsvm" else label_of(saved)
     with contextlib.ExitStack() as stack:
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
-        source, sink = stack.enter_context(open_streams(arguments, table, usual_label))
+        source, sink, on_error = stack.enter_context(open_streams(arguments, table, usual_label))
         loop = PredictionLoop(
             source,
             saved.model,
             sink,
             checkpoints=checkpoints,
             checkpoint_every=arguments.checkpoint_every,
-            on_error=arguments.on_error,
+            on_error=on_error,
             error_limit=arguments.error_limit,
             error_share=arguments.error_share,
         )

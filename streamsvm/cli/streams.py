@@ -9,27 +9,38 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamsvm.cli.tables import Table
-from streamsvm.runtime import Source, open_sink, open_source
+from streamsvm.runtime import Sink, Source, open_sink, open_source
 
 __all__ = ["open_streams", "stopping"]
 
 
 @contextlib.contextmanager
-def open_streams(arguments: argparse.Namespace, table: Table, usual_label: str | None = None) -> Iterator[tuple[Source, Any]]:
-    """Open the source and the sink, None if none is named; close both at the end.
+def open_streams(
+    arguments: argparse.Namespace, table: Table, usual_label: str | None = None
+) -> Iterator[tuple[Source, Any, str | Sink]]:
+    """Open the source, the sink, None if none is named, and what ``--on-error`` names by a URL; close all at the end.
 
     ``usual_label`` is the name of the label where ``--label`` is not given; a source may do without it.
     """
     with contextlib.ExitStack() as stack:
-        how: dict[str, Any] = {"format": arguments.format, "stop_at_end": arguments.stop_at_end}
+        how: dict[str, Any] = {"format": arguments.format, "stop_at_end": arguments.stop_at_end, "start": arguments.start}
         how |= {"label": usual_label, "label_needed": False} if arguments.label is None else {"label": arguments.label}
-        source = open_source(arguments.source, **how, **table.source)
+        source = open_source(arguments.source, **how, **_options(arguments, arguments.source), **table.source)
         stack.callback(source.close)
-        sink = None
-        if arguments.to is not None:
-            sink = open_sink(arguments.to)
+
+        def opened(spec: str) -> Sink:
+            sink = open_sink(spec, **_options(arguments, spec))
             stack.callback(sink.close)
-        yield source, sink
+            return sink
+
+        sink = None if arguments.to is None else opened(arguments.to)
+        letters = arguments.on_error
+        yield source, sink, opened(letters) if "://" in letters else letters
+
+
+def _options(arguments: argparse.Namespace, spec: str) -> dict[str, Any]:
+    """Return what a ``--config`` file says of connections with this scheme."""
+    return {"options": arguments.options.get(spec.partition("://")[0], {})} if "://" in spec else {}
 
 
 @contextlib.contextmanager

@@ -99,9 +99,9 @@ class LearningLoop(StreamLoop):
     on_progress
         Called a few times a second, and at the end.
     on_error
-        For a row that is refused. ``"stop"``: a StreamError ends the run. ``"skip"``: the row is counted and left out. A path or
-        URL: it is also written there as a dead letter (its bytes, its place, the reason and the time). Its position is in the
-        checkpoint too: a file has each refused row once, however often the run was killed; a topic at least once.
+        For a row that is refused. ``"stop"``: a StreamError ends the run. ``"skip"``: the row is counted and left out. A path,
+        URL or open `Sink`: it is also written there as a dead letter (its bytes, its place, the reason and the time), with its
+        position in the checkpoint: a file has each refused row once, however often the run was killed; a topic at least once.
     error_limit, error_share
         The most rows that may be refused (None: no limit), and the most of about the last 1,000 rows (0 to 1, once 100 were
         refused). Beyond, the run ends with a StreamError.
@@ -151,7 +151,7 @@ class LearningLoop(StreamLoop):
         checkpoint_every: int = 10_000,
         window: int = 1000,
         on_progress: Callable[[Progress], None] | None = None,
-        on_error: str | Path = "stop",
+        on_error: str | Path | Sink = "stop",
         error_limit: int | None = None,
         error_share: float = 0.5,
         classes: Iterable[Hashable] | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import Any
@@ -56,6 +57,8 @@ def open_source(
     format: str | None = None,  # noqa: A002
     stop_at_end: bool = False,
     label_needed: bool = True,
+    start: str | None = None,
+    options: Mapping[str, Any] | None = None,
     **reading: Any,
 ) -> Source:
     """Open the source that ``spec`` names.
@@ -72,6 +75,10 @@ def open_source(
         End an endless stream at the row that was its last when it was opened.
     label_needed
         Whether a table (CSV, Parquet, Arrow) without a column of the label is an error. If not, its rows have no label.
+    start
+        Where a stream with a URL begins, as its package says; None: at its first row.
+    options
+        Of the connection to a stream with a URL, as its package says.
     **reading
         How a file is read: further arguments of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
 
@@ -85,6 +92,8 @@ def open_source(
         It cannot be opened, or not read in that way.
     """
     kind = format_of(spec, format)
+    if kind is not None and start is not None:
+        raise StreamError(f"{spec} is read from its first row: to begin at {start} is for streams with a URL")
     reading = {name: value for name, value in reading.items() if value}
     columns = {"features", "drop", "categorical", "dates", "missing", "decimal"}
     known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
@@ -98,12 +107,14 @@ def open_source(
             raise StreamError(f"{kind} cannot be read from standard input: give a file")
         return ArrowSource(spec, label, kind=kind, **reading)
     if kind is None:
-        return _plugin("streamsvm.sources", spec)(spec, label=label, stop_at_end=stop_at_end)
+        return _plugin("streamsvm.sources", spec)(spec, label=label, stop_at_end=stop_at_end, start=start, options=options)
     return FORMATS[kind](spec, label, **reading)
 
 
-def open_sink(spec: str) -> Sink:
+def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
     """Open the sink that ``spec`` names: a path, ``"-"`` for standard output, or a URL whose scheme a package has registered.
+
+    ``options`` are of the connection of a URL, as its package says.
 
     Raises
     ------
@@ -111,7 +122,7 @@ def open_sink(spec: str) -> Sink:
         It cannot be opened.
     """
     if "://" in spec:
-        return _plugin("streamsvm.sinks", spec)(spec)
+        return _plugin("streamsvm.sinks", spec)(spec, options=options)
     return FileSink(spec)
 
 

@@ -104,7 +104,7 @@ class PredictionLoop(StreamLoop):
         checkpoints: CheckpointFolder | None = None,
         checkpoint_every: int = 10_000,
         on_progress: Callable[[Predicted], None] | None = None,
-        on_error: str | Path = "stop",
+        on_error: str | Path | Sink = "stop",
         error_limit: int | None = None,
         error_share: float = 0.5,
     ) -> None:

@@ -28,7 +28,8 @@ class Refusals:
     Parameters
     ----------
     on_error
-        ``"stop"``: a StreamError. ``"skip"``: it is counted. Else the path or URL to which it is also written (`open_sink`).
+        ``"stop"``: a StreamError. ``"skip"``: it is counted. Else the path or URL to which it is also written (`open_sink`), or
+        an open `Sink`, which stays open.
     limit
         The most rows that may be refused; None: no limit.
     share
@@ -56,14 +57,15 @@ class Refusals:
     streamsvm.runtime.endpoints.StreamError: rows.csv, line 10: 2 cells for 3 columns. It is the 2nd row that was refused...
     """
 
-    def __init__(self, on_error: str | Path, limit: int | None = None, share: float = 0.5) -> None:
+    def __init__(self, on_error: str | Path | Sink, limit: int | None = None, share: float = 0.5) -> None:
         if limit is not None and limit < 0:
             raise ValueError(f"the limit of refused rows must be at least 0, not {limit}")
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"the share of refused rows must be from 0 to 1, not {share}")
         self._stops = on_error == "stop"
         self._limit, self._share = limit, share
-        self._spec = "" if on_error in ("stop", "skip") else str(on_error)
+        self._spec = "" if not isinstance(on_error, str | Path) or on_error in ("stop", "skip") else str(on_error)
+        self._given: Sink | None = on_error if not isinstance(on_error, str | Path) else None
         self._sink: Sink | None = None
         self._position: Any = None  # after the dead letters that are durable; None if there were none
         self.counts: dict[str, int] = {}
@@ -95,7 +97,7 @@ class Refusals:
         reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
         if self._stops:
             raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_LEAVE_OUT}")
-        if self._spec:
+        if self._spec or self._given is not None:
             self._write(DeadLetter(row, place, kind, reason, datetime.now(UTC).isoformat(timespec="milliseconds"), *_shown(raw)))
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW) + 1.0
@@ -127,8 +129,8 @@ class Refusals:
         StreamError
             It cannot be opened, or does not hold them.
         """
-        if self._spec and self._sink is None:
-            self._sink = open_sink(self._spec)
+        if self._sink is None and (self._spec or self._given is not None):
+            self._sink = open_sink(self._spec) if self._given is None else self._given
             if self._position is not None:
                 self._sink.seek(self._position)
 
@@ -144,8 +146,9 @@ class Refusals:
             try:
                 self.flush()
             finally:
-                sink, self._sink = self._sink, None
-                sink.close()
+                if self._given is None:
+                    sink, self._sink = self._sink, None
+                    sink.close()
 
     @property
     def state(self) -> dict[str, Any]:

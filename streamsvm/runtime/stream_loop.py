@@ -35,7 +35,7 @@ class StreamLoop:
         checkpoints: CheckpointFolder | None,
         checkpoint_every: int,
         on_progress: Callable[[Any], None] | None,
-        on_error: str | Path,
+        on_error: str | Path | Sink,
         error_limit: int | None,
         error_share: float,
     ) -> None:

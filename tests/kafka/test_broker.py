@@ -237,12 +237,22 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
     admin.delete_records({key: 25})
     message = (
         f"kafka://{bootstrap}/{topic}: partition 0 holds offsets 25 to 100, the checkpoint goes on at 10: "
-        "retention has removed 15 unread messages. To learn the messages that are left, give another checkpoint folder"
+        "retention has removed 15 unread messages. To go on with the model of the checkpoint, say where: --from earliest"
     )
     with pytest.raises(StreamError) as error:
         open_source(topic).seek(opened.position)
     assert str(error.value).startswith(message)
-    assert list(open_source(topic)) == rows_of(range(25, 100))
+    afresh = open_source(topic)
+    with pytest.warns(UserWarning, match="retention has removed the oldest messages before this run: 25 of partition 0"):
+        assert list(afresh) == rows_of(range(25, 100))
+    for start, first in {"earliest": 25, "latest": 100, "0:40": 40}.items():
+        going_on = open_source(topic, start=start)
+        with pytest.warns(UserWarning, match=f"removed 15 unread messages. The model is kept, and reading goes on from {start}"):
+            going_on.seek(opened.position)
+        assert list(going_on) == rows_of(range(first, 100))
+    held = open_source(topic, start="latest")  # the position counts more where the topic holds what follows it
+    held.seek(opened.position | {"partitions": {"0": 30}})
+    assert list(held) == rows_of(range(30, 100))
 
 
 def test_retention_removed_what_follows_while_it_was_read(bootstrap, new_topic, open_source, admin):
@@ -261,6 +271,36 @@ def test_topic_that_was_created_again(bootstrap, new_topic, open_source):
     position = open_source(other).position | {"topic": topic}
     with pytest.raises(StreamError, match="it was deleted and created again since the checkpoint"):
         open_source(topic).seek(position)
+    with pytest.warns(UserWarning, match="deleted and created again since the checkpoint. The model is kept"):
+        (going_on := open_source(topic, start="earliest")).seek(position | {"partitions": {"0": 7, "1": 5}})
+    assert list(going_on) == rows_of(range(10))
+
+
+def test_where_to_begin(bootstrap, new_topic, open_source, producer):
+    topic = new_topic(partitions=2)
+    for i in range(20):
+        producer.send(topic, JSON.encode(Row({"i": i}, 0)), partition=i % 2, timestamp_ms=1_700_000_000_000 + 1000 * i)
+    producer.flush()
+
+    def read(start):
+        return sorted(row.x["i"] for row in open_source(topic, start=start))
+
+    assert read("earliest") == list(range(20))
+    assert read("latest") == []
+    assert read("0:9,1:8") == [17, 18, 19]
+    assert read("1:9") == [*range(0, 20, 2), 19]
+    assert read("2023-11-14T22:13:29.5Z") == list(range(10, 20))
+    assert read("2023-11-14T23:13:30+01:00") == list(range(10, 20))
+    assert read("2100-01-01") == []
+    for start, reason in {
+        "2:0": "has no partition 2: it has 0, 1",
+        "0:11": "partition 0 holds offsets 0 to 10, not 11",
+        "yesterday": "'yesterday' is none of earliest, latest, a time",
+        "0:1,0:2": "names a partition twice",
+        "1969-01-01": "is none of",
+    }.items():
+        with pytest.raises(StreamError, match=reason):
+            open_source(topic, start=start)
 
 
 def test_missing_topic(bootstrap, new_topic):
@@ -275,12 +315,11 @@ def test_sink_without_its_topic(bootstrap, monkeypatch):
     monkeypatch.setattr(sink, "CONNECT_SECONDS", 0.5)
     missing = f"streamsvm-test-{uuid.uuid4().hex}"
     with pytest.raises(StreamError, match=f"/{missing}: the topic does not exist and the broker does not create it"):
-        KafkaSink(bootstrap, missing, client={"allow_auto_create_topics": False})
+        KafkaSink(bootstrap, missing)
     with pytest.raises(StreamError, match=r"/no topic: .*illegal"):
         KafkaSink(bootstrap, "no topic")
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # kafka-python leaves the socket open
 def test_something_else_answers(monkeypatch):
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     with connection.socket.create_server(("127.0.0.1", 0)) as server:
@@ -308,7 +347,7 @@ def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source
     assert list(itertools.islice(iterator, 10)) == rows_of(range(10))
     admin.create_partitions({topic: 3})
     # The broker tells of the partitions a moment after it has taken the request.
-    while len(connection.describe_topic(bootstrap, topic, {}).partitions) < 3:
+    while len(connection.describe_topic(connection.Connection(bootstrap), topic).partitions) < 3:
         time.sleep(0.05)
     publish(rows_of(range(10, 20)), bootstrap, topic, JSON, partition=2)
     publish(rows_of(range(20, 30)), bootstrap, topic, JSON, partition=0)
@@ -329,7 +368,7 @@ def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, mo
     monkeypatch.setattr(source, "REFRESH_SECONDS", 0.0)
     topic = new_topic()
     opened = open_source(topic, stop_at_end=False)
-    monkeypatch.setattr(opened, "_bootstrap", "127.0.0.1:1")
+    monkeypatch.setattr(opened, "_connection", connection.Connection("127.0.0.1:1"))
     feeder = threading.Timer(0.5, publish, (rows_of([1]), bootstrap, topic, JSON))
     feeder.start()
     assert next(iter(opened)) == Row({"i": 1}, 1)

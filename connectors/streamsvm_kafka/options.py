@@ -1,0 +1,188 @@
+"""The options of clients: from a mapping and the environment, checked, with secrets that no text shows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from streamsvm.checks import shown
+from streamsvm.runtime.endpoints import StreamError
+
+__all__ = ["Secret", "client_options"]
+
+_PREFIX = "STREAMSVM_KAFKA_"
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_MOST_SECONDS = 7 * 24 * 3600.0
+
+
+class Secret(str):
+    """A text that is used as it is, and shown as ``***``.
+
+    Examples
+    --------
+    >>> password = Secret("hunter2")
+    >>> f"{password} {[password]}", password.encode(), password == "hunter2"
+    ("*** ['***']", b'hunter2', True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        return super().__new__(cls, "".join(text))  # for str(text) of one that is a secret already is not its text
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        return format("***", spec)
+
+
+def client_options(given: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the options of a connection.
+
+    Parameters
+    ----------
+    given
+        Options by name: ``security_protocol`` (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL); ``ssl_cafile``, ``ssl_certfile``,
+        ``ssl_keyfile`` and ``ssl_crlfile`` (paths of PEM files), ``ssl_password`` (of the key) and ``ssl_check_hostname``;
+        ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512), ``sasl_plain_username`` and ``sasl_plain_password``;
+        ``client_id``; ``api_version`` (``"2.3"``, of a broker that does not tell it); and ``outage_seconds``, for how long to
+        wait for a broker that does not answer (default: not at the start, and 30 s for what is written).
+    environment
+        Where the others are looked for, in capitals behind ``STREAMSVM_KAFKA_``, such as ``STREAMSVM_KAFKA_SASL_MECHANISM``.
+        None: that of this process.
+
+    Returns
+    -------
+    dict
+        Options for `KafkaSource`, `KafkaSink` and `publish`. Those that are secret are of type `Secret`.
+
+    Raises
+    ------
+    StreamError
+        There is no such option, or it cannot have that value, or others are missing with it.
+
+    Examples
+    --------
+    >>> client_options({"sasl_mechanism": "PLAIN", "sasl_plain_username": "alice"}, {
+    ...     "STREAMSVM_KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD": "hunter2",
+    ... })  # doctest: +NORMALIZE_WHITESPACE
+    {'security_protocol': 'SASL_SSL', 'sasl_mechanism': 'PLAIN', 'sasl_plain_username': 'alice', 'sasl_plain_password': '***'}
+    """
+    variables = os.environ if environment is None else environment
+    options: dict[str, Any] = {}
+    for variable in sorted(name for name in variables if name.startswith(_PREFIX)):
+        name = variable.removeprefix(_PREFIX).lower()
+        options[name] = _checked(name, variables[variable], variable)
+    options |= {name: _checked(name, value, name) for name, value in (given or {}).items()}
+    _check_together(options)
+    order = [name for name in _OPTIONS if name in options]
+    return {name: options[name] for name in order}
+
+
+def _checked(name: str, value: Any, place: str) -> Any:
+    if name not in _OPTIONS:
+        raise StreamError(f"{place} is no option of a Kafka connection: there are {', '.join(_OPTIONS)}")
+    try:
+        return _OPTIONS[name](value)
+    except ValueError as error:
+        raise StreamError(f"{place} {error}") from None
+
+
+def _check_together(options: Mapping[str, Any]) -> None:
+    protocol = options.get("security_protocol", "PLAINTEXT")
+    for name in options:
+        layer = name.partition("_")[0]
+        if layer in ("ssl", "sasl") and layer.upper() not in protocol:
+            right = "SASL_SSL, or SASL_PLAINTEXT" if layer == "sasl" else "SSL, or SASL_SSL"
+            raise StreamError(f"{name} has no effect with security_protocol={protocol}: set that to {right}")
+    if "SASL" in protocol:
+        for name in ("sasl_mechanism", "sasl_plain_username", "sasl_plain_password"):
+            if name not in options:
+                raise StreamError(
+                    f"security_protocol={protocol} needs {name}: in [kafka] of a --config file, or as {_PREFIX}{name.upper()}"
+                )
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        raise StreamError("ssl_keyfile is the key of a certificate: give ssl_certfile, too")
+
+
+def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        found = str(value).upper()
+        if found not in choices:
+            raise ValueError(f"must be {', '.join(choices[:-1])} or {choices[-1]}, not {shown(value)}")
+        return found
+
+    return check
+
+
+def _text(value: Any) -> str:
+    if not (isinstance(value, str) and value):
+        raise ValueError("must be a text")  # the value is not shown, as it may be a secret in the wrong place
+    return value
+
+
+def _secret(value: Any) -> Secret:
+    return Secret(_text(value))
+
+
+def _file(value: Any) -> str:
+    path = os.fspath(value) if isinstance(value, str | Path) else _no_path()
+    try:
+        with Path(path).open("rb"):
+            return path
+    except OSError as error:
+        raise ValueError(f"cannot be read: {path}: {error.strerror}") from None
+
+
+def _no_path() -> NoReturn:
+    raise ValueError("must be the path of a file")
+
+
+def _flag(value: Any) -> bool:
+    found = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+    if found is None:
+        raise ValueError(f"must be true or false, not {shown(value)}")
+    return found
+
+
+def _seconds(value: Any) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = -1.0
+    if not 0.0 <= found <= _MOST_SECONDS:
+        raise ValueError(f"must be a number of seconds from 0 to {_MOST_SECONDS:,.0f}, not {shown(value)}")
+    return found
+
+
+def _version(value: Any) -> tuple[int, ...]:
+    text = ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4})+", text, re.ASCII):
+        raise ValueError(f"must be a version such as 2.3, not {shown(value)}")
+    return tuple(map(int, text.split(".")))
+
+
+#: How each option is checked.
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "security_protocol": _one_of(_PROTOCOLS),
+    "ssl_cafile": _file,
+    "ssl_certfile": _file,
+    "ssl_keyfile": _file,
+    "ssl_crlfile": _file,
+    "ssl_password": _secret,
+    "ssl_check_hostname": _flag,
+    "sasl_mechanism": _one_of(_MECHANISMS),
+    "sasl_plain_username": _text,
+    "sasl_plain_password": _secret,
+    "client_id": _text,
+    "api_version": _version,
+    "outage_seconds": _seconds,
+}

@@ -1,0 +1,240 @@
+"""Connections with TLS and passwords, to a broker that comes late or goes away; and secrets, which no text shows."""
+
+import logging
+import socket
+import threading
+import time
+
+import pytest
+from kafka import KafkaProducer
+
+from command_words import main
+from kafka_broker import PASSWORD, certify
+from streamsvm.runtime.endpoints import Row, StreamError
+from streamsvm_kafka import BrokerUnreachableError, JSONCodec, KafkaSink, KafkaSource, Secret, client_options, publish
+from streamsvm_kafka.connection import Connection
+
+JSON = JSONCodec("y")
+VARIABLES = {
+    "STREAMSVM_KAFKA_SECURITY_PROTOCOL": "sasl_ssl",
+    "STREAMSVM_KAFKA_SASL_MECHANISM": "plain",
+    "STREAMSVM_KAFKA_SASL_PLAIN_USERNAME": "alice",
+    "STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD": "s3cret",
+}
+ROWS = [Row({"i": i}, i % 2) for i in range(20)]
+
+
+@pytest.fixture
+def user(broker):
+    """Options of a user whom the broker lets in."""
+    return {
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": str(broker.certificate),
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": PASSWORD,
+    }
+
+
+def read(address, topic, client):
+    source = KafkaSource(address, topic, JSON, stop_at_end=True, client=client)
+    try:
+        return list(source)
+    finally:
+        source.close()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_rows_through_tls_and_passwords(broker, new_topic, user, mechanism):
+    topic = new_topic()
+    user |= {"sasl_mechanism": mechanism}
+    publish(ROWS, broker.sasl_ssl, topic, JSON, client=user)
+    assert read(broker.sasl_ssl, topic, user) == ROWS
+    assert read(broker.ssl, topic, {"security_protocol": "SSL", "ssl_cafile": str(broker.certificate)}) == ROWS
+
+
+@pytest.mark.broker
+def test_a_user_whom_the_broker_does_not_know(broker, user):
+    for change in (
+        {"sasl_plain_password": "wrong"},
+        {"sasl_plain_username": "bob"},
+        {"sasl_mechanism": "SCRAM-SHA-256"} | {"sasl_plain_password": "wrong"},
+    ):
+        name = (user | change)["sasl_plain_username"]
+        with pytest.raises(StreamError, match=f"does not let the user '{name}' in: wrong name, password or sasl_mechanism"):
+            KafkaSource(broker.sasl_ssl, "rows", JSON, client=user | change)
+    with pytest.raises(StreamError, match="does not take this sasl_mechanism|wrong name, password or sasl_mechanism"):
+        KafkaSink(broker.sasl_ssl, "rows", client=user | {"sasl_mechanism": "SCRAM-SHA-512"})
+
+
+@pytest.mark.broker
+def test_a_certificate_that_does_not_verify(broker, tmp_path):
+    other = certify(tmp_path, "other")
+    for given in {}, {"ssl_cafile": str(other)}:
+        with pytest.raises(StreamError, match="its certificate does not verify .*self.signed certificate.*Give ssl_cafile"):
+            KafkaSource(broker.ssl, "rows", JSON, client={"security_protocol": "SSL", **given})
+    localhost = broker.ssl.replace("127.0.0.1", "localhost")
+    tls = {"security_protocol": "SSL", "ssl_cafile": str(broker.certificate)}
+    with pytest.raises(StreamError, match="its certificate does not verify .*'localhost'"):
+        Connection(localhost, tls).reach()
+    Connection(localhost, tls | {"ssl_check_hostname": False}).reach()
+
+
+@pytest.mark.broker
+def test_the_wrong_port(broker, monkeypatch):
+    monkeypatch.setattr("streamsvm_kafka.connection.CONNECT_SECONDS", 1.0)
+    with pytest.raises(StreamError, match="no TLS connection .*Is it the port of an SSL or SASL_SSL listener"):
+        KafkaSource(broker.plaintext, "rows", JSON, client={"security_protocol": "SSL"})
+    with pytest.raises(BrokerUnreachableError, match=r"its security settings are the client's \(security_protocol=PLAINTEXT\)"):
+        KafkaSource(broker.ssl, "rows", JSON)
+
+
+@pytest.mark.broker
+def test_no_log_shows_a_secret(broker, new_topic, user, caplog):
+    topic = new_topic()
+    with caplog.at_level(logging.DEBUG):
+        publish(ROWS, broker.sasl_ssl, topic, JSON, client=user)
+        assert read(broker.sasl_ssl, topic, user) == ROWS
+    assert "Starting KafkaAdminClient with configuration" in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.broker
+def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, capfd, monkeypatch):
+    rows, out = new_topic(), new_topic()
+    publish(ROWS, broker.plaintext, rows, JSON)
+    config = tmp_path / "flags.toml"
+    table = "".join(f"{name} = '{value}'\n" for name, value in user.items() if "password" not in name)
+    config.write_text(f"label = 'y'\nstop-at-end = true\n[kafka]\n{table}")
+    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD)
+    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_USERNAME", "bob")  # the file says alice, and wins
+    words = [f"kafka://{broker.sasl_ssl}/{rows}", "--config", config, "--to", f"kafka://{broker.sasl_ssl}/{out}"]
+    checkpoint = ["--checkpoint", tmp_path / "state", "--on-error", f"kafka://{broker.sasl_ssl}/{out}"]
+    assert main(["learn", *words, *checkpoint]) == 0
+    assert len(read(broker.plaintext, out, {})) == 20
+    assert main(["inspect", tmp_path / "state"]) == 0
+    shown = "".join(capfd.readouterr())
+    assert "20" in shown
+    assert PASSWORD not in shown
+    saved = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
+    assert PASSWORD.encode() not in saved
+    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", "a wrong secret")
+    assert main(["learn", *words]) == 1
+    shown = capfd.readouterr().err
+    assert "does not let the user 'alice' in" in shown
+    assert "a wrong secret" not in shown
+    assert len(shown.splitlines()) == 1
+
+
+def test_a_secret_is_not_shown():
+    secret = Secret(client_options({}, VARIABLES)["sasl_plain_password"])
+    assert secret == "s3cret"
+    assert secret.encode() == b"s3cret"
+    assert "\0".join(["a", secret]) == "a\0s3cret"
+    assert "s3cret" not in f"{secret}{secret!r}{secret!s}{secret:>9}{[secret]}%s" % secret + format(secret)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"group_id": "a"}, "group_id is no option of a Kafka connection: there are security_protocol"),
+        ({"security_protocol": "TLS"}, "security_protocol must be PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, not 'TLS'"),
+        ({"security_protocol": "SASL_SSL"}, r"needs sasl_mechanism: in \[kafka\] of a --config file, or as STREAMSVM_KAFKA_SASL"),
+        ({"ssl_cafile": __file__}, "ssl_cafile has no effect with security_protocol=PLAINTEXT: set that to SSL, or SASL_SSL"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism has no effect .* set that to SASL_SSL, or SASL_PLAINTEXT"),
+        ({"security_protocol": "SSL", "ssl_keyfile": __file__}, "give ssl_certfile, too"),
+        ({"ssl_cafile": "/no/such/file"}, "ssl_cafile cannot be read: /no/such/file: No such file"),
+        ({"ssl_cafile": 3}, "ssl_cafile must be the path of a file"),
+        ({"ssl_check_hostname": "maybe"}, "ssl_check_hostname must be true or false, not 'maybe'"),
+        ({"sasl_plain_password": ["s3cret"]}, "sasl_plain_password must be a text"),
+        ({"sasl_plain_username": ""}, "sasl_plain_username must be a text"),
+        ({"outage_seconds": "soon"}, "outage_seconds must be a number of seconds from 0 to 604,800, not 'soon'"),
+        ({"outage_seconds": float("nan")}, "outage_seconds must be"),
+        ({"api_version": "new"}, "api_version must be a version such as 2.3, not 'new'"),
+    ],
+)
+def test_wrong_options(given, reason):
+    with pytest.raises(StreamError, match=reason) as error:
+        client_options(given, {})
+    assert "s3cret" not in str(error.value)
+
+
+def test_a_wrong_variable_is_named():
+    with pytest.raises(StreamError, match="STREAMSVM_KAFKA_SASL_PASSWORD is no option"):
+        client_options({}, {"STREAMSVM_KAFKA_SASL_PASSWORD": "s3cret", "HOME": "/"})
+
+
+def test_options_that_are_given_win():
+    options = client_options({"sasl_plain_username": "bob"}, VARIABLES)
+    assert options == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_plain_username": "bob",
+        "sasl_plain_password": "s3cret",
+    }
+    assert type(options["sasl_plain_password"]) is Secret
+
+
+def test_files_that_are_no_certificates(tmp_path):
+    file = tmp_path / "file.pem"
+    file.write_text("no certificate")
+    for name in "ssl_cafile", "ssl_certfile", "ssl_crlfile":
+        with pytest.raises(StreamError, match=f"TLS cannot be set up with {file}.*Are they PEM files"):
+            Connection("127.0.0.1:1", {"security_protocol": "SSL", name: str(file)})
+
+
+@pytest.mark.parametrize(
+    "open_", [lambda a, c: KafkaSource(a, "rows", JSON, client=c), lambda a, c: KafkaSink(a, "out", client=c)]
+)
+def test_a_broker_that_does_not_come_in_time(open_, caplog):
+    began = time.monotonic()
+    with pytest.raises(BrokerUnreachableError, match="no Kafka broker at 127.0.0.1:1"):
+        open_("127.0.0.1:1", {"outage_seconds": 0.8})
+    assert 0.3 < time.monotonic() - began < 5.0
+    assert "Trying again for 0.8 s." in caplog.text
+
+
+def test_a_broker_that_comes_late(embedded, caplog):
+    # Something listens at the address from half a second on; the client itself is given that of a broker.
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    opened = []
+    late = threading.Timer(0.5, lambda: opened.append(socket.create_server(("127.0.0.1", port))))
+    late.start()
+    connection = Connection(f"127.0.0.1:{port}", {"outage_seconds": 10})
+    connection.arguments["bootstrap_servers"] = [embedded.bootstrap]
+    with connection.client(KafkaProducer, api_version=(2, 3)) as producer:
+        assert producer.partitions_for("rows")
+    assert "Trying again for 10 s." in caplog.text
+    late.join()
+    opened[0].close()
+
+
+def test_a_file_begins_at_its_first_row(tmp_path, capfd):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,y\n1,0\n2,1\n")
+    assert main(["learn", rows, "--label", "y", "--from", "latest"]) == 1
+    assert f"{rows} is read from its first row: to begin at latest is for streams with a URL" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("kafka = 3", "kafka must be a table, [kafka]"),
+        ("[kafka]\nsasl_plain_pasword = 's3cret'", "sasl_plain_pasword is no option of a Kafka connection"),
+        ("[rabbit]\na = 1", "rabbit is no flag of learn or predict"),
+    ],
+)
+def test_a_table_with_mistakes(tmp_path, capfd, text, reason):
+    config = tmp_path / "flags.toml"
+    config.write_text(f"label = 'y'\n{text}" if text.startswith("[") else f"{text}\nlabel = 'y'")
+    try:
+        status = main(["learn", "kafka://127.0.0.1:1/rows", "--config", config])
+    except SystemExit as left:
+        status = left.code
+    shown = capfd.readouterr().err
+    assert status in (1, 2)
+    assert reason in shown
+    assert "s3cret" not in shown

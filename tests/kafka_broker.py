@@ -1,0 +1,157 @@
+"""A real Apache Kafka, started from the jars that Maven fetches: with TLS, passwords and transactions."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+POM = Path(__file__).parent / "kafka" / "pom.xml"
+JAVA = "java", "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"
+START_SECONDS = 60
+
+SERVER = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{plaintext},SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plaintext},SSL://127.0.0.1:{ssl},SASL_SSL://127.0.0.1:{sasl_ssl}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT
+ssl.keystore.type=PKCS12
+ssl.keystore.location={folder}/broker.p12
+ssl.keystore.password={password}
+ssl.key.password={password}
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_alice="{password}";
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs={folder}/log
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+
+PASSWORD = "an open secret"  # of the user alice
+
+LOG4J = """
+rootLogger.level=warn
+rootLogger.appenderRef.c.ref=C
+appender.c.type=Console
+appender.c.name=C
+appender.c.layout.type=PatternLayout
+appender.c.layout.pattern=[%d] %p %c %m%n
+logger.k.name=kafka.server.KafkaRaftServer
+logger.k.level=info
+"""
+
+
+def why_no_broker() -> str | None:
+    if missing := [tool for tool in ("java", "mvn") if shutil.which(tool) is None]:
+        return f"no {' and no '.join(missing)} on this machine"
+    found = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', found)
+    if version is None or int(version[1]) < 17:
+        return f"Kafka needs Java 17, this machine has {found.splitlines()[0] if found else 'none that runs'}"
+    return None
+
+
+def _jars() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamsvm-tests"
+    jars = cache / f"kafka-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    if not jars.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        part = cache / f"part-{uuid.uuid4().hex}"
+        command = [
+            "mvn",
+            "-B",
+            "-q",
+            "-f",
+            POM,
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={part}",
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"Maven could not fetch Kafka's jars:\n{done.stdout}{done.stderr}"
+            if not jars.is_dir():
+                part.rename(jars)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return jars
+
+
+class Broker(NamedTuple):
+    """The addresses of a broker's listeners, and the certificate of those with TLS."""
+
+    plaintext: str
+    ssl: str
+    sasl_ssl: str
+    certificate: Path
+
+
+def _free_ports(names: tuple[str, ...]) -> dict[str, int]:
+    with ExitStack() as stack:
+        sockets = {name: stack.enter_context(socket.socket()) for name in names}
+        for each in sockets.values():
+            each.bind(("127.0.0.1", 0))
+        return {name: each.getsockname()[1] for name, each in sockets.items()}
+
+
+def certify(folder: Path, name: str = "broker") -> Path:
+    """Make a key with a certificate for 127.0.0.1 in ``name.p12``, and return the certificate's path."""
+    store = "-keystore", folder / f"{name}.p12", "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", name
+    key = "-keyalg", "EC", "-dname", f"CN={name}", "-validity", "2", "-ext", "san=ip:127.0.0.1"
+    certificate = folder / f"{name}.pem"
+    subprocess.run(["keytool", "-genkeypair", *store, *key], capture_output=True, check=True)
+    subprocess.run(["keytool", "-exportcert", "-rfc", *store, "-file", certificate], capture_output=True, check=True)
+    return certificate
+
+
+@contextmanager
+def running_broker(folder: Path) -> Iterator[Broker]:
+    ports = _free_ports(("plaintext", "ssl", "sasl_ssl", "controller"))
+    certificate = certify(folder)
+    settings, log = folder / "server.properties", folder / "broker.txt"
+    settings.write_text(SERVER.format(**ports, folder=folder, password=PASSWORD))
+    (folder / "log4j2.properties").write_text(LOG4J)
+    java = [*JAVA, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{_jars()}/*"]
+    identity = subprocess.check_output([*java, "kafka.tools.StorageTool", "random-uuid"], text=True).strip()
+    user = f"SCRAM-SHA-256=[name=alice,password={PASSWORD}]"
+    form = [*java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", settings, "--add-scram", user]
+    subprocess.run(form, capture_output=True, check=True)
+    # In a session of its own: a Ctrl-C that ends the tests must not end the broker before the clients that wait for it.
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [*java, "kafka.Kafka", settings], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        ) as broker,
+    ):
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while "Kafka Server started" not in log.read_text():
+                running = broker.poll() is None and time.monotonic() < deadline
+                assert running, f"Kafka did not start:\n{log.read_text()}"
+                time.sleep(0.1)
+            yield Broker(*(f"127.0.0.1:{ports[name]}" for name in ("plaintext", "ssl", "sasl_ssl")), certificate)
+        finally:
+            broker.terminate()
+            try:
+                broker.wait(20)
+            except subprocess.TimeoutExpired:
+                broker.kill()
