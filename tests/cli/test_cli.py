@@ -456,6 +456,7 @@ def test_ctrl_c_during_start_prints_one_line(csv_file):
     # Interrupted in the middle of an import, as a key would.
     code = (
         "import sys, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # it is ignored where tests run in the background
         "from streamsvm.cli.main import main\n"
         "class Interrupts:\n"
         "    def find_spec(self, name, *_):\n"

@@ -112,6 +112,7 @@ def test_the_window_holds_the_last_rows_of_a_pass():
     assert (v.window_stamps[places] >= 0).any()
 
 
+@pytest.mark.once
 def test_a_solution_goes_on_and_is_stopped():
     X, y = blobs()
     options = {"budget": ROWS, "C": 0.9, "tol": 0.0, **EXACT}

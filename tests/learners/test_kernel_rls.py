@@ -152,7 +152,9 @@ def test_swapped_landmarks_follow_rows_that_move():
     assert accuracy(5) > accuracy(0) + 0.05
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param("rbf", marks=pytest.mark.once), "linear", pytest.param("poly", marks=pytest.mark.once)]
+)
 def test_one_row_at_a_time_is_many_at_once(kernel):
     X, y = blobs(3, rows=600 if NOJIT else 1200)
     many, one = (KernelRLSClassifier(12, kernel=kernel, coef0=1.0) for _ in range(2))
@@ -163,10 +165,9 @@ def test_one_row_at_a_time_is_many_at_once(kernel):
     assert snapshot(one) == snapshot(many)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("budget", [10, 150])
 def test_a_model_that_was_saved_goes_on_as_one_that_was_not(budget):
-    if NOJIT and budget > 10:
-        pytest.skip("slow")
     X, y = blobs(3, rows=1000)
     rng = np.random.default_rng(0)
     model, other = (KernelRLSClassifier(budget) for _ in range(2))
@@ -198,6 +199,7 @@ def test_work_that_is_left_to_later_rows_is_saved(monkeypatch):
     assert len(stages) >= 6
 
 
+@pytest.mark.once
 def test_a_third_label_changes_no_decision_on_the_other_two():
     X, y = blobs(rows=700)
     for labels in (["x", "y"], [True, False], [0, 1]):

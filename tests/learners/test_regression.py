@@ -157,6 +157,7 @@ def test_parameters_out_of_range_name_themselves(kind, parameter, values):
             kind(**{parameter: value})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor, OnlineLinearSVR])
 @pytest.mark.parametrize(
     ("mean", "deviation", "far"), [(0.0, 1.0, False), (40.0, 1.0, True), (1.0, 0.01, True), (0.0, 50.0, True)]
@@ -180,6 +181,7 @@ def test_targets_of_another_scale_are_warned_of_once(kind, mean, deviation, far,
         assert found[0].filename == __file__
 
 
+@pytest.mark.once
 def test_a_model_that_was_given_or_loaded_does_not_warn_of_targets():
     given, half = BSGDRegressor(5, gamma=1.0, scaling=None), BSGDRegressor(5)
     given.start_from(np.ones((1, 1)), [40.0])

@@ -201,6 +201,7 @@ def test_predictions_leave_the_model_as_it_was():
     assert model._store.snapshot() == before
 
 
+@pytest.mark.once
 def test_the_window_has_rows_as_they_are_given():
     rows = stream(300, drift=3.0)
     model = learned(BSCAClassifier(budget=20, seed=0, scaling="auto", replay=40, replay_steps=2), rows)
@@ -265,6 +266,7 @@ def test_kernels_of_products_take_centred_rows(kernel):
     assert not sparse.scale_in_use.location.any()
 
 
+@pytest.mark.once
 def test_anomalies_and_numbers_are_scaled_too():
     detector = OneClassBSGD(budget=30, scaling="auto")
     rows = stream(1500)

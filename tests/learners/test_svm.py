@@ -47,6 +47,7 @@ def model():
     return learned(rows())
 
 
+@pytest.mark.once
 def test_experts_are_the_learners_themselves():
     model = SVMClassifier("high", scaling=None, max_features=4, max_classes=2, seed=3)
     team, stores = model._team, model._store.stores
@@ -496,6 +497,7 @@ def test_duplicates_only():
     assert all(store[0].n_support <= 300 for store in model._store.stores if store and hasattr(store[0], "n_support"))
 
 
+@pytest.mark.once
 def test_weights_of_rows():
     model, zero = learned(rows(60)), learned(rows(60))
     zero.learn_one({"f0": 1.0, "f9": 2.0}, "eggs", w=0.0)
@@ -516,6 +518,7 @@ def test_more_features_than_the_experts_of_second_order_take():
     assert model._store.views.newton_weights[0, 0, 64] != 0.0
 
 
+@pytest.mark.once
 def test_ahead_of_its_experts_on_a_stream_of_river():
     data = list(datasets.Phishing())[: 150 if config.DISABLE_JIT else None]
     assert accuracy(data, max_features=9) > 0.85

@@ -201,6 +201,7 @@ def functions_of(x, n):
     return np.array(z)
 
 
+@pytest.mark.once
 def test_experts_are_the_learners_themselves():
     # On scaled targets; those that correct another learn what that has left.
     model = SVMRegressor("low" if config.DISABLE_JIT else "normal", scaling=None, max_features=3, seed=3)

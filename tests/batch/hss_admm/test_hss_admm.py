@@ -470,6 +470,7 @@ def test_saved_models_distilled_models_and_the_adapter():
     )
 
 
+@pytest.mark.once
 def test_cross_validation():
     X, y = load_diabetes(return_X_y=True)
     model = HSSADMMRegressor(C=100.0, epsilon=1.0, gamma=5.0, leaf_size=64, max_iter=2000)

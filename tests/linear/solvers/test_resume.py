@@ -41,6 +41,7 @@ def killed_fit(monkeypatch, model, X, y, at=3):
             model.fit(X, y)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
 def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkeypatch, regression):
     X, y = curve(N, 5) if regression else two_classes()
