@@ -221,6 +221,11 @@ class KafkaSource:
         if not began and not self._stopping.is_set():
             yield from self._bounded(self._newest)
 
+    def lag(self) -> dict[int, int]:
+        """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
+        told = {key.partition: self._consumer.highwater(key) or 0 for key in self._consumer.assignment()}
+        return {p: max(told.get(p, 0), self._newest.get(p, 0)) - offset for p, offset in dict(self._offsets).items()}
+
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.
 

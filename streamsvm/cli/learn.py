@@ -12,7 +12,7 @@ from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
 from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
-from streamsvm.cli.streams import open_streams, stopping
+from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
 from streamsvm.runtime import CheckpointFolder, LearningLoop, StreamError
 from streamsvm.runtime.open import format_of
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> bool:
             if loop.rows
             else "starting (the first run on a machine compiles for some seconds)"
         )
-        with stopping(loop.stop):
+        with monitored(arguments, loop), stopping(loop.stop):
             end = loop.run(arguments.max_rows)
     if end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")

@@ -163,6 +163,10 @@ def _add_run(group: Any, checkpoint_help: str) -> None:
     group.add_argument(
         "--checkpoint-every", type=_count, default=10_000, metavar="N", help="rows between checkpoints (default: %(default)s)"
     )
+    text = "serve metrics for Prometheus, checks of health and a page at this port, as long as the run goes on"
+    group.add_argument("--metrics-port", type=_port, metavar="N", help=text)
+    text = "the address to serve them at (default: %(default)s; 0.0.0.0 in a container)"
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help=text)
     group.add_argument("--max-rows", type=_count, metavar="N", help="stop after so many rows of this run")
 
 
@@ -239,6 +243,12 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
     return number
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"must be a port from 0 (any that is free) to 65535, not {text}")
+    return int(text)
 
 
 def _whole(text: str) -> int:

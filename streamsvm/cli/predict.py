@@ -8,7 +8,7 @@ import contextlib
 import json
 import sys
 
-from streamsvm.cli.streams import open_streams, stopping
+from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
 from streamsvm.runtime.checkpoint import read_model
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> bool:
         before = loop.predicted
         if loop.rows and not arguments.quiet:
             print(f"going on after row {loop.rows:,}", file=sys.stderr)
-        with stopping(loop.stop):
+        with monitored(arguments, loop), stopping(loop.stop):
             end = loop.run(arguments.max_rows)
     _show(end, before, arguments.quiet)
     return end.interrupted

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table
 from streamsvm.runtime import Sink, Source, open_sink, open_source
 
-__all__ = ["open_streams", "stopping"]
+__all__ = ["monitored", "open_streams", "stopping"]
 
 
 @contextlib.contextmanager
@@ -36,6 +38,24 @@ def open_streams(
         sink = None if arguments.to is None else opened(arguments.to)
         letters = arguments.on_error
         yield source, sink, opened(letters) if "://" in letters else letters
+
+
+@contextlib.contextmanager
+def monitored(arguments: argparse.Namespace, loop: Any) -> Iterator[None]:
+    """Serve the metrics of a loop where a port is given."""
+    if arguments.metrics_port is None:
+        yield
+        return
+    from streamsvm.runtime.monitor import Monitor, MonitorError  # noqa: PLC0415 - starts a server of HTTP, which few runs need
+
+    try:
+        monitor = Monitor(loop, arguments.metrics_port, arguments.metrics_host)
+    except MonitorError as error:
+        raise CommandError(f"--metrics-port: {error}") from error
+    with monitor:
+        if not arguments.quiet:
+            print(f"metrics, and a page, at http://{arguments.metrics_host}:{monitor.port}/", file=sys.stderr)  # noqa: T201
+        yield
 
 
 def _options(arguments: argparse.Namespace, spec: str) -> dict[str, Any]:

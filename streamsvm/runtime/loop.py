@@ -267,6 +267,7 @@ class LearningLoop(StreamLoop):
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
         model, score, labels, wanted = self.model, self._score, self._labels, self.sink is not None
         prepare, check, predictor, known = guarded.prepare, guarded.check, guarded.last, labels.known
+        timings = self.timings
         wants_probability = not score.wants_labels or (wanted and gives_probabilities(predictor))
 
         def take(x: Any, y: Any) -> Prediction | None:
@@ -280,6 +281,8 @@ class LearningLoop(StreamLoop):
                 probability = max(probabilities.values(), default=None)
                 label = predictor.predict_one(seen)
                 predicted = label if score.wants_labels else probabilities
+            if timings is not None:
+                timings.predicted()
             if y is None:
                 self.unlabelled += 1
             else:
@@ -302,6 +305,8 @@ class LearningLoop(StreamLoop):
                 self.learned += 1
                 if new:
                     labels.add(y)
+                if timings is not None:
+                    timings.learned()
             if not x:
                 self.empty += 1
             return Prediction(self.rows, label, y, probability) if wanted else None
@@ -309,6 +314,8 @@ class LearningLoop(StreamLoop):
         def take_number(x: Any, y: Any) -> Prediction | None:
             seen = x if prepare is None else prepare(x)
             predicted = predictor.predict_one(seen)
+            if timings is not None:
+                timings.predicted()
             if y is None:
                 self.unlabelled += 1
             else:
@@ -320,6 +327,8 @@ class LearningLoop(StreamLoop):
                     guarded.learned(x)
                 score.update(y, predicted)
                 self.learned += 1
+                if timings is not None:
+                    timings.learned()
             if not x:
                 self.empty += 1
             return Prediction(self.rows, predicted, y, None) if wanted else None

@@ -170,6 +170,7 @@ class PredictionLoop(StreamLoop):
         prepare, predictor = guarded.prepare, guarded.last
         wants_probability = gives_probabilities(predictor)
         known = getattr(learner_of(predictor), "feature_names", [])
+        timings = self.timings
 
         def take(x: Any, y: Any) -> Prediction:
             seen = x if prepare is None else prepare(x)
@@ -177,6 +178,8 @@ class PredictionLoop(StreamLoop):
             if wants_probability:
                 probability = max(predictor.predict_proba_one(seen).values(), default=None)
             label = predictor.predict_one(seen)
+            if timings is not None:
+                timings.predicted()
             if self._mismatch or not self.predicted:
                 self._compare(known, seen)
             self.predicted += 1

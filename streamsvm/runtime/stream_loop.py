@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, Checkpoint
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError
 from streamsvm.runtime.refusals import Refusals
 from streamsvm.runtime.rows import GuardedModel, reason_of
+from streamsvm.runtime.timings import Timings
 
 __all__ = ["StreamLoop"]
 
@@ -48,13 +50,33 @@ class StreamLoop:
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
         self._saved_rows = -1
         self._stopped = False
+        #: Where the times of rows are counted; None: nowhere.
+        self.timings: Timings | None = None
         self._unusable = ""  # the reason why no further run is possible
         self._iterator: Iterator[Row | BadRow] | None = None
+        self._running = False
 
     @property
     def refused(self) -> Mapping[str, int]:
         """Rows that were refused, by kind of reason."""
         return dict(self._refusals.counts)
+
+    @property
+    def state(self) -> str:
+        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"``, or ``"ended"`` (another run may go on)."""
+        if self._unusable:
+            return self._unusable.removeprefix("has ").removeprefix("was ")
+        return "running" if self._running else "new" if self._iterator is None else "ended"
+
+    @property
+    def saved_rows(self) -> int | None:
+        """Rows at the newest checkpoint; None if there is none."""
+        return None if self._saved_rows < 0 else self._saved_rows
+
+    @property
+    def progress(self) -> Any:
+        """The progress now, without rates and times. May be read from another thread."""
+        return self._progress(math.nan, math.nan)
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
@@ -117,19 +139,21 @@ class StreamLoop:
         if max_rows is not None and max_rows < 0:
             raise ValueError(f"max_rows must be at least 0, not {max_rows}")
         try:
+            self._running = True
             self._refusals.open()
             progress = self._run(None if max_rows is None else self.rows + max_rows)
         except BaseException:  # also Ctrl-C: the model may have learned half a row
             self._unusable = "has failed"
             raise
         finally:
+            self._running = False
             self._refusals.close()
         if self._stopped:
             self._unusable = "was stopped"
         return progress
 
     def _run(self, last: int | None) -> Any:
-        sink, guarded = self.sink, self._guarded
+        sink, guarded, timings = self.sink, self._guarded, self.timings
         take, next_point = self._taker(guarded), self._next_point()
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
@@ -146,6 +170,8 @@ class StreamLoop:
                 self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
             else:
                 x, y = row
+                if timings is not None:
+                    timings.began()
                 try:
                     prediction = take(x, y)
                 except (MemoryError, StreamError):

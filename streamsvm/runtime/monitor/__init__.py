@@ -1,0 +1,5 @@
+"""What a running loop does, over HTTP: metrics for Prometheus, checks of health, and a page."""
+
+from streamsvm.runtime.monitor.monitor import Monitor, MonitorError
+
+__all__ = ["Monitor", "MonitorError"]
