@@ -137,7 +137,9 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     label_help = "the column or key of the label, which is no feature (default: as in the checkpoint, where rows have it)"
     _add_streams(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")
-    model.add_argument("--model", required=True, metavar="FILE_OR_DIR", help="a checkpoint, or a folder of them")
+    model.add_argument("--model", type=Path, required=True, metavar="FILE_OR_DIR", help="a checkpoint, or a folder of them")
+    text = "take the newest model of the folder as soon as a learner has written it; predictions say which model made them"
+    model.add_argument("--follow", action="store_true", help=text)
     _add_trusted(model, "the model")
     _add_errors(predict, labels=False)
     add_table_flags(predict.add_argument_group("the table"))

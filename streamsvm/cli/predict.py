@@ -8,10 +8,12 @@ import contextlib
 import json
 import sys
 
+from streamsvm.cli import UsageError
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
-from streamsvm.runtime.checkpoint import read_model
+from streamsvm.runtime.checkpoint import Checkpoint, read_model
+from streamsvm.runtime.following import FollowedFolder
 from streamsvm.runtime.open import format_of
 
 __all__ = ["run"]
@@ -19,7 +21,16 @@ __all__ = ["run"]
 
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
-    saved = read_model(arguments.model, arguments.trusted)
+    follow = None
+    if arguments.follow:
+        if not arguments.model.is_dir():
+            raise UsageError(f"--follow: --model {arguments.model} must be a folder of checkpoints, which a learner writes")
+        follow = FollowedFolder(arguments.model, arguments.trusted)
+        if (found := _first(follow, arguments.quiet)) is None:
+            return True
+        saved = found
+    else:
+        saved = read_model(arguments.model, arguments.trusted)
     text_format = format_of(arguments.source, arguments.format)
     table = table_of(arguments, text_format, saved, predict=True)
     usual_label = None if text_format == "libsvm" else label_of(saved)
@@ -30,6 +41,8 @@ def run(arguments: argparse.Namespace) -> bool:
             source,
             saved.model,
             sink,
+            follow=follow,
+            version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
             checkpoint_every=arguments.checkpoint_every,
             on_error=on_error,
@@ -43,6 +56,14 @@ def run(arguments: argparse.Namespace) -> bool:
             end = loop.run(arguments.max_rows)
     _show(end, before, arguments.quiet)
     return end.interrupted
+
+
+def _first(follow: FollowedFolder, quiet: bool) -> Checkpoint | None:
+    """Return the first model of a folder, as soon as there is one; None if the user does not want to wait."""
+    if not (quiet or CheckpointFolder.signature(follow.path)):
+        print(f"waiting for the first checkpoint in {follow.path}", file=sys.stderr)
+    with stopping(follow.stop):
+        return follow.wait()
 
 
 def _show(end: Predicted, before: int, quiet: bool) -> None:

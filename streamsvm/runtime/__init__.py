@@ -4,7 +4,18 @@ from streamsvm.runtime.arrow import ArrowSource
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
 from streamsvm.runtime.csv_source import CSVSource
 from streamsvm.runtime.curve import CurvePoint, LearningCurve
-from streamsvm.runtime.endpoints import BadRow, DeadLetter, Position, Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import (
+    BadRow,
+    DeadLetter,
+    Position,
+    Prediction,
+    Row,
+    Sink,
+    Source,
+    StreamError,
+    VersionedPrediction,
+)
+from streamsvm.runtime.following import FollowedFolder
 from streamsvm.runtime.loop import LearningLoop, Progress
 from streamsvm.runtime.open import open_sink, open_source
 from streamsvm.runtime.prediction import Predicted, PredictionLoop
@@ -21,6 +32,7 @@ __all__ = [
     "CurvePoint",
     "DeadLetter",
     "FileSink",
+    "FollowedFolder",
     "IterableSource",
     "JSONLinesSource",
     "LIBSVMSource",
@@ -35,6 +47,7 @@ __all__ = [
     "Sink",
     "Source",
     "StreamError",
+    "VersionedPrediction",
     "load",
     "open_sink",
     "open_source",

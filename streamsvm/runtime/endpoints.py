@@ -15,6 +15,7 @@ __all__ = [
     "Sink",
     "Source",
     "StreamError",
+    "VersionedPrediction",
 ]
 
 #: Where a source or sink goes on, as plain JSON (dicts, lists, strings, numbers). Only the source itself reads inside.
@@ -77,6 +78,18 @@ class Prediction(NamedTuple):
     """Of ``y_pred``; None if the model gives none."""
 
 
+class VersionedPrediction(NamedTuple):
+    """A prediction of a loop whose model is replaced while it runs."""
+
+    row: int
+    """As those of `Prediction`."""
+    y_pred: Any
+    y_true: Any
+    probability: float | None
+    model: int
+    """The version of the model: rows that it had seen."""
+
+
 @runtime_checkable
 class Source(Protocol):
     """A stream of rows that can be resumed.
@@ -132,7 +145,7 @@ class Sink(Protocol):
     def name(self) -> str:
         """The sink in messages (a path, a URL)."""
 
-    def write(self, record: Prediction | DeadLetter) -> None:
+    def write(self, record: Prediction | VersionedPrediction | DeadLetter) -> None:
         """Write a prediction or a dead letter; StreamError if it cannot be written."""
 
     def flush(self) -> Position:

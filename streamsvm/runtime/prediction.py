@@ -12,7 +12,8 @@ from river import base
 from streamsvm._warnings import warn
 from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import Prediction, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
+from streamsvm.runtime.following import FollowedFolder
 from streamsvm.runtime.rows import GuardedModel, gives_probabilities, learner_of, listed
 from streamsvm.runtime.stream_loop import StreamLoop
 
@@ -62,8 +63,13 @@ class PredictionLoop(StreamLoop):
         A river classifier, regressor or pipeline.
     sink
         For the predictions.
+    follow
+        Newer models: between two rows, the model is replaced by the newest one, and each prediction is a `VersionedPrediction`
+        that says which model made it. None: the model stays.
     checkpoints
         The folder for checkpoints; not that of the learning loop that made the model.
+    version
+        Of ``model``, where there may be newer ones.
     checkpoint_every, on_progress, on_error, error_limit, error_share
         As of `LearningLoop`; progress is `Predicted`.
 
@@ -71,6 +77,8 @@ class PredictionLoop(StreamLoop):
     ----------
     rows, predicted : int
         As in `Predicted`.
+    version : int
+        Of the present model.
 
     Raises
     ------
@@ -101,6 +109,8 @@ class PredictionLoop(StreamLoop):
         model: base.Classifier | base.Regressor,
         sink: Sink,
         *,
+        follow: FollowedFolder | None = None,
+        version: int = 0,
         checkpoints: CheckpointFolder | None = None,
         checkpoint_every: int = 10_000,
         on_progress: Callable[[Predicted], None] | None = None,
@@ -120,6 +130,7 @@ class PredictionLoop(StreamLoop):
             error_limit=error_limit,
             error_share=error_share,
         )
+        self._follow, self.version = follow, version
         self.predicted = 0
         self._mismatch = ""
         if checkpoints is not None and (found := checkpoints.newest()) is not None:
@@ -166,13 +177,16 @@ class PredictionLoop(StreamLoop):
         progress: Predicted = super().run(max_rows)
         return progress
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
-        prepare, predictor = guarded.prepare, guarded.last
-        wants_probability = gives_probabilities(predictor)
-        known = getattr(learner_of(predictor), "feature_names", [])
-        timings = self.timings
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
+        follow, timings = self._follow, self.timings
+        prepare, predictor, wants_probability, known = _parts(guarded)
 
-        def take(x: Any, y: Any) -> Prediction:
+        def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
+            nonlocal prepare, predictor, wants_probability, known
+            if follow is not None and (newer := follow.newer()) is not None:
+                self._guarded = GuardedModel(newer.model, learns=False)
+                self.model, self.version = newer
+                prepare, predictor, wants_probability, known = _parts(self._guarded)
             seen = x if prepare is None else prepare(x)
             probability = None
             if wants_probability:
@@ -183,7 +197,8 @@ class PredictionLoop(StreamLoop):
             if self._mismatch or not self.predicted:
                 self._compare(known, seen)
             self.predicted += 1
-            return Prediction(self.rows, label, y, probability)
+            prediction = self.rows, label, y, probability
+            return Prediction(*prediction) if follow is None else VersionedPrediction(*prediction, self.version)
 
         return take
 
@@ -210,3 +225,9 @@ class PredictionLoop(StreamLoop):
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
         interrupted = ended and self._stopped
         return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, self.refused)
+
+
+def _parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:
+    """Return what prepares a row, what predicts it, whether that gives probabilities, and the names of features it knows."""
+    predictor = guarded.last
+    return guarded.prepare, predictor, gives_probabilities(predictor), getattr(learner_of(predictor), "feature_names", [])

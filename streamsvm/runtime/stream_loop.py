@@ -10,7 +10,7 @@ from typing import Any
 
 from streamsvm.checks import checked_mapping, shown
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.runtime.refusals import Refusals
 from streamsvm.runtime.rows import GuardedModel, reason_of
 from streamsvm.runtime.timings import Timings
@@ -78,7 +78,7 @@ class StreamLoop:
         """The progress now, without rates and times. May be read from another thread."""
         return self._progress(math.nan, math.nan)
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
 
@@ -153,8 +153,8 @@ class StreamLoop:
         return progress
 
     def _run(self, last: int | None) -> Any:
-        sink, guarded, timings = self.sink, self._guarded, self.timings
-        take, next_point = self._taker(guarded), self._next_point()
+        sink, timings = self.sink, self.timings
+        take, next_point = self._taker(self._guarded), self._next_point()
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
         x: dict[Hashable, Any] = {}
@@ -177,7 +177,7 @@ class StreamLoop:
                 except (MemoryError, StreamError):
                     raise
                 except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
-                    self._refuse(x, y, error, guarded)
+                    self._refuse(x, y, error)
                 else:
                     if sink is not None and prediction is not None:
                         sink.write(prediction)
@@ -204,8 +204,8 @@ class StreamLoop:
             self._on_progress(progress)
         return progress
 
-    def _refuse(self, x: Any, y: Any, error: Exception, guarded: GuardedModel) -> None:
-        kind, reason = reason_of(error, x, guarded)
+    def _refuse(self, x: Any, y: Any, error: Exception) -> None:
+        kind, reason = reason_of(error, x, self._guarded)
         raw = getattr(self.source, "raw", None)
         self._refusals.add(self.rows, self.source.place, (x, y) if raw is None else raw, kind, reason)
 

@@ -1,0 +1,87 @@
+"""The model of a process that goes on learning, taken anew whenever it writes a checkpoint."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm._warnings import warn
+from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, read_model
+
+__all__ = ["FollowedFolder", "FollowedModel"]
+
+
+class FollowedModel(NamedTuple):
+    """A model, and which one of the run that makes it."""
+
+    model: Any
+    version: int
+    """Rows of the stream that it had seen."""
+
+
+class FollowedFolder:
+    """The newest model of a folder of checkpoints, into which another process may write.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    trusted
+        As for `load`.
+    seconds
+        Between two looks into the folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm import BSGDClassifier
+    >>> with CheckpointFolder(tempfile.mkdtemp()) as folder:
+    ...     models = FollowedFolder(folder.path, seconds=0.0)
+    ...     _ = folder.save(BSGDClassifier(), None, rows=10, position={})
+    ...     print(models.newer().version, models.newer())
+    ...     _ = folder.save(BSGDClassifier(), None, rows=20, position={})
+    ...     print(models.newer().version)
+    10 None
+    20
+    """
+
+    def __init__(self, path: str | Path, trusted: bool = False, seconds: float = 1.0) -> None:
+        self.path, self._trusted, self._seconds = Path(path), trusted, seconds
+        self._seen: tuple[Any, ...] = ()
+        self._due = 0.0
+        self._stopping = threading.Event()
+
+    def newer(self) -> FollowedModel | None:
+        """Return the newest model if it was not returned before, else None.
+
+        A checkpoint that cannot be read is told by a warning, once: the model before it stays.
+        """
+        now = time.monotonic()
+        if now < self._due:
+            return None
+        self._due = now + self._seconds
+        found = self._look()
+        return None if found is None else FollowedModel(found.model, found.header["rows"])
+
+    def wait(self) -> Checkpoint | None:
+        """Return the newest checkpoint once there is one; None after `stop`."""
+        while (found := self._look()) is None and not self._stopping.wait(self._seconds):
+            pass
+        return found
+
+    def stop(self) -> None:
+        """End a wait. May be called from a signal handler or another thread."""
+        self._stopping.set()
+
+    def _look(self) -> Checkpoint | None:
+        seen = CheckpointFolder.signature(self.path)
+        if not seen or seen == self._seen:
+            return None
+        self._seen = seen
+        try:
+            return read_model(self.path, self._trusted)
+        except CheckpointError as error:
+            warn(f"{error}: the model before it stays")
+        return None
