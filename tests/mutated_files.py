@@ -19,7 +19,7 @@ from river import compose, ensemble, feature_extraction, preprocessing, tree
 
 import crafted
 import streamsvm
-from streamsvm.batch import BatchClassifier, CSMOClassifier
+from streamsvm.batch import BatchClassifier, CSMOClassifier, HierarchicalSVC
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
 from streamsvm.storage.model_file import ModelFileError
 
@@ -33,6 +33,7 @@ MODELS = [
     OnlineLinearSVC,
     lambda: KernelRLSClassifier(budget=6, max_features=4),
     lambda: BatchClassifier(CSMOClassifier(), window=60, refit_every=30, calibration_folds=2),
+    lambda: BatchClassifier(HierarchicalSVC(n_trees=2, leaf_size=20, rank=8), window=60, refit_every=30, calibration_folds=0),
     lambda: compose.Select("a", "b") | ensemble.BaggingClassifier(streamsvm.BSGDClassifier(budget=4), n_models=2, seed=1),
     lambda: feature_extraction.RBFSampler(seed=1) | tree.HoeffdingTreeClassifier(grace_period=20),
 ]

@@ -23,7 +23,7 @@ LAYERS = (
     "_numba_cache",
     "_numba_linking",
     "storage",
-    "checks _options _progress _warnings _locks",
+    "checks _options _progress _warnings _locks _stopping _blas",
 )
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 

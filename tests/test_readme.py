@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,16 @@ def test_example_of_a_pipeline():
     path = README.parent / "examples" / "river_pipeline.py"
     done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, check=True)
     assert done.stdout.count("Accuracy") == 3
+
+
+def test_example_of_a_long_window(monkeypatch):
+    example = runpy.run_path(str(README.parent / "examples" / "long_window.py"))
+    shown = []
+    monkeypatch.setattr("builtins.print", shown.append)
+    example["main"](3000, 1000)
+    assert "us a row" in shown[0]
+    assert shown[1].endswith("the last of 1,000 rows")
+    assert int(shown[1].split()[0]) >= 1
 
 
 def test_example_of_model_selection():

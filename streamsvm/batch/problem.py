@@ -96,7 +96,7 @@ class Groups:
         return rising - falling
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _hand_out(group: np.ndarray, bounds: np.ndarray, amounts: np.ndarray, shares: np.ndarray) -> None:
     """Distribute each group's amount over as few of its rows as can be: row by row up to its bound. Destroys ``amounts``."""
     rounding = 1e-12 * amounts

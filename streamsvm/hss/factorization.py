@@ -122,7 +122,7 @@ def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
     return inverse, log_determinant
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _mirror(A: np.ndarray) -> None:
     """Copy the upper triangle to the lower one."""
     for i in range(len(A)):
@@ -130,7 +130,7 @@ def _mirror(A: np.ndarray) -> None:
             A[i, j] = A[j, i]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
     """A[order][:, order] in one step."""
     out = np.empty_like(A)

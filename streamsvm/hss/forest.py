@@ -95,6 +95,7 @@ def check_forest(forest: Any, machines: int, vectors: int, features: int) -> For
     good = (
         len(found.cut) == nodes > 0
         and len(found.roots) > 0
+        and entries <= len(found.roots) * vectors  # predictions take memory for each entry
         and found.axes.shape == (cuts, features)
         and found.weights.shape == (machines, entries)
         and leaves > 0

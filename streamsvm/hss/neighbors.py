@@ -49,7 +49,7 @@ def _order(X: np.ndarray, leaves: int, rng: np.random.Generator) -> np.ndarray:
     return order
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _cut(Z: np.ndarray, order: np.ndarray, leaves: int, random: np.ndarray) -> None:
     """Sort rows of Z float32 [n, d], and ``order`` with them, into a number of leaves that is a power of 2.
 

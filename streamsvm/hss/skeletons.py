@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
+from streamsvm._stopping import stop_if_asked
 from streamsvm.hss.blocks import KernelBlocks
 from streamsvm.hss.tree import ClusterTree
 
@@ -83,6 +84,7 @@ def compress(
     sizes, outside = tree.end - tree.begin, tree.outside()
     leaf_size = sizes[tree.leaves].mean()
     for number in order:
+        stop_if_asked()
         (left, right), begin, end = tree.children[number], int(tree.begin[number]), int(tree.end[number])
         if left < 0:
             rows, block = np.arange(begin, end), blocks(slice(begin, end), slice(begin, end))

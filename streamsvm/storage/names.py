@@ -38,10 +38,12 @@ _CLASSES = _listed(
         "builtins": "bool complex dict float frozenset int list set str tuple",
         "collections": "Counter OrderedDict defaultdict deque",
         "numbers": "Number",
-        # Of the batch solvers only these: others trust their arguments.
+        # Solvers whose states are checked; those of linear machines are not.
         "streamsvm.batch.adapter.estimators": "BatchClassifier BatchRegressor",
         "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
         "streamsvm.batch.csmo.one_class": "CSMOOneClass",
+        "streamsvm.batch.hierarchical.estimators": "HierarchicalSVC HierarchicalSVR",
+        "streamsvm.batch.hss_admm.estimators": "HSSADMMClassifier HSSADMMRegressor",
     }
 )
 _FUNCTIONS = _listed(

@@ -237,7 +237,7 @@ def test_names_that_were_hashed_find_their_columns():
 
 def test_adapters_that_have_nothing_to_distil_say_so():
     adapter = BatchAdapter(CSMOClassifier(), refit_every=None)
-    with pytest.raises(ValueError, match="no fitted kernel machine"):
+    with pytest.raises(ValueError, match="no fitted model yet"):
         adapter.to_budget(10)
     adapter.fit([({"a": 1.0}, 0), ({"a": 2.0}, "x"), ({"a": 3.0}, 0)])
     with pytest.raises(ValueError, match="of several types"):

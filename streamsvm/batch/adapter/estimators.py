@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from river import base, preprocessing
+from river import base
 from sklearn.base import is_classifier, is_regressor
 
 from streamsvm.batch.adapter import fit as fits
+from streamsvm.batch.adapter.distillation import Distillable
 from streamsvm.batch.adapter.fit import Fit, follows_conventions
-from streamsvm.batch.adapter.probability import LARGEST_LOG_FACTOR, fit_log_factor, probabilities
-from streamsvm.batch.adapter.refitting import Refitting
-from streamsvm.batch.adapter.window import Rows
+from streamsvm.batch.adapter.job import Job
+from streamsvm.batch.adapter.probability import LARGEST_LOG_FACTOR, probabilities
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor
-from streamsvm.batch.distillation import to_budget
-from streamsvm.batch.kernel_machine import KernelMachine
 from streamsvm.checks import check_number, checked_target, parameter
 from streamsvm.frames import as_frame, as_series
 from streamsvm.learners.labels import Labels, as_array
@@ -27,7 +25,7 @@ from streamsvm.learners.labels import Labels, as_array
 __all__ = ["BatchAdapter", "BatchClassifier", "BatchRegressor"]
 
 
-class BatchAdapter(Refitting):
+class BatchAdapter(Distillable):
     """A batch model as a river estimator, refitted to a window of the last rows.
 
     Rows go into a window of a fixed size. Every ``refit_every`` rows a clone of ``model`` is fitted to all rows of the window,
@@ -36,8 +34,8 @@ class BatchAdapter(Refitting):
     Parameters
     ----------
     model
-        An estimator with scikit-learn's conventions: `CSMOClassifier`, `CSMORegressor`, or one of scikit-learn's. It is never
-        fitted itself.
+        An estimator with scikit-learn's conventions: `CSMOClassifier`, `CSMORegressor`, or one of scikit-learn's; for windows of
+        100,000 rows and more `HierarchicalSVC` or `HierarchicalSVR`. It is never fitted itself.
     window
         Rows of the window; a new row replaces the oldest one.
     refit_every
@@ -48,6 +46,8 @@ class BatchAdapter(Refitting):
         The most feature names.
     overflow
         What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
+    background
+        Whether fits that are due run in a thread of their own, while the adapter goes on with the last model. `fit` fits at once.
     calibration_folds
         Of a classifier: folds of the window on which probabilities are calibrated, with a fit for each; 0: none. See
         `BatchClassifier.predict_proba_one`. It has no effect if ``model`` gives probabilities itself.
@@ -76,12 +76,15 @@ class BatchAdapter(Refitting):
     is no model yet, the model's exception is raised. The fit of a window with one class waits for the next row that brings a
     second one. Ctrl-C during a fit leaves the last good model and all rows.
 
+    With ``background=True``, a fit that is due copies the window and begins; `wait` says how its model comes into use. Which row
+    meets which model depends on the machine, so runs are no longer equal.
+
     Columns are given to features in the order in which learning meets their names; a name influences predictions from the first
     fit that has seen it. Weights are passed on as ``sample_weight`` if one of the window is not 1; a model that takes none
     refuses such rows. A row of weight 0 is ignored.
 
-    Checkpoints hold the rows and the fitted model. With `CSMOClassifier` and `CSMORegressor` they need no trust; another model
-    needs ``CheckpointFolder(path, trusted=True)``.
+    Checkpoints hold the rows and the fitted model. With a model of `streamsvm.batch` they need no trust; another one needs
+    ``CheckpointFolder(path, trusted=True)``.
 
     Examples
     --------
@@ -100,55 +103,6 @@ class BatchAdapter(Refitting):
         if cls is BatchAdapter:
             kind = BatchClassifier if follows_conventions(is_classifier, model) else BatchRegressor
         return super().__new__(kind)
-
-    def to_budget(self, budget: int, **parameters: Any) -> Any:
-        """Make the last good model a budgeted learner that goes on learning; see `streamsvm.batch.to_budget`.
-
-        Parameters
-        ----------
-        budget, parameters
-            As in `streamsvm.batch.to_budget`; the rows to decide alike on are those of the window. By default ``max_features``,
-            ``overflow`` and ``max_classes`` of the learner are those of the adapter.
-
-        Returns
-        -------
-        A pipeline of a ``StandardScaler``, which goes on from the window's means and deviations, and the learner; with
-        ``standardize=False`` just the learner. A feature that a row does not have is at its mean then, not 0.
-
-        Raises
-        ------
-        ValueError
-            There is no fitted model yet, it is none of `streamsvm`, its labels are of several types or numbers with fractions, or
-            features that are standardised may have been hashed together.
-
-        Notes
-        -----
-        It takes the time of `streamsvm.batch.to_budget` for the rows of the window, and a copy of them in float64. The learner's
-        ``nbytes`` grow with ``budget * (4 * max_features + 16 * max_classes)``: if no more are to come, smaller ones save memory.
-        The scaler saves three numbers for each name that it ever meets, even if the learner ignores it.
-        """
-        fit = self._fit
-        if fit is None or not isinstance(fit.model, KernelMachine):
-            raise ValueError("the adapter has no fitted kernel machine: fit() first, with a model of streamsvm")
-        if is_classifier(fit.model) and fit.classes != fit.model.classes_.tolist():
-            raise ValueError("the labels are of several types, or numbers with fractions: give them as strings")
-        if self.overflow == "hash" and self.standardize and len(self.feature_names) == self.max_features:
-            raise ValueError(
-                f"all max_features={self.max_features} columns are taken, and features that were hashed into one cannot be "
-                "standardised name by name: raise max_features, or standardize before the adapter and not in it"
-            )
-        names = self.feature_names[: len(fit.mean)]
-        room = {name: getattr(self, name) for name in ("max_features", "overflow", "max_classes") if hasattr(self, name)}
-        X = self._window.ordered(len(names)).X
-        X -= fit.mean  # in place: there may be memory for one copy only
-        X /= fit.scale
-        learner = to_budget(fit.model, budget, X, feature_names=names, **{**room, **parameters})
-        if not self.standardize:
-            return learner
-        scaler = preprocessing.StandardScaler()
-        for name, mean, scale in zip(names, fit.mean.tolist(), fit.scale.tolist(), strict=True):
-            scaler.counts[name], scaler.means[name], scaler.vars[name] = self.n_window, mean, scale * scale
-        return scaler | learner
 
 
 @dataclass(eq=False, repr=False)
@@ -218,27 +172,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
             return f"the window has one class only, {self.labels[int(targets[0])]!r}"
         return super()._obstacle()
 
-    def _fitted(self, rows: Rows, mean: np.ndarray, scale: np.ndarray) -> Fit:
-        labels, targets = self.labels, rows.targets.astype(np.int64)
-        values = fits.codes(labels)
-        if values is None:
-            values = as_array(labels)
-        elif isinstance(getattr(self.model, "class_weight", None), dict):
-            raise ValueError("class_weight as a dictionary is for labels of one type: bool, int, str, or float without fractions")
-        model = self._trained(rows.X, values[targets], rows.weights)
-        numbers = dict(zip(values.tolist(), range(len(labels)), strict=True))
-        order = [numbers[value] for value in model.classes_.tolist()]
-        log_factor = 0.0
-        if not hasattr(model, "predict_proba"):
-            fits.check_shape(model, fits.decisions(model, rows.X[:1]), len(order))
-            places = np.empty(len(labels), np.int64)
-            places[order] = np.arange(len(order))
-
-            def decide(train: np.ndarray, held: np.ndarray) -> np.ndarray:
-                return fits.decisions(self._trained(rows.X[train], values[targets[train]], rows.weights[train]), rows.X[held])
-
-            log_factor = fit_log_factor(places[targets], rows.weights, self.calibration_folds, decide)
-        return Fit(model, mean, scale, [labels[code] for code in order], log_factor)
+    def _job(self) -> Job:
+        return super()._job()._replace(labels=list(self.labels), calibration_folds=int(self.calibration_folds))
 
     # Predictions ------------------------------------------------------------------------------------------------------------
 
@@ -256,7 +191,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
 
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
-        fit = self._fit
+        fit = self._latest()
         return self._predicted(self._row_of(x, fit), fit).tolist()[0]
 
     def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
@@ -282,7 +217,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         ValueError
             As `predict_one`.
         """
-        fit = self._fit
+        fit = self._latest()
         return dict(zip(self.classes, self._probabilities(self._row_of(x, fit), fit)[0].tolist(), strict=True))
 
     def decision_function_one(self, x: Mapping[Hashable, Any]) -> Any:
@@ -305,7 +240,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         AttributeError
             The model has no decision function.
         """
-        fit = self._fit
+        fit = self._latest()
         row = self._row_of(x, fit)
         if fit is None:
             return 0.0
@@ -313,7 +248,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return float(f) if np.ndim(f) == 0 else dict(zip(fit.classes, f.tolist(), strict=True))
 
     def predict_many(self, X: Any) -> Any:
-        fit = self._fit
+        fit = self._latest()
         rows, like = self._rows_of(X, fit)
         return as_series(self._predicted(rows, fit), like)
 
@@ -334,7 +269,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         ValueError
             As `predict_one`, naming the row.
         """
-        fit = self._fit
+        fit = self._latest()
         rows, like = self._rows_of(X, fit)
         return as_frame(self._probabilities(rows, fit), self.classes, like)
 
@@ -395,7 +330,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     """A batch regressor as a river regressor; see `BatchAdapter` for the parameters. The target is not scaled.
 
-    Before the first fit it predicts 0.
+    Before the first fit it predicts the mean target of the window, 0 if that is empty.
 
     Examples
     --------
@@ -404,7 +339,7 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
 
     >>> model = BatchRegressor(CSMORegressor(C=10.0), window=500, refit_every=20)
     >>> evaluate.progressive_val_score(datasets.TrumpApproval(), model, metrics.MAE())
-    MAE: 1.58...
+    MAE: 0.75...
     """
 
     def __post_init__(self) -> None:
@@ -415,19 +350,19 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     def _target(self, y: Any) -> float:
         return checked_target(y)
 
-    def _fitted(self, rows: Rows, mean: np.ndarray, scale: np.ndarray) -> Fit:
-        return Fit(self._trained(rows.X, rows.targets, rows.weights), mean, scale, [], 0.0)
-
     def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> float:
-        fit = self._fit
+        fit = self._latest()
         row = self._row_of(x, fit)
-        return 0.0 if fit is None else float(fits.predictions(fit.model, row)[0])
+        return self._mean() if fit is None else float(fits.predictions(fit.model, row)[0])
 
     def predict_many(self, X: Any) -> Any:
-        fit = self._fit
+        fit = self._latest()
         rows, like = self._rows_of(X, fit)
-        targets = fits.predictions(fit.model, rows) if fit is not None and len(rows) else np.zeros(len(rows))
+        targets = fits.predictions(fit.model, rows) if fit is not None and len(rows) else np.full(len(rows), self._mean())
         return as_series(targets, like)
+
+    def _mean(self) -> float:
+        return float(self._window.targets.mean()) if self.n_window else 0.0
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:

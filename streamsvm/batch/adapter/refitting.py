@@ -1,4 +1,4 @@
-"""An adapter's window, its schedule of fits, and the columns of its features."""
+"""An adapter's schedule of fits: which are due, which one runs, and which model answers."""
 
 from __future__ import annotations
 
@@ -8,48 +8,31 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import has_fit_parameter
 
-from streamsvm._options import Overflow
 from streamsvm._warnings import warn
-from streamsvm.batch.adapter.collect import collect, without_label
+from streamsvm.batch.adapter.background import BackgroundFit
 from streamsvm.batch.adapter.fit import Fit
-from streamsvm.batch.adapter.window import Rows, Window, placed
-from streamsvm.checks import check_number, check_parameters, checked_weight, parameter
-from streamsvm.frames import Batch, as_batch, as_matrix
-from streamsvm.memory.features import OVERFLOW, FeatureSpace
-from streamsvm.river_base import SupervisedEstimator
+from streamsvm.batch.adapter.job import Job
+from streamsvm.batch.adapter.windowed import Windowed
+from streamsvm.checks import check_number
+from streamsvm.frames import as_batch
 
 __all__ = ["Refitting"]
 
 
 @dataclass(eq=False, repr=False)
-class Refitting(SupervisedEstimator):
+class Refitting(Windowed):
     """A river estimator that refits a batch model to a window; `BatchAdapter` describes the parameters.
 
-    A class below this one says what targets are, and how the model is fitted.
+    A class below this one says what targets are.
     """
 
-    model: Any
-    window: int = parameter(default=10_000, least=2, high=2**31, integer=True)
-    refit_every: int | None = 1_000
-    standardize: bool = True
-    max_features: int = parameter(default=256, least=1, high=2**20, integer=True)
-    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
-
     def __post_init__(self) -> None:
-        check_parameters(self)
-        if self.refit_every is not None:
-            check_number("refit_every", self.refit_every, 1, inclusive=True, integer=True)
-        if not isinstance(self.standardize, bool | np.bool_):
-            raise ValueError(f"standardize must be True or False, not {self.standardize!r}")
-        self._weighted = has_fit_parameter(self.model, "sample_weight")
-        self._window = Window(self.window, self.max_features)
-        self._features = FeatureSpace(self.max_features, self.overflow)
-        self._row = np.zeros(self.max_features, np.float32)
+        super().__post_init__()
         self._fit: Fit | None = None
-        self._attempted = 0  # rows learned when a fit was last tried
-        self._fitted_at = 0  # rows learned when a fit last succeeded
+        self._running: BackgroundFit | None = None  # until its outcome was taken
+        self._attempted = 0  # rows learned when a fit was last begun
+        self._fitted_at = 0  # rows learned when the last fit that succeeded was begun
         self._warned = False  # whether a warning has said that the fit that is due must wait
         self._n_fits = 0
 
@@ -66,7 +49,7 @@ class Refitting(SupervisedEstimator):
         rows, targets = self._admitted(batch)
         begin, n = 0, len(rows)
         while begin < n:
-            end = n if self.refit_every is None else min(n, begin + max(self.refit_every - self.n_since_fit, 1))
+            end = n if self.refit_every is None else min(n, begin + self._rows_to_put())
             self._put(rows[begin:end], targets[begin:end], batch.weights[begin:end])
             begin = end
             try:
@@ -74,117 +57,6 @@ class Refitting(SupervisedEstimator):
             except BaseException:  # an interrupt as well: no row is lost
                 self._put(rows[end:], targets[end:], batch.weights[end:])
                 raise
-
-    def collect(
-        self,
-        source: Any,
-        y: Any = None,
-        *,
-        label: str | None = None,
-        format: str | None = None,  # noqa: A002
-        limit: int | None = None,
-    ) -> int:
-        """Put the rows of a source into the window, without fitting. All of it is read, and the last ``window`` rows stay.
-
-        Parameters
-        ----------
-        source
-            With ``y``: a frame or array as `learn_many` takes it. With ``label``: a frame too. Else a path (CSV, JSON lines,
-            LIBSVM text; ``.gz`` too) or URL as the command line takes it, read up to its present end; pairs (x, y), as of a river
-            dataset; or a source of `streamsvm.runtime`, which stays open.
-        y
-            The labels or targets of a frame or array.
-        label
-            Name of the label, for a path, a URL, or a frame without ``y``.
-        format
-            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, if the name of a file does not say it.
-        limit
-            Rows with a label, at most. Rows without one are passed over.
-
-        Returns
-        -------
-        int
-            The number of rows that were put in.
-
-        Raises
-        ------
-        StreamError
-            The source cannot be read or a row is refused: the message says where. The rows before it are in the window.
-        ValueError
-            A row of a frame or array is refused (none is in the window then), or ``source`` is of no type that can be read.
-        """
-        if limit is not None:
-            check_number("limit", limit, 0, inclusive=True, integer=True)
-        before = self.n_learned
-        w: Any = 1.0
-        if y is None and label is not None and hasattr(source, "columns"):
-            source, y, w = without_label(source, label)
-        if y is not None:
-            batch = as_batch(source, y, w)
-            batch = batch._replace(matrix=batch.matrix[:limit], y=batch.y[:limit], weights=batch.weights[:limit])
-            self._put(*self._admitted(batch), batch.weights)
-        else:
-            collect(source, label, format, limit, lambda x, y: self._put_one(x, y, 1.0))
-        return self.n_learned - before
-
-    def _target(self, y: Any) -> float:
-        """Return the number that the window holds for a label or target; raise a ValueError where it is neither."""
-        raise NotImplementedError
-
-    def _known(self) -> tuple[int, ...]:
-        """Return the numbers of names known, for `_forget`."""
-        return (len(self._features),)
-
-    def _forget(self, known: tuple[int, ...]) -> None:
-        """Forget the names that a refused row has brought."""
-        self._features.forget(known[0])
-
-    def _checked_weight(self, w: Any) -> float:
-        if w == 1.0:
-            return 1.0
-        w = checked_weight(w)
-        if w not in (0.0, 1.0) and not self._weighted:
-            raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
-        return w
-
-    def _put_one(self, x: Mapping[Hashable, Any], y: Any, w: float) -> None:
-        known = self._known()
-        try:
-            target = self._target(y)
-            row = self._filled(x, True)
-        except BaseException:  # an interrupt as well
-            self._forget(known)
-            raise
-        self._put(row[np.newaxis], np.array([target]), np.array([w]))
-
-    def _admitted(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of a batch, float32 [n, columns in use], and their targets, if all of them can be learned."""
-        known = self._known()
-        targets = np.empty(len(batch.y))
-        try:
-            for i, (y, w) in enumerate(zip(batch.y, batch.weights.tolist(), strict=True)):
-                try:
-                    targets[i] = self._target(y)
-                    self._checked_weight(w)
-                except ValueError as error:
-                    batch.complain(i, error)
-            columns = self._features.columns_of(batch.names, len(targets) > 0)
-            return placed(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
-        except BaseException:
-            self._forget(known)
-            raise
-
-    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Put rows into the window; see `Window.put`."""
-        return self._window.put(X, targets, weights)
-
-    def _filled(self, x: Mapping[Hashable, Any], learn: bool) -> np.ndarray:
-        """Return a row by its columns, float32 [columns in use]: a view, which the next row overwrites."""
-        self._features.fill(self._row, x, learn)
-        row = self._row[: len(self._features)]
-        if not np.isfinite(row).all():
-            self._features.complain_not_finite(x)
-        return row
 
     # Fits -------------------------------------------------------------------------------------------------------------------
 
@@ -218,66 +90,133 @@ class Refitting(SupervisedEstimator):
         """
         if source is not None:
             self.collect(source, y, label=label, format=format, limit=limit)
+        self._check_obstacle()
+        if self._running is not None:  # of rows before these
+            self._running.stop()
+            self._running = None
         self._refit()
         return self
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the fit that runs in the background, and answer with its model from then on.
+
+        Without it, the model answers from the first call after the fit's end that predicts or learns. A fit that failed says so
+        in the next call that learns. One fit runs at a time: if the next one is due meanwhile, it begins when the first is done,
+        with the rows that are the last ones then.
+
+        `fit` stops the fit that runs, and fits at once. A copy or a saved adapter holds the rows and the last model, and not the
+        fit that runs, which is due again there. The fit stops too when the adapter is gone, and at the end of the program: a
+        model of `streamsvm` within a second or so, while the interpreter waits until another one is done. Ctrl-C does not reach
+        it. The adapter itself is for one thread at a time.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait at most; None: until it is done.
+
+        Returns
+        -------
+        bool
+            Whether none runs any more.
+
+        Raises
+        ------
+        Exception
+            It failed, and there is no model yet: the model's exception.
+
+        Warns
+        -----
+        RuntimeWarning
+            It failed: the last model stays.
+        """
+        if timeout is not None:
+            check_number("timeout", timeout, 0.0, inclusive=True)
+        if self._running is not None:
+            self._running.wait(timeout)
+        self._take_outcome()
+        return self._running is None
 
     def _obstacle(self) -> str | None:
         """Return why the window cannot be fitted, if that is known without trying."""
         return None if self.n_window else "the window has no rows"
 
-    def _fit_if_due(self) -> None:
-        if self.refit_every is None or self.n_since_fit < self.refit_every:
-            return
-        last = "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
-        if obstacle := self._obstacle():
-            if last and not self._warned:
-                self._warned = True
-                warn(f"{obstacle}: {last} until that changes", RuntimeWarning)
-            return
-        try:
-            self._refit()
-        except Exception as error:  # a model may raise anything
-            if not last:
-                raise
-            warn(f"the fit of {self.n_window:,} rows failed, {last}: {error}", RuntimeWarning)
-
-    def _refit(self) -> None:
+    def _check_obstacle(self) -> None:
         if obstacle := self._obstacle():
             raise ValueError(f"{obstacle}: there is nothing to fit")
+
+    @property
+    def _stays(self) -> str:
+        """Say which model answers if there is no new one; empty if there is none at all."""
+        return "" if self._fit is None else f"the model of {self.n_learned - self._fitted_at:,} rows ago stays"
+
+    def _rows_to_put(self) -> int:
+        """Return how many rows may be put before it is looked whether a fit is due."""
+        left: int = self.refit_every - self.n_since_fit  # type: ignore[operator]
+        if left > 0:
+            return left
+        return self.refit_every if self.fitting else 1  # type: ignore[return-value]
+
+    def _fit_if_due(self) -> None:
+        self._take_outcome()
+        if self.refit_every is None or self.n_since_fit < self.refit_every or self._running is not None:
+            return
+        if obstacle := self._obstacle():
+            if self._stays and not self._warned:
+                self._warned = True
+                warn(f"{obstacle}: {self._stays} until that changes", RuntimeWarning)
+            return
+        try:
+            if self.background:
+                self._begin_refit()
+            else:
+                self._refit()
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
+            self._complain(error, self.n_window)
+
+    def _complain(self, error: Exception, rows: int) -> None:
+        """Warn that a fit of so many rows failed; raise the error if there is no model yet."""
+        if not self._stays:
+            raise error
+        warn(f"the fit of {rows:,} rows failed, {self._stays}: {error}", RuntimeWarning)
+
+    def _refit(self) -> None:
         self._attempted, self._warned = self._window.n_put, False
+        self._take(self._job().run(), self._attempted)
+
+    def _begin_refit(self) -> None:
+        before, now = self._attempted, self._window.n_put
+        self._running = BackgroundFit(self._job(), before, now)
+        self._attempted, self._warned = now, False
+
+    def _take(self, fit: Fit, begun_at: int) -> None:
+        self._fit = fit  # one assignment: an interrupt before it leaves the last fit
+        self._n_fits, self._fitted_at = self._n_fits + 1, begun_at
+
+    def _take_outcome(self) -> None:
+        """Take the outcome of the background fit if it has ended. One that was stopped is due again."""
+        running = self._running
+        if running is None or running.running:
+            return
+        self._running, (fit, error, warnings) = None, running.outcome
+        if fit is not None:
+            self._take(fit, running.begun_at)
+        elif error is None:
+            self._attempted = running.attempted
+        for message, category in warnings:
+            warn(message, category)
+        if error is not None:
+            self._complain(error, running.n_window)
+
+    def _latest(self) -> Fit | None:
+        """Return the last good fit. A background fit that failed says so where rows are learned."""
+        if self._running is not None and self._running.outcome.fit is not None:
+            self._take_outcome()
+        return self._fit
+
+    def _job(self) -> Job:
+        """Return a fit of the window as it is now."""
         rows = self._window.ordered(len(self._features))
-        mean, scale = np.zeros(rows.X.shape[1]), np.ones(rows.X.shape[1])
-        if self.standardize:
-            mean = np.average(rows.X, axis=0, weights=rows.weights)
-            varies = rows.X.min(axis=0) < rows.X.max(axis=0)  # the deviation of equal values may not be computed as 0
-            deviation = np.sqrt(np.average((rows.X - mean) ** 2, axis=0, weights=rows.weights))
-            scale[varies] = deviation[varies]
-            rows = rows._replace(X=(rows.X - mean) / scale)
-        self._fit = self._fitted(rows, mean, scale)  # one assignment: an interrupt before it leaves the last fit
-        self._n_fits, self._fitted_at = self._n_fits + 1, self._attempted
-
-    def _fitted(self, rows: Rows, mean: np.ndarray, scale: np.ndarray) -> Fit:
-        raise NotImplementedError
-
-    def _trained(self, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Any:
-        """Return a clone of the model, fitted."""
-        model = clone(self.model, safe=False)
-        weighted = {} if (weights == 1.0).all() else {"sample_weight": weights}
-        return model.fit(X, y, **weighted)
-
-    # Predictions ------------------------------------------------------------------------------------------------------------
-
-    def _row_of(self, x: Mapping[Hashable, Any], fit: Fit | None) -> np.ndarray:
-        """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
-        row = self._filled(x, False)[np.newaxis]
-        return row if fit is None else fit.scaled(row)
-
-    def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
-        """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
-        matrix, names, like = as_matrix(X)
-        columns = self._features.columns_of(names, False)
-        rows = placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
-        return rows if fit is None else fit.scaled(rows), like
+        return Job(clone(self.model, safe=False), rows, bool(self.standardize), [], 0)
 
     # Attributes -------------------------------------------------------------------------------------------------------------
 
@@ -297,44 +236,31 @@ class Refitting(SupervisedEstimator):
         return None if self._fit is None else self._fit.scale.copy()
 
     @property
-    def feature_names(self) -> list[Hashable]:
-        """The features seen, in the order of the model's columns."""
-        return self._features.names
-
-    @property
     def n_fits(self) -> int:
         """Number of fits that succeeded."""
         return self._n_fits
 
     @property
-    def n_window(self) -> int:
-        """Rows in the window."""
-        return len(self._window)
-
-    @property
-    def n_learned(self) -> int:
-        """Rows put into the window so far (those of weight 0 do not count)."""
-        return self._window.n_put
+    def fitting(self) -> bool:
+        """Whether a fit runs in the background."""
+        return self._running is not None and self._running.running
 
     @property
     def n_since_fit(self) -> int:
-        """Rows since a fit was last tried."""
+        """Rows since a fit was last begun."""
         return self._window.n_put - self._attempted
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the window, constant from construction: ``window * (4 * max_features + 16)``."""
-        return self._window.nbytes
 
     # Saved adapters ---------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
+        fit = self._latest()
+        attempted = self._attempted if self._running is None else self._running.attempted  # it is not saved, but due again
         return {
             "parameters": self._get_params(),
             "features": self.feature_names,
             "window": self._window.snapshot(len(self._features)),
-            "fit": None if self._fit is None else tuple(self._fit),
-            "counts": (self._attempted, self._fitted_at, self._n_fits),
+            "fit": None if fit is None else tuple(fit),
+            "counts": (attempted, self._fitted_at, self._n_fits),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

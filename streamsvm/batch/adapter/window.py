@@ -14,11 +14,14 @@ __all__ = ["Rows", "Window", "placed"]
 
 
 class Rows(NamedTuple):
-    """Copies of the n rows of a window, the oldest first, float64."""
+    """Copies of the n rows of a window, the oldest first."""
 
     X: np.ndarray
+    """float32 [n, columns]."""
     targets: np.ndarray
+    """float64 [n]."""
     weights: np.ndarray
+    """float64 [n]."""
 
 
 class Window:
@@ -47,7 +50,7 @@ class Window:
     >>> for value in (1.0, 2.0, 3.0):
     ...     gone = window.put(np.array([[value]], np.float32), np.array([0.0]), np.array([1.0]))
     >>> window.ordered(columns=1).X.ravel()
-    array([2., 3.])
+    array([2., 3.], dtype=float32)
     """
 
     def __init__(self, size: int, columns: int) -> None:
@@ -93,8 +96,11 @@ class Window:
     def ordered(self, columns: int) -> Rows:
         """Return all rows with their first ``columns`` columns. O(n d)."""
         n = len(self)
-        order = (self.n_put - n + np.arange(n)) % len(self._X)
-        return Rows(self._X[order, :columns].astype(np.float64), self._targets[order], self._weights[order])
+        oldest = self.n_put % n if n == len(self._X) else 0
+        parts = slice(oldest, n), slice(0, oldest)
+        return Rows(
+            *(np.concatenate([of[part] for part in parts]) for of in (self._X[:, :columns], self._targets, self._weights))
+        )
 
     def snapshot(self, columns: int) -> tuple[Any, ...]:
         """Return the rows and their number as plain values for `restore`."""

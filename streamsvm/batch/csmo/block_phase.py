@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 
+from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import DENSE, column, subset
 from streamsvm.batch.csmo.state import State
@@ -40,6 +41,7 @@ def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_
     size = min(_BLOCK, math.isqrt(len(state.cache.buffer)))
     before, seen, n_iter, number = np.arange(0), np.zeros(n, bool), 0, 0
     while len(state.which) > _FEW and n_iter < max_iter:
+        stop_if_asked()
         rises, falls = state.derivatives()
         least, most = rises.min(), falls.max()
         gap, worst = most - least, _violators(rises, falls, size // 2)

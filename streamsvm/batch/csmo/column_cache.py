@@ -94,7 +94,7 @@ class ColumnCache:
         new.owner[: len(cached)] = cached
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
     """Move the columns in ``slots``, int64 ascending, to the first slots, with the values of ``rows`` only."""
     m = len(rows)
@@ -103,7 +103,7 @@ def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> No
             buffer[s * m + k] = buffer[slots[s] * n + rows[k]]
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.ndarray, i: int) -> tuple[int, bool]:
     """Return the slot of column i, and whether the column is there; if not, the slot used longest ago becomes its slot.
 

@@ -207,7 +207,7 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     return groups
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray, differ: bool) -> None:
     """Add the products of x [d] with n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n].
 
@@ -233,7 +233,7 @@ def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.n
         j += 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _population(word: np.uint64) -> np.uint64:
     """Return the number of bits that are set; the compiler recognises the pattern as one instruction."""
     word = word - ((word >> _UNIT) & _ODD)
@@ -242,7 +242,7 @@ def _population(word: np.uint64) -> np.uint64:
     return (word * _BYTES) >> np.uint64(56)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, n: int, out: np.ndarray) -> None:
     """Look up kernel values by the number of bits in which x uint64 [w] differs from each of n rows."""
     if len(words) == 2:
@@ -257,7 +257,7 @@ def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, n: int, out:
         out[i] = table[count]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
     """Turn squared distances (rbf) or products into kernel values."""
     n = len(out)
@@ -277,7 +277,7 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
                 out[i] *= sums[i]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
     """Compute a column of sparse rows, through the rows that share a feature with row i of ``source``."""
     n, lists, members, entries = len(out), rows.lists, rows.members, rows.entries
@@ -294,7 +294,7 @@ def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.nda
     _from_sums(kernel, sums, out)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
     """Write the kernel values between row i of ``source`` and all n of ``rows``, of the same form, into ``out`` [n].
 
@@ -320,7 +320,7 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
         _from_sums(kernel, part, out[begin : begin + len(part)])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
     """Write the self-kernel of every row into ``out`` [n]."""
     if kernel.kind == RBF:
@@ -339,7 +339,7 @@ def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
         out[i] = square
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def _product(a: np.ndarray, b: np.ndarray) -> float:
     total = 0.0
     for i in range(len(a)):
@@ -347,7 +347,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> float:
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def expand(
     rows: Rows, coefficients: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, values: np.ndarray, out: np.ndarray
 ) -> None:

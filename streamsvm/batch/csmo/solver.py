@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.block_phase import block_phase
 from streamsvm.batch.csmo.column_cache import ColumnCache
 from streamsvm.batch.csmo.columns import cost
@@ -65,6 +66,7 @@ def solve(problem: Problem, start: np.ndarray | None, options: Options, buffer: 
     try:
         n_iter = block_phase(state, goal, options.conjugate, options.shrinking, max_iter, options.verbose)
         while True:
+            stop_if_asked()
             m = len(state.which)
             pause = max(int(PAUSE / (m * cost(state.rows))), 50)
             status, done = steps(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import ColumnCache
 from streamsvm.batch.csmo.columns import Rows, cost, diagonal, expand, subset
 from streamsvm.batch.csmo.problem import Problem
@@ -43,6 +44,7 @@ def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, k
     values = np.empty(len(support), rows.dense.dtype)
     size = max(int(PAUSE / (len(support) * cost(rows))), 1)
     for begin in range(0, len(which), size):
+        stop_if_asked()
         chunk = which[begin : begin + size]
         sums = np.zeros((len(chunk), len(b)))
         expand(rows, b, source, chunk, kernel, values, sums)

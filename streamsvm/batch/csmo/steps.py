@@ -48,21 +48,21 @@ class WorkingSet(NamedTuple):
     listed: np.ndarray  # bool: whether a coordinate is in ``support``
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _rise(b: float, upper: float, kink: float, epsilon: float) -> float:
     if b >= upper:
         return np.inf
     return epsilon if b >= kink else -epsilon
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _fall(b: float, lower: float, kink: float, epsilon: float) -> float:
     if b <= lower:
         return -np.inf
     return epsilon if b > kink else -epsilon
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def slopes(a: WorkingSet, epsilon: float) -> tuple[int, int]:
     """Set ``rise`` and ``fall`` of all rows, and return the most violating pair: the row that gains most by rising, and the one
     that gains most by falling, -1 if none can. By how much they violate optimality is the gap.
@@ -85,7 +85,7 @@ def slopes(a: WorkingSet, epsilon: float) -> tuple[int, int]:
 # are inverted for negative numbers. Indices are unsigned, since a signed one may be negative; a slice would count a reference.
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def _advance(
     begin: int,
     end: int,
@@ -121,7 +121,7 @@ def _advance(
         descent[k] = h + fall[k]
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[np.int32, np.int32]:
     """Return the least of ``low`` and the largest of ``high`` in a chunk, both given and returned as bits."""
     least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
@@ -132,7 +132,7 @@ def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[
     return least, most
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sweep(
     columns: np.ndarray,
     at_i: int,
@@ -174,7 +174,7 @@ def _sweep(
     return at
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def _gains(
     begin: int,
     end: int,
@@ -206,7 +206,7 @@ def _gains(
         out[k] = g * g / curvature
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
     """Return the largest of a chunk of positive floats, given and returned as bits, which have their order."""
     most = np.int32(0)
@@ -215,7 +215,7 @@ def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
     return most
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _partner(
     descent: np.ndarray,
     columns: np.ndarray,
@@ -245,7 +245,7 @@ def _partner(
     return -1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, length: int, beta: float, i: int, j: int) -> int:
     """Replace the direction by e_i - e_j + beta direction; return the length of its support."""
     size = 0
@@ -268,7 +268,7 @@ def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, lengt
     return size
 
 
-@njit(cache=True, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _target(b: float, d: float, lower: float, upper: float, kink: float) -> float:
     """Return where a coordinate has to stop: at a bound, or at its kink, where the objective bends."""
     if d > 0.0:
@@ -276,7 +276,7 @@ def _target(b: float, d: float, lower: float, upper: float, kink: float) -> floa
     return kink if b > kink else lower
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _room(
     b: np.ndarray, lower: np.ndarray, upper: np.ndarray, kink: np.ndarray, direction: np.ndarray, support: np.ndarray, length: int
 ) -> float:
@@ -290,7 +290,7 @@ def _room(
     return room
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _walk(
     b: np.ndarray,
     lower: np.ndarray,
@@ -320,7 +320,7 @@ def _walk(
     return moved
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def steps(
     a: WorkingSet, slots: Slots, rows: Rows, kernel: Kernel, epsilon: float, tol: float, conjugate: bool, limit: int
 ) -> tuple[int, int]:

@@ -72,7 +72,7 @@ def add_products(of: Factors, which: np.ndarray, coefficients: np.ndarray, colum
     _add_products(of.rows, which, of.other(columns), coefficients.astype(np.float32), rows, tile, out)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def _add_tile(exponents: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
     for i in range(exponents.shape[0]):
         row, total = exponents[i], np.float32(0.0)
@@ -81,7 +81,7 @@ def _add_tile(exponents: np.ndarray, coefficients: np.ndarray, out: np.ndarray) 
         out[i] += total
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_products(
     rows: np.ndarray,
     which: np.ndarray,
@@ -102,7 +102,7 @@ def _add_products(
             _add_tile(tile, coefficients[first:last], out[begin : begin + m])
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
 def _fill(rows: np.ndarray, others: np.ndarray, K: np.ndarray) -> None:
     for begin in range(0, len(rows), _ROWS):
         part = K[begin : begin + _ROWS]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.hierarchical.walk import leaf_weights, lift, walk
 from streamsvm.batch.problem import Bounds
 from streamsvm.hss.compositional import CompositionalMatrix
@@ -119,6 +120,7 @@ def descend(
 
     try:
         while n_iter < max_iter:
+            stop_if_asked()
             gap, objective = go(_PASSES)
             n_iter += 1
             if stop.is_set():

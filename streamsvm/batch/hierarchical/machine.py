@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
+from streamsvm._blas import one_blas_thread
 from streamsvm._progress import shown
+from streamsvm._stopping import stop_if_asked
 from streamsvm._warnings import warn
 from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.hierarchical.descent import Loss, Solution, descend
@@ -60,6 +62,7 @@ class _Problems(NamedTuple):
         """Grow a tree and solve all problems with its kernel; None where ``stop`` is set. Once it is, each gets one walk."""
         if self.stop.is_set():
             return None
+        stop_if_asked()
         cuts = grow(self.X, self.leaf_size, seed)
         matrix = compose(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
         loss = self.loss._replace(targets=self.loss.targets[cuts.order])
@@ -158,7 +161,7 @@ class HierarchicalMachine(ForestMachine):
     def _trees(self, problems: _Problems) -> tuple[list[_Tree], bool]:
         """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
         seeds = np.random.SeedSequence(seed_of(self.random_state)).generate_state(self.n_trees).tolist()
-        with threadpool_limits(1, "blas"):  # threads have a tree each; and products do not depend on how many there are
+        with one_blas_thread():  # threads have a tree each; and products do not depend on how many there are
             found = (self._in_turn if self.n_jobs == 1 else self._in_threads)(problems, seeds)
         trees = [tree for tree in found if tree is not None]
         finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
@@ -177,7 +180,7 @@ class HierarchicalMachine(ForestMachine):
 
     def _in_threads(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
         with ThreadPoolExecutor(min(self.n_jobs, len(seeds))) as pool:
-            futures = [pool.submit(problems.tree, seed) for seed in seeds]
+            futures = [pool.submit(copy_context().run, problems.tree, seed) for seed in seeds]
             try:
                 for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
                     futures[number].result()

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm._progress import shown
+from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.problem import Bounds
 from streamsvm.hss import HSSFactorization, HSSMatrix
 from streamsvm.sklearn_base import is_interrupt
@@ -107,6 +108,7 @@ def admm(
     factor: HSSFactorization | None = None
     try:
         for done in shown(range(1, options.max_iter + 1), "iterations", options.verbose):
+            stop_if_asked()
             if factor is None:
                 factor = K.factorize(beta)
                 ones = factor.solve(np.ones(n), ordered=True)
@@ -146,7 +148,7 @@ def admm(
     return found._replace(beta=beta, n_factorizations=factorizations, interrupted=interrupted)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _advance(
     x: np.ndarray,
     ones: np.ndarray,
@@ -187,7 +189,7 @@ def _advance(
     return np.sqrt(moved), np.sqrt(size)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _gap(
     Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, targets: np.ndarray, epsilon: float, bounds: Bounds, least: np.ndarray
 ) -> np.ndarray:
@@ -206,7 +208,7 @@ def _gap(
     return gap / np.maximum(np.maximum(primal, least), 1e-300)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _loss(slope: float, lower: float, upper: float, kink: float, epsilon: float) -> float:
     """Return the loss of a row whose target minus value is ``slope``: the largest of b slope - epsilon |b - kink| over b.
 
@@ -218,7 +220,7 @@ def _loss(slope: float, lower: float, upper: float, kink: float, epsilon: float)
     return largest + epsilon * abs(kink)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _constant_cost(targets: np.ndarray, epsilon: float, bounds: Bounds) -> np.ndarray:
     """Return the cost of all rows with the best of three constant values, for each problem: those of both classes, and 0."""
     n, problems = bounds.lower.shape

@@ -148,8 +148,10 @@ def test_before_the_first_fit():
     assert model.predict_proba_one({}) == {"spam": 1.0}
     model = BatchAdapter(CSMORegressor())
     model.learn_one({"a": 1.0}, 5.0)
-    assert model.predict_one({"a": 1.0}) == 0.0
-    assert model.predict_many(np.ones((2, 1))).tolist() == [0.0, 0.0]
+    model.learn_one({"a": 1.0}, 2.0)
+    assert model.predict_one({"a": 1.0}) == 3.5
+    assert model.predict_many(np.ones((2, 1))).tolist() == [3.5, 3.5]
+    assert model.clone().predict_one({"a": 1.0}) == 0.0
 
 
 def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
@@ -345,7 +347,7 @@ def test_no_rows_have_no_predictions(solver):
 
 def test_signatures():
     assert inspect.signature(BatchAdapter).parameters == inspect.signature(BatchClassifier).parameters
-    assert list(inspect.signature(BatchRegressor).parameters) == list(inspect.signature(BatchClassifier).parameters)[:6]
+    assert list(inspect.signature(BatchRegressor).parameters) == list(inspect.signature(BatchClassifier).parameters)[:7]
 
     class Own(BatchClassifier):
         def __init__(self, C):

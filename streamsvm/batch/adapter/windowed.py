@@ -1,0 +1,198 @@
+"""An adapter's window, and the columns of its features."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import has_fit_parameter
+
+from streamsvm._options import Overflow
+from streamsvm.batch.adapter.collect import collect, without_label
+from streamsvm.batch.adapter.fit import Fit
+from streamsvm.batch.adapter.window import Window, placed
+from streamsvm.checks import check_number, check_parameters, checked_weight, parameter
+from streamsvm.frames import Batch, as_batch, as_matrix
+from streamsvm.memory.features import OVERFLOW, FeatureSpace
+from streamsvm.river_base import SupervisedEstimator
+
+__all__ = ["Windowed"]
+
+
+@dataclass(eq=False, repr=False)
+class Windowed(SupervisedEstimator):
+    """A river estimator that keeps the last rows of a stream; `BatchAdapter` describes the parameters.
+
+    A class below this one says what targets are, and what is done with the rows.
+    """
+
+    model: Any
+    window: int = parameter(default=10_000, least=2, high=2**31, integer=True)
+    refit_every: int | None = 1_000
+    standardize: bool = True
+    max_features: int = parameter(default=256, least=1, high=2**20, integer=True)
+    overflow: Overflow = parameter(default="raise", choices=OVERFLOW)
+    background: bool = False
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        if self.refit_every is not None:
+            check_number("refit_every", self.refit_every, 1, inclusive=True, integer=True)
+        for name in ("standardize", "background"):
+            if not isinstance(value := getattr(self, name), bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, not {value!r}")
+        self._weighted = has_fit_parameter(self.model, "sample_weight")
+        self._window = Window(self.window, self.max_features)
+        self._features = FeatureSpace(self.max_features, self.overflow)
+        self._row = np.zeros(self.max_features, np.float32)
+
+    # Rows to learn -----------------------------------------------------------------------------------------------------------
+
+    def collect(
+        self,
+        source: Any,
+        y: Any = None,
+        *,
+        label: str | None = None,
+        format: str | None = None,  # noqa: A002
+        limit: int | None = None,
+    ) -> int:
+        """Put the rows of a source into the window, without fitting. All of it is read, and the last ``window`` rows stay.
+
+        Parameters
+        ----------
+        source
+            With ``y``: a frame or array as `learn_many` takes it. With ``label``: a frame too. Else a path (CSV, JSON lines,
+            LIBSVM text; ``.gz`` too) or URL as the command line takes it, read up to its present end; pairs (x, y), as of a river
+            dataset; or a source of `streamsvm.runtime`, which stays open.
+        y
+            The labels or targets of a frame or array.
+        label
+            Name of the label, for a path, a URL, or a frame without ``y``.
+        format
+            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, if the name of a file does not say it.
+        limit
+            Rows with a label, at most. Rows without one are passed over.
+
+        Returns
+        -------
+        int
+            The number of rows that were put in.
+
+        Raises
+        ------
+        StreamError
+            The source cannot be read or a row is refused: the message says where. The rows before it are in the window.
+        ValueError
+            A row of a frame or array is refused (none is in the window then), or ``source`` is of no type that can be read.
+        """
+        if limit is not None:
+            check_number("limit", limit, 0, inclusive=True, integer=True)
+        before = self.n_learned
+        w: Any = 1.0
+        if y is None and label is not None and hasattr(source, "columns"):
+            source, y, w = without_label(source, label)
+        if y is not None:
+            batch = as_batch(source, y, w)
+            batch = batch._replace(matrix=batch.matrix[:limit], y=batch.y[:limit], weights=batch.weights[:limit])
+            self._put(*self._admitted(batch), batch.weights)
+        else:
+            collect(source, label, format, limit, lambda x, y: self._put_one(x, y, 1.0))
+        return self.n_learned - before
+
+    def _target(self, y: Any) -> float:
+        """Return the number that the window holds for a label or target; raise a ValueError where it is neither."""
+        raise NotImplementedError
+
+    def _known(self) -> tuple[int, ...]:
+        """Return the numbers of names known, for `_forget`."""
+        return (len(self._features),)
+
+    def _forget(self, known: tuple[int, ...]) -> None:
+        """Forget the names that a refused row has brought."""
+        self._features.forget(known[0])
+
+    def _checked_weight(self, w: Any) -> float:
+        if w == 1.0:
+            return 1.0
+        w = checked_weight(w)
+        if w not in (0.0, 1.0) and not self._weighted:
+            raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
+        return w
+
+    def _put_one(self, x: Mapping[Hashable, Any], y: Any, w: float) -> None:
+        known = self._known()
+        try:
+            target = self._target(y)
+            row = self._filled(x, True)
+        except BaseException:  # an interrupt as well
+            self._forget(known)
+            raise
+        self._put(row[np.newaxis], np.array([target]), np.array([w]))
+
+    def _admitted(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of a batch, float32 [n, columns in use], and their targets, if all of them can be learned."""
+        known = self._known()
+        targets = np.empty(len(batch.y))
+        try:
+            for i, (y, w) in enumerate(zip(batch.y, batch.weights.tolist(), strict=True)):
+                try:
+                    targets[i] = self._target(y)
+                    self._checked_weight(w)
+                except ValueError as error:
+                    batch.complain(i, error)
+            columns = self._features.columns_of(batch.names, len(targets) > 0)
+            return placed(batch.matrix, batch.names, columns, len(self._features), batch.numbers), targets
+        except BaseException:
+            self._forget(known)
+            raise
+
+    def _put(self, X: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Put rows into the window; see `Window.put`."""
+        return self._window.put(X, targets, weights)
+
+    def _filled(self, x: Mapping[Hashable, Any], learn: bool) -> np.ndarray:
+        """Return a row by its columns, float32 [columns in use]: a view, which the next row overwrites."""
+        self._features.fill(self._row, x, learn)
+        row = self._row[: len(self._features)]
+        if not np.isfinite(row).all():
+            self._features.complain_not_finite(x)
+        return row
+
+    # Rows to predict --------------------------------------------------------------------------------------------------------
+
+    def _row_of(self, x: Mapping[Hashable, Any], fit: Fit | None) -> np.ndarray:
+        """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
+        row = self._filled(x, False)[np.newaxis]
+        return row if fit is None else fit.scaled(row)
+
+    def _rows_of(self, X: Any, fit: Fit | None) -> tuple[np.ndarray, Any]:
+        """Return rows as the model takes them, and the frame that answers are made like (None for an array)."""
+        matrix, names, like = as_matrix(X)
+        columns = self._features.columns_of(names, False)
+        rows = placed(matrix, names, columns, len(self._features), np.arange(len(matrix)))
+        return rows if fit is None else fit.scaled(rows), like
+
+    # Attributes --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def feature_names(self) -> list[Hashable]:
+        """The features seen, in the order of the model's columns."""
+        return self._features.names
+
+    @property
+    def n_window(self) -> int:
+        """Rows in the window."""
+        return len(self._window)
+
+    @property
+    def n_learned(self) -> int:
+        """Rows put into the window so far (those of weight 0 do not count)."""
+        return self._window.n_put
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the window, constant from construction: ``window * (4 * max_features + 16)``."""
+        return self._window.nbytes
