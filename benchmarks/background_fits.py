@@ -1,8 +1,9 @@
 """What a stream loses to the refit of its batch model, in the foreground and in the background.
 
-A window of rows is full, and the model fitted; then rows come one after the other, each predicted and learned, and a fit is due at
-once. Milliseconds of the slowest row and microseconds of the 99.9th percentile, rows a second until the new model answers, and the
-seconds that this took. "none" is the same stream without a refit. Needs no data. The stream and the fit share the cores there are.
+A window of rows is full, and the model fitted; then rows come one after the other, each predicted and learned, and a fit is due
+at once. Milliseconds of the slowest row and microseconds of the 99.9th percentile, rows a second until the new model answers, and
+the seconds that this took. "none" is the same stream without a refit. Needs no data. The stream and the fit share the cores that
+there are.
 """
 
 from __future__ import annotations
@@ -73,10 +74,8 @@ def main() -> None:
         measure(name, "background", 500, 20)  # compiles
         found += [measure(name, how, options.window, options.rows) for how in ("none", "foreground", "background")]
     header = ("solver", "fit", "rows until it answers", "rows a second", "slowest row, ms", "99.9 %, us", "seconds")
-    cells = [
-        (r["solver"], r["fit"], f"{r['rows']:,}", f"{r['rows_s']:,.0f}", f"{r['slowest_ms']:,.1f}", f"{r['p999_us']:,.0f}", f"{r['s']:.2f}")
-        for r in found
-    ]  # fmt: skip
+    numbers = ("{rows:,}", "{rows_s:,.0f}", "{slowest_ms:,.1f}", "{p999_us:,.0f}", "{s:.2f}")
+    cells = [(r["solver"], r["fit"], *(number.format(**r) for number in numbers)) for r in found]
     show(f"a refit of {options.window:,} rows", header, cells)
     write(Path(options.out), {"window": options.window, "found": found})
 

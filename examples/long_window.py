@@ -30,9 +30,8 @@ def main(n: int = 60_000, window: int = 20_000) -> None:
         right += model.predict_one(x) == y
         model.learn_one(x, y)
         slowest = max(slowest, time.perf_counter() - start)
-    print(
-        f"{100 * right / n:.1f} % right, {1e6 * (time.perf_counter() - began) / n:.0f} us a row, {1e3 * slowest:.0f} ms the slowest"
-    )
+    micros = 1e6 * (time.perf_counter() - began) / n
+    print(f"{100 * right / n:.1f} % right, {micros:.0f} us a row, {1e3 * slowest:.0f} ms the slowest")
     model.wait()
     print(f"{model.n_fits} fits, the last of {model.n_window:,} rows")
     learner = model.to_budget(100)  # goes on row by row
