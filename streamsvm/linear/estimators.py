@@ -21,10 +21,12 @@ _SMALLEST_C, _LARGEST_C = 1e-30, 1e30
 _LARGEST_WHOLE = 2.0**53  # floats tell whole numbers apart up to it
 
 
-def _check_bound(C: float, what: str) -> None:
-    """Refuse a C with which sums of squared coefficients could leave the range of float64."""
-    if not _SMALLEST_C <= C <= _LARGEST_C:
-        raise ValueError(f"{what} is {C:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
+def _check_bounds(C: float, what: str, file: BlockFile) -> None:
+    """Refuse a C with which, times the weight of a row, sums of squared coefficients could leave the range of float64."""
+    for weight in file.weights[:2]:
+        if not _SMALLEST_C <= C * weight <= _LARGEST_C:
+            times = f" times the weight of a row, {weight:g}," if file.weighted else ""
+            raise ValueError(f"{what}{times} is {C * weight:g}, out of {_SMALLEST_C:g} to {_LARGEST_C:g}: scale it")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -39,7 +41,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     Parameters
     ----------
     C
-        Cost of a row that is on the wrong side by the margin, times the weight of its class.
+        Cost of a row that is on the wrong side by the margin, times the weight of its class and that of the row.
     loss
         ``"hinge"`` or ``"squared_hinge"``.
     fit_intercept
@@ -48,7 +50,8 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     intercept_scaling
         The larger, the less the intercept is penalised, and the more passes a fit takes.
     class_weight
-        Of labels, numbers above 0; ``"balanced"``: n / (2 times the rows of the class); None: all 1.
+        Of labels, numbers above 0; ``"balanced"``: n / (2 times the rows of the class), where rows count by their weights;
+        None: all 1.
     tol
         Duality gap, relative to the objective, at which a fit ends.
     max_iter
@@ -80,6 +83,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     n_iter_ : int
         Passes, of as many steps as there are rows.
     n_samples_fit_ : int
+        Rows, without those of weight 0.
     history_ : list of Pass
 
     Raises
@@ -99,9 +103,9 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     -----
     Predictions and a pass are O(values that are not zero); a pass reads the file once. C rises by steps of 4, from one that a
     coefficient reaches in a step. Disk: the rows (8 bytes a value that is not zero, or 4 bytes a value where most are not zero,
-    and 12 bytes a row; for a while twice that if they come sorted), 16 bytes a row for coefficients, twice the working set, and
-    8 bytes a feature for each solution that is saved in a work folder. Memory beside blocks: 24 bytes a feature. Values are
-    rounded to float32. Rows without values count in the objective and change nothing.
+    and 12 bytes a row, 20 with weights; for a while twice that if they come sorted), 16 bytes a row for coefficients, twice the
+    working set, and 8 bytes a feature for each solution that is saved in a work folder. Memory beside blocks: 24 bytes a feature.
+    Values are rounded to float32. Rows without values count in the objective and change nothing.
 
     Ctrl-C leaves the model as it was, and in ``work_folder`` what was saved.
 
@@ -126,15 +130,15 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     loss: ClassificationLoss = parameter(default="hinge", choices=get_args(ClassificationLoss))
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
 
-    def _labels(self, y: Any) -> np.ndarray:
-        labels = self._number_classes(y, np.arange(len(y)))
+    def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
+        labels = self._number_classes(y, np.arange(len(y)) if weights is None else np.flatnonzero(weights))
         if len(self.classes_) != 2:
             # scikit-learn's checks look for these words
             raise ValueError(
                 f"Only binary classification is supported: y has {len(self.classes_)} classes. "
                 "Wrap it in sklearn.multiclass.OneVsRestClassifier"
             )
-        self._positive, self._counts = 1.0, np.bincount(labels)
+        self._positive, self._counts = 1.0, np.bincount(labels, weights).astype(np.float64)
         return labels.astype(np.float64)
 
     def _read_labels(self, file: BlockFile) -> None:
@@ -152,12 +156,13 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
                 raise ValueError(f"{file.path} has labels {labels} of classes {names!r}, which do not fit together")
             labels.sort(key=lambda label: str(names[int(label)]))
             self.classes_ = np.array([str(names[int(label)]) for label in labels])
-        self._positive, self._counts = labels[1], np.array([counts[label] for label in labels])
+        sums = file.label_weights or {}
+        self._positive, self._counts = labels[1], np.array([sums[label] for label in labels], np.float64)
 
-    def _loss(self, C: float) -> Loss:
-        weights = self._class_weights(np.arange(2), self._counts.astype(np.float64))
+    def _loss(self, C: float, file: BlockFile) -> Loss:
+        weights = self._class_weights(np.arange(2), self._counts)
         for label, weight in zip(self.classes_.tolist(), weights, strict=True):
-            _check_bound(C * weight, f"C times the weight of class {label!r}")
+            _check_bounds(C * weight, f"C times the weight of class {label!r}", file)
         negative, positive = (float(C * weight) for weight in weights)
         return Loss(False, self.loss == "squared_hinge", 0.0, self._constant, self._positive, positive, negative)
 
@@ -174,7 +179,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     Parameters
     ----------
     C
-        Cost of an error, as far as it is above ``epsilon``.
+        Cost of an error, as far as it is above ``epsilon``, times the weight of its row.
     loss
         ``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``.
     epsilon
@@ -211,7 +216,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     loss: RegressionLoss = parameter(default="epsilon_insensitive", choices=get_args(RegressionLoss))
     epsilon: float = parameter(default=0.0, least=0.0)
 
-    def _labels(self, y: Any) -> np.ndarray:
+    def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:  # noqa: ARG002
         y = np.asarray(y, np.float64)
         check_targets(y)
         return y
@@ -219,7 +224,7 @@ class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
     def _read_labels(self, file: BlockFile) -> None:
         check_targets(np.array([file.mean_label]))  # single targets that are too large make the objective infinite
 
-    def _loss(self, C: float) -> Loss:
-        _check_bound(C, "C")
+    def _loss(self, C: float, file: BlockFile) -> Loss:
+        _check_bounds(C, "C", file)
         squared = self.loss == "squared_epsilon_insensitive"
         return Loss(True, squared, float(self.epsilon), self._constant, 0.0, float(C), float(C))

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
@@ -27,7 +27,7 @@ from streamsvm.linear.solvers.dual import DualSolver
 from streamsvm.linear.solvers.loss import Loss
 from streamsvm.linear.solvers.newton import NewtonSolver
 from streamsvm.linear.solvers.solution import Options, Solution, load_solution, remove_stale_solutions, save_solution
-from streamsvm.linear.sources.convert import DENSE, stamp_of, write_blocks
+from streamsvm.linear.sources.convert import DENSE, TextOptions, stamp_of, write_blocks
 from streamsvm.linear.sources.names import StreamNames
 from streamsvm.sklearn_base import SklearnEstimator, seed_of
 
@@ -52,7 +52,7 @@ class OutOfCoreLinear(SklearnEstimator):
     random_state: int | None = 0
     verbose: bool = False
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit to rows in memory, which are written to a block file first. A fit that fails leaves the model as it was.
 
         Parameters
@@ -61,6 +61,8 @@ class OutOfCoreLinear(SklearnEstimator):
             Array or sparse matrix [n, features].
         y
             Two labels, or targets, [n].
+        sample_weight
+            Numbers of at least 0, [n], by which the C of each row is multiplied; rows of weight 0 are left out. None: all 1.
 
         Returns
         -------
@@ -72,14 +74,14 @@ class OutOfCoreLinear(SklearnEstimator):
         ValueError, OSError
             As of the class.
         """
-        return self._fit_arrays([self], X, y)[0]
+        return self._fit_arrays([self], X, y, sample_weight)[0]
 
-    def fit_path(self, X: Any, y: Any, Cs: Sequence[float]) -> list[Self]:
+    def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
         """Fit for several values of C, each from where the one before has ended: give them rising.
 
         Parameters
         ----------
-        X, y
+        X, y, sample_weight
             As of `fit`.
         Cs
             Numbers above 0.
@@ -95,9 +97,11 @@ class OutOfCoreLinear(SklearnEstimator):
             As of the class.
         """
         models = self._models(Cs)
-        return models[0]._fit_arrays(models, X, y)
+        return models[0]._fit_arrays(models, X, y, sample_weight)
 
-    def fit_file(self, path: str | Path, *, target: str | None = None, zero_based: bool = False) -> Self:
+    def fit_file(
+        self, path: str | Path, *, target: str | None = None, weight: str | Path | None = None, zero_based: bool = False
+    ) -> Self:
         """Fit to a file. A fit that fails leaves the model as it was.
 
         Parameters
@@ -105,8 +109,8 @@ class OutOfCoreLinear(SklearnEstimator):
         path
             A block file, as `write_blocks` makes it; or LIBSVM text or a table, as `write_blocks` takes them, from which a block
             file is made first: in ``work_folder``, where the next fit finds it, or else for this fit only.
-        target, zero_based
-            As of `write_blocks`.
+        target, weight, zero_based
+            As of `write_blocks`, for a file that is no block file; one of those has its weights in it.
 
         Returns
         -------
@@ -118,14 +122,20 @@ class OutOfCoreLinear(SklearnEstimator):
         ValueError, OSError
             As of the class.
         """
-        return self._fit_file([self], Path(path), target, zero_based)[0]
+        return self._fit_file([self], Path(path), TextOptions(target, weight, zero_based))[0]
 
     def fit_file_path(
-        self, path: str | Path, Cs: Sequence[float], *, target: str | None = None, zero_based: bool = False
+        self,
+        path: str | Path,
+        Cs: Sequence[float],
+        *,
+        target: str | None = None,
+        weight: str | Path | None = None,
+        zero_based: bool = False,
     ) -> list[Self]:
         """Fit as `fit_path` does, to a file as `fit_file` takes it."""
         models = self._models(Cs)
-        return models[0]._fit_file(models, Path(path), target, zero_based)
+        return models[0]._fit_file(models, Path(path), TextOptions(target, weight, zero_based))
 
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
@@ -133,42 +143,50 @@ class OutOfCoreLinear(SklearnEstimator):
         """Return a learner of river's protocol that decides alike and goes on learning: see `streamsvm.linear.to_online`."""
         return to_online(self, feature_names=feature_names, **parameters)
 
-    def _fit_arrays(self, models: list[Self], X: Any, y: Any) -> list[Self]:
+    def _fit_arrays(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         with self._all_or_nothing():
             self._check(models)
             columns = list(X.columns) if hasattr(X, "columns") else None
             kinds = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
             X, y = validate_data(self, X, y, y_numeric=is_regressor(self), **kinds)
-            labels = self._labels(y)
+            weights = None
+            if sample_weight is not None:
+                weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+                if not weights.any():
+                    raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
+            labels = self._labels(y, weights)
             self.stream_names_ = StreamNames(columns)
             with self._folder() as folder:
-                self._write_arrays(folder / "rows", X, labels)
+                self._write_arrays(folder / "rows", X, labels, weights)
                 with BlockFile(folder / "rows") as file:
                     solutions = self._solve(file, folder, models)
         return self._finish(models, solutions)
 
-    def _write_arrays(self, path: Path, X: Any, labels: np.ndarray) -> None:
+    def _write_arrays(self, path: Path, X: Any, labels: np.ndarray, weights: np.ndarray | None) -> None:
         block = plan(self.memory_limit).block
         filled = X.nnz / max(X.shape[0] * X.shape[1], 1) if sparse.issparse(X) else np.count_nonzero(X) / X.size
         sizes = np.diff(X.indptr) if sparse.issparse(X) else np.full(len(labels), X.shape[1])
         ends, begin = np.cumsum(X.dtype.itemsize * sizes + 8.0), 0
         path.unlink(missing_ok=True)  # there need not be room for both
-        dense, memory = bool(filled > DENSE), self.memory_limit
-        with mixing_writer(path, dense=dense, block_bytes=block, memory=memory, durable=False) as writer:
+        kind: dict[str, Any] = {"dense": bool(filled > DENSE), "weighted": weights is not None}
+        with mixing_writer(path, **kind, block_bytes=block, memory=self.memory_limit, durable=False) as writer:
             while begin < len(labels):
                 before = ends[begin - 1] if begin else 0.0
                 end = max(int(np.searchsorted(ends, before + block, "right")), begin + 1)
-                writer.add(X[begin:end], labels[begin:end])
+                some = None if weights is None else weights[begin:end]
+                writer.add(X[begin:end], labels[begin:end], weights=some)
                 begin = end
 
-    def _fit_file(self, models: list[Self], path: Path, target: str | None, zero_based: bool) -> list[Self]:
+    def _fit_file(self, models: list[Self], path: Path, text: TextOptions) -> list[Self]:
         with self._all_or_nothing():
             self._check(models)
             with self._folder() as folder:
                 if is_block_file(path):
+                    if text.weight is not None:
+                        raise ValueError("a block file has the weights of its rows in it: leave out weight=")
                     solutions = self._fit_blocks(path, folder, models)
                 else:
-                    solutions = self._fit_text(path, folder, models, target, zero_based)
+                    solutions = self._fit_text(path, folder, models, text)
         return self._finish(models, solutions)
 
     def _fit_blocks(self, rows: Path, folder: Path, models: list[Self]) -> list[Solution]:
@@ -185,14 +203,14 @@ class OutOfCoreLinear(SklearnEstimator):
             self._read_labels(file)
             return self._solve(file, folder, models)
 
-    def _fit_text(self, path: Path, folder: Path, models: list[Self], target: str | None, zero_based: bool) -> list[Solution]:
+    def _fit_text(self, path: Path, folder: Path, models: list[Self], text: TextOptions) -> list[Solution]:
         rows = folder / "rows"
-        if self._is_made_of(rows, stamp_of(path, target, zero_based)):
+        if self._is_made_of(rows, stamp_of(path, text)):
             with suppress(BlockFileError):  # corrupt since the fit before: it is made anew
                 return self._fit_blocks(rows, folder, models)
             rows.unlink()
         limit, verbose = self.memory_limit, bool(self.verbose)
-        write_blocks(path, rows, target=target, zero_based=zero_based, memory_limit=limit, verbose=verbose)
+        write_blocks(path, rows, **text._asdict(), memory_limit=limit, verbose=verbose)
         return self._fit_blocks(rows, folder, models)
 
     def _is_made_of(self, rows: Path, stamp: dict[str, Any]) -> bool:
@@ -210,7 +228,7 @@ class OutOfCoreLinear(SklearnEstimator):
     def _solve(self, file: BlockFile, folder: Path, models: list[Self]) -> list[Solution]:
         self.n_samples_fit_ = file.shape[0]
         options = Options(float(self.tol), int(self.max_iter), self._plan(file).working_set_block, bool(self.verbose))
-        losses, resumable = [self._loss(model.C) for model in models], self.work_folder is not None
+        losses, resumable = [self._loss(model.C, file) for model in models], self.work_folder is not None
         if resumable:
             remove_stale_solutions(folder, file)
         solver: DualSolver | NewtonSolver
@@ -275,16 +293,16 @@ class OutOfCoreLinear(SklearnEstimator):
         # The value of the constant feature whose weight becomes the intercept.
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
-    def _labels(self, y: Any) -> np.ndarray:
-        """Return the number that is written for each row, float64 [n]."""
+    def _labels(self, y: Any, weights: np.ndarray | None) -> np.ndarray:
+        """Return the number that is written for each row, float64 [n]; of rows of such weights."""
         raise NotImplementedError
 
     def _read_labels(self, file: BlockFile) -> None:
         """Check the labels of a file, and set what is fitted of them."""
         raise NotImplementedError
 
-    def _loss(self, C: float) -> Loss:
-        """Return the loss of a fit with this C; ValueError where it is out of range."""
+    def _loss(self, C: float, file: BlockFile) -> Loss:
+        """Return the loss of a fit to a file with this C; ValueError where it is out of range, for any of the weights of rows."""
         raise NotImplementedError
 
     def _decide(self, X: Any) -> np.ndarray:

@@ -302,4 +302,6 @@ CHECKS = [
 @pytest.mark.parametrize(("model", "check"), CHECKS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_conventions_of_scikit_learn(model, check):
+    if getattr(check, "func", check).__name__.startswith("check_sample_weight_equivalence"):
+        model.set_params(tol=1e-8)  # it compares to that many digits, and rows come in another order
     check(model)

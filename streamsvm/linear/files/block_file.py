@@ -1,9 +1,10 @@
 """A file of rows in blocks, written once and read many times, a block at a time.
 
 Layout, little-endian: a header of 64 bytes; blocks, each at a multiple of 64 bytes; the index, 32 bytes a block; and JSON about
-the labels. A block has the labels of its rows (float64); in a file with copies of rows of another file their numbers there
-(uint64); of sparse rows where each begins (uint32, one more than rows) and the features of the values (uint32, rising within a
-row); and the values (float32). The header is written last, and the file gets its name when all of it is on the disk.
+the labels and weights. A block has the labels of its rows (float64); in a file with copies of rows of another file their numbers
+there (uint64); in a file with weights those of its rows (float64), above 0; of sparse rows where each begins (uint32, one more
+than rows) and the features of the values (uint32, rising within a row); and the values (float32). The header is written last, and
+the file gets its name when all of it is on the disk. Files without weights are of version 1, others of version 2.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from typing import NamedTuple, Self
 import numpy as np
 from numba import njit
 
-__all__ = ["Block", "BlockFile", "BlockFileError", "is_block_file"]
+__all__ = ["Block", "BlockFile", "BlockFileError", "is_block_file", "take_sparse"]
 
 # The layout, which `BlockWriter` writes.
 MAGIC = b"svmrows\n"
-VERSION = 1
-# Magic, version, whether rows are dense and numbered, rows, features, blocks, begin and end of index and JSON, and their CRC.
+VERSION, VERSION_WITHOUT_WEIGHTS = 2, 1
+NUMBERED, WEIGHTED = 1, 2  # flags
+# Magic, version, whether rows are dense, flags, rows, features, blocks, begin and end of index and JSON, and their CRC.
 HEADER = struct.Struct("<8sIHHQQQQQI")
 # Of the header.
 CRC = struct.Struct("<I")
 ALIGNED = 64
 INDEX = np.dtype([("begin", "<u8"), ("first", "<u8"), ("rows", "<u4"), ("values", "<u4"), ("crc", "<u4"), ("spare", "<u4")])
-KINDS = ("<f8", "<u8", "<u4", "<u4", "<f4")  # of labels, numbers, starts, indices and values
+KINDS = ("<f8", "<u8", "<f8", "<u4", "<u4", "<f4")  # of labels, numbers, weights, starts, indices and values
 MOST_FEATURES = 2**31 - 1
 _MOST_ROWS = 2**53
 LARGEST_JSON = 2**26  # bytes
@@ -57,6 +59,8 @@ class Block(NamedTuple):
     """uint32 [values]: the feature of each; empty where rows are dense."""
     values: np.ndarray
     """float32 [values]; of dense rows [rows * features]."""
+    weights: np.ndarray = np.empty(0)
+    """float64 [rows], above 0; empty: all are 1."""
 
 
 def is_block_file(path: Path) -> bool:
@@ -87,8 +91,14 @@ class BlockFile:
         Whether rows have all their features.
     numbered : bool
         Whether rows have numbers: they are copies of some of another file's.
+    weighted : bool
+        Whether rows have weights.
+    weights : tuple of float
+        The smallest weight, the largest one and their mean; all are 1 where rows have none.
     label_counts : dict of float to int, or None
         How often each label is there; None: there are too many to be classes.
+    label_weights : dict of float to float, or None
+        The sum of the weights of each label's rows.
     mean_square : float
         Mean of the squared norms of rows.
     mean_label : float
@@ -123,11 +133,11 @@ class BlockFile:
         header = self._file.read(ALIGNED)
         if len(header) < ALIGNED or not header.startswith(MAGIC):
             raise BlockFileError(f"{self.path} is not a block file")
-        _, version, dense, numbered, rows, features, blocks, begin, end, crc = HEADER.unpack_from(header)
+        _, version, dense, flags, rows, features, blocks, begin, end, crc = HEADER.unpack_from(header)
         if CRC.unpack_from(header, HEADER.size)[0] != zlib.crc32(header[: HEADER.size]):
             raise BlockFileError(f"{self.path} is corrupt: its header does not match its checksum")
-        if version != VERSION:
-            raise BlockFileError(f"{self.path} is a block file of version {version}; this reads version {VERSION}")
+        if not VERSION_WITHOUT_WEIGHTS <= version <= VERSION:
+            raise BlockFileError(f"{self.path} is a block file of version {version}; this reads version {VERSION} and before")
         size = blocks * INDEX.itemsize
         if end != self.nbytes:
             raise BlockFileError(f"{self.path} is cut off or has grown: {self.nbytes:,} bytes, {end:,} were written")
@@ -138,12 +148,13 @@ class BlockFile:
         data = self._file.read(end - begin)
         if zlib.crc32(data) != crc:
             raise BlockFileError(f"{self.path} is corrupt: its index does not match its checksum")
-        self.shape, self.dense, self.numbered = (rows, features), bool(dense), bool(numbered)
+        self.shape, self.dense = (rows, features), bool(dense)
+        self.numbered, self.weighted = bool(flags & NUMBERED), version == VERSION and bool(flags & WEIGHTED)
         self._index, self._crc = np.frombuffer(data[:size], INDEX), crc
         self._checked = np.zeros(blocks, bool)
         lengths = self._index["rows"].astype(np.int64)
         values = self._index["values"].astype(np.int64)
-        sizes = 8 * (1 + self.numbered) * lengths + 4 * values + (0 if self.dense else 4 * (lengths + 1 + values))
+        sizes = 8 * (1 + self.numbered + self.weighted) * lengths + 4 * values + (0 if self.dense else 4 * (lengths + 1 + values))
         begins = self._index["begin"].astype(np.float64)  # whose sums do not overflow, whatever the file says
         in_place = (begins[1:] >= begins[:-1] + sizes[:-1]).all() and (not blocks or begins[-1] + sizes[-1] <= begin)
         in_place = in_place and (begins >= ALIGNED).all() and (self._index["begin"] % ALIGNED == 0).all()
@@ -159,12 +170,20 @@ class BlockFile:
             self.mean_square, self.mean_label = float(about["mean_square"]), float(about["mean_label"])
             counts = about["labels"]
             self.label_counts = None if counts is None else {float(label): int(count) for label, count in counts}
+            least, largest, mean = about["weights"] if self.weighted else (1.0, 1.0, 1.0)
+            self.weights = float(least), float(largest), float(mean)
+            sums = about["label_weights"] if self.weighted and counts is not None else list((self.label_counts or {}).values())
+            named = zip(self.label_counts or (), sums, strict=True)
+            self.label_weights = None if counts is None else {label: float(total) for label, total in named}
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise contradiction from error
         counted = self.label_counts is None or (
             all(math.isfinite(label) and count > 0 for label, count in self.label_counts.items())
             and sum(self.label_counts.values()) == rows
         )
+        least, largest, mean = self.weights
+        counted = counted and 0.0 < least <= largest < math.inf and 0.0 < mean < math.inf
+        counted = counted and all(0.0 < weight < math.inf for weight in (self.label_weights or {}).values())
         if not (counted and all(0.0 <= mean < math.inf for mean in (self.mean_square, self.mean_label))):
             raise contradiction
 
@@ -199,18 +218,25 @@ class BlockFile:
         if self._file.readinto(data.data) != len(data) or self._stat() != self._opened:
             raise BlockFileError(f"{self.path} was changed while it was read")
         n, values = int(entry["rows"]), int(entry["values"])
-        sizes = [8 * n, 8 * n * self.numbered, *((0, 0) if self.dense else (4 * (n + 1), 4 * values)), 4 * values]
+        sizes = [
+            8 * n,
+            8 * n * self.numbered,
+            8 * n * self.weighted,
+            *((0, 0) if self.dense else (4 * (n + 1), 4 * values)),
+            4 * values,
+        ]
         ends = itertools.accumulate(sizes)
-        labels, numbers, starts, indices, found = (
+        labels, numbers, weights, starts, indices, found = (
             data[end - size : end].view(kind) for end, size, kind in zip(ends, sizes, KINDS, strict=True)
         )
         whole = self.dense or _fits(starts, indices, self.shape[1], not self._checked[number])
         if not self._checked[number]:
             whole = whole and zlib.crc32(data.data) == entry["crc"] and np.isfinite(labels).all() and np.isfinite(found).all()
+            whole = whole and bool(((weights >= self.weights[0]) & (weights <= self.weights[1])).all())
         if not whole:
             raise BlockFileError(f"{self.path} is corrupt: block {number:,} is not what was written")
         self._checked[number] = True
-        return Block(int(entry["first"]), labels, numbers, starts, indices, found)
+        return Block(int(entry["first"]), labels, numbers, starts, indices, found, weights)
 
     def expect(self, number: int) -> None:
         """Say that a block is read next: the operating system reads it meanwhile."""
@@ -252,3 +278,19 @@ def _fits(starts: np.ndarray, indices: np.ndarray, features: int, rising: bool) 
                 if indices[k] <= indices[k - 1]:
                     return False
     return True
+
+
+@njit(cache=True, error_model="numpy")
+def take_sparse(block: Block, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the starts, indices and values of some rows, int64, of a block."""
+    n = len(rows)
+    starts = np.empty(n + 1, np.uint32)
+    starts[0] = 0
+    for i in range(n):
+        starts[i + 1] = starts[i] + (block.starts[rows[i] + 1] - block.starts[rows[i]])
+    indices, values = np.empty(starts[n], np.uint32), np.empty(starts[n], np.float32)
+    for i in range(n):
+        begin, end = block.starts[rows[i]], block.starts[rows[i] + 1]
+        indices[starts[i] : starts[i + 1]] = block.indices[begin:end]
+        values[starts[i] : starts[i + 1]] = block.values[begin:end]
+    return starts, indices, values

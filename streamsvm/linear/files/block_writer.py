@@ -35,6 +35,8 @@ class BlockWriter:
         Whether rows are written with all their features.
     numbered
         Whether rows have numbers: they are copies of some of another file's.
+    weighted
+        Whether rows have weights.
     block_bytes
         About the size of a block; a block, or a row if it is larger, is in memory at a time.
     durable
@@ -65,27 +67,30 @@ class BlockWriter:
         *,
         dense: bool = False,
         numbered: bool = False,
+        weighted: bool = False,
         block_bytes: int = _BLOCK_BYTES,
         durable: bool = True,
     ) -> None:
         self._path, self._partial = Path(path), Path(f"{path}.partial")
-        self._dense, self._numbered, self._block_bytes, self._durable = dense, numbered, block_bytes, durable
+        self._dense, self._numbered, self._weighted = dense, numbered, weighted
+        self._block_bytes, self._durable = block_bytes, durable
         self.shape = (0, 0)
         self.meta: dict[str, Any] = {}
         self._index = bytearray()  # records of `INDEX`
         self._blocks = self._written = 0  # blocks, and rows in them
-        # Labels, numbers, ends, indices and values of the rows of the next block.
+        # Labels, numbers, weights, ends, indices and values of the rows of the next block.
         self._waiting = [bytearray() for _ in layout.KINDS]
         self._bytes = 0  # about
-        self._counts: dict[float, int] | None = {}
+        self._counts: dict[float, tuple[int, float]] | None = {}  # rows of each label, and the sum of their weights
+        self._weights = np.array([np.inf, 0.0, 0.0])  # the smallest, the largest, and the sum
         self._squares = self._magnitudes = 0.0
         # The sum of labels, the sum of their squares, and the sum over blocks of (sum of labels)^2 / rows.
         self._label_sums = np.zeros(3)
         self._file = self._partial.open("wb")
         self._file.write(bytes(layout.ALIGNED))
 
-    def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None) -> None:
-        """Append rows.
+    def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
+        """Append rows. Those of weight 0 are left out.
 
         Parameters
         ----------
@@ -95,15 +100,27 @@ class BlockWriter:
             Labels or targets [n].
         numbers
             For a numbered file, uint64 [n].
+        weights
+            For a weighted file, numbers of at least 0, [n].
 
         Raises
         ------
         ValueError
-            A value or a label is not finite in float32 or float64, or there are more features than a file can have.
+            A value, a label or a weight is not finite in float32 or float64, a weight is below 0, or there are more features
+            than a file can have.
         OSError
             The disk is full, or cannot be written to.
         """
         none = np.empty(0, np.uint32)
+        if self._weighted:
+            weights = _checked_weights(weights, len(labels))
+            if not (weights > 0.0).all():
+                kept = np.flatnonzero(weights)
+                X = (X.tocsr() if sparse.issparse(X) else np.asarray(X))[kept]
+                labels, weights = np.asarray(labels)[kept], weights[kept]
+                numbers = None if numbers is None else numbers[kept]
+        elif weights is not None:
+            raise ValueError("weights are for a writer that was made with weighted=True")
         if np.iscomplexobj(X):
             raise ValueError("X must be real numbers, not complex ones")
         if self._dense:
@@ -127,16 +144,17 @@ class BlockWriter:
             raise ValueError(f"labels and numbers must have one value for each of {X.shape[0]} rows, not shape {labels.shape}")
         if not (np.isfinite(values).all() and np.isfinite(labels).all()):
             raise ValueError("rows or labels have values that are not finite in float32: impute or scale them")
-        self.append(Block(self.shape[0], labels, none if numbers is None else numbers, starts, indices, values), X.shape[1])
+        block = Block(self.shape[0], labels, none if numbers is None else numbers, starts, indices, values)
+        self.append(block if weights is None else block._replace(weights=weights), X.shape[1])
 
     def append(self, rows: Block, features: int) -> None:
         """Append the rows of a block, which are not checked."""
         if features > layout.MOST_FEATURES:
             raise ValueError(f"{features:,} features are more than a block file can have, {layout.MOST_FEATURES:,}")
         n = len(rows.labels)
-        self._count(rows.labels, rows.values)
+        self._count(rows)
         self.shape = (self.shape[0] + n, max(self.shape[1], features))
-        fixed = 16.0 if self._numbered else 8.0
+        fixed = 8.0 * (1 + self._numbered + self._weighted)
         sizes = np.full(n, fixed + 4.0 * features) if self._dense else fixed + 4.0 + 8.0 * np.diff(rows.starts.astype(np.float64))
         ends, begin = np.cumsum(sizes), 0
         while begin < n:
@@ -151,15 +169,22 @@ class BlockWriter:
             if begin < n:
                 self._flush()
 
-    def _count(self, labels: np.ndarray, values: np.ndarray) -> None:
+    def _count(self, rows: Block) -> None:
+        labels, weights = rows.labels, rows.weights
+        if len(weights):
+            least, largest, total = self._weights
+            self._weights[:] = min(least, weights.min()), max(largest, weights.max()), total + weights.sum()
         if self._numbered:
             return
-        self._squares += float(np.square(values, dtype=np.float64).sum())
+        self._squares += float(np.square(rows.values, dtype=np.float64).sum())
         self._magnitudes += float(np.abs(labels).sum())
         if self._counts is None:
             return
-        for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
-            self._counts[float(label)] = self._counts.get(float(label), 0) + int(count)
+        found, which, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        sums = np.bincount(which, weights, len(found)) if self._weighted and len(which) else counts
+        for label, count, weight in zip(found.tolist(), counts.tolist(), sums.tolist(), strict=True):
+            before, weight_before = self._counts.get(label, (0, 0.0))
+            self._counts[label] = before + count, weight_before + weight
             if len(self._counts) > _MOST_LABELS:
                 self._counts = None
                 return
@@ -172,15 +197,15 @@ class BlockWriter:
             at, to = int(rows.starts[begin]), int(rows.starts[end])
             before = len(self._waiting[-1]) // 4
             ends, indices = rows.starts[begin + 1 : end + 1].astype(np.int64) + (before - at), rows.indices[at:to]
-        parts = (rows.labels[begin:end], rows.numbers[begin:end], ends, indices, rows.values[at:to])
+        parts = (rows.labels[begin:end], rows.numbers[begin:end], rows.weights[begin:end], ends, indices, rows.values[at:to])
         for waiting, part, kind in zip(self._waiting, parts, layout.KINDS, strict=True):
             waiting += np.ascontiguousarray(part, kind).data
 
     def _flush(self) -> None:
         """Write what waits as a block."""
-        labels, numbers, ends, indices, values = self._waiting
+        labels, numbers, weights, ends, indices, values = self._waiting
         first_start = bytes(0 if self._dense else 4)
-        parts = (labels, numbers, first_start, ends, indices, values)
+        parts = (labels, numbers, weights, first_start, ends, indices, values)
         size = sum(map(len, parts))
         if size > layout.LARGEST_BLOCK:
             raise ValueError(f"a row of {size:,} bytes is larger than a block can be, {layout.LARGEST_BLOCK:,} bytes")
@@ -204,17 +229,26 @@ class BlockWriter:
         """Write the rows that wait, the index and the header, and give the file its name."""
         if self._waiting[0]:
             self._flush()
-        labels = None if self._counts is None or self._numbered else list(self._counts.items())
+        counts = None if self._counts is None or self._numbered else self._counts
+        labels = None if counts is None else [(label, count) for label, (count, _) in counts.items()]
         n = max(self.shape[0], 1)
         means = {"mean_square": self._squares / n, "mean_label": self._magnitudes / n}
-        text = json.dumps({"labels": labels, **means, "meta": self.meta}).encode()
+        about: dict[str, Any] = {"labels": labels, **means, "meta": self.meta}
+        weighted = self._weighted and self.shape[0] > 0
+        if weighted:
+            least, largest, total = self._weights.tolist()
+            about["weights"] = [least, largest, total / n]
+            about["label_weights"] = None if counts is None else [weight for _, weight in counts.values()]
+        text = json.dumps(about).encode()
         if len(text) > layout.LARGEST_JSON:
             raise ValueError(f"meta takes {len(text):,} bytes; make it less than {layout.LARGEST_JSON:,}")
         data = self._index + text
         begin = self._file.tell()
         self._file.write(data)
         shape = (*self.shape, self._blocks, begin, begin + len(data))
-        header = layout.HEADER.pack(layout.MAGIC, layout.VERSION, self._dense, self._numbered, *shape, zlib.crc32(data))
+        version = layout.VERSION if weighted else layout.VERSION_WITHOUT_WEIGHTS  # who reads the latter only can read most files
+        flags = layout.NUMBERED * self._numbered + layout.WEIGHTED * weighted
+        header = layout.HEADER.pack(layout.MAGIC, version, self._dense, flags, *shape, zlib.crc32(data))
         self._file.seek(0)
         self._file.write(header + layout.CRC.pack(zlib.crc32(header)))
         self._file.flush()
@@ -253,3 +287,14 @@ class BlockWriter:
         except BaseException:
             self.discard()
             raise
+
+
+def _checked_weights(weights: Any, n: int) -> np.ndarray:
+    """Return weights float64 [n]; raise a ValueError where there are not so many, finite and at least 0."""
+    found = np.asarray(weights, np.float64)
+    if found.shape != (n,):
+        raise ValueError(f"weights must have one value for each of {n} rows, not shape {found.shape}")
+    if not (np.isfinite(found) & (found >= 0.0)).all():
+        row = int(np.argmin(np.isfinite(found) & (found >= 0.0)))
+        raise ValueError(f"weights must be finite and at least 0, and that of row {row:,} is {found[row]:g}")
+    return found

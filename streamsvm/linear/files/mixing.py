@@ -1,7 +1,8 @@
 """An external shuffle for rows that come sorted: coordinate ascent over one class after the other takes several times the passes.
 
 Rows are dealt to buckets at random, and those of each bucket again, until a bucket fits into memory; there its rows are permuted.
-Meanwhile a row is a run of 32-bit words: its label (2), for sparse rows the number of its values (1), its indices and its values.
+Meanwhile a row is a run of 32-bit words: its label (2), its weight if it has one (2), for sparse rows the number of its values
+(1), its indices and its values.
 """
 
 from __future__ import annotations
@@ -35,29 +36,34 @@ def files_of(path: Path) -> list[Path]:
 
 
 @contextmanager
-def mixing_writer(path: Path, *, dense: bool, block_bytes: int, memory: float, durable: bool = True) -> Iterator[BlockWriter]:
+def mixing_writer(
+    path: Path, *, dense: bool, block_bytes: int, memory: float, weighted: bool = False, durable: bool = True
+) -> Iterator[BlockWriter]:
     """Give a `BlockWriter` for all rows of a source. If their labels show that they came sorted, they are mixed at the end.
 
     Mixing may take ``memory`` bytes, and for a while as much space on the disk as the file.
     """
     _, _, first, _, buckets = files_of(path)
+    kind: dict[str, Any] = {"dense": dense, "weighted": weighted, "block_bytes": block_bytes, "durable": durable}
     with ExitStack() as stack:
         stack.callback(first.unlink, missing_ok=True)
-        with BlockWriter(first, dense=dense, block_bytes=block_bytes, durable=durable) as writer:
+        with BlockWriter(first, **kind) as writer:
             yield writer
         if not writer.came_sorted:
             first.replace(path)
             return
-        with BlockWriter(path, dense=dense, block_bytes=block_bytes, durable=durable) as mixed:
-            _Mixer(buckets, _IN_MEMORY * memory, writer.shape[1] if dense else -1).mix(first, mixed, block_bytes)
+        with BlockWriter(path, **kind) as mixed:
+            _Mixer(buckets, _IN_MEMORY * memory, writer.shape[1] if dense else -1, 4 if weighted else 2).mix(
+                first, mixed, block_bytes
+            )
             mixed.meta = writer.meta
 
 
 class _Mixer:
-    """Deals the rows of a block file to buckets; ``features`` of dense rows, -1 of sparse ones."""
+    """Deals the rows of a block file to buckets; ``features`` of dense rows, -1 of sparse ones; ``head`` words before them."""
 
-    def __init__(self, path: Path, room: float, features: int) -> None:
-        self._path, self._room, self._features = path, max(room, 2.0 * _LEAST_BUFFER), features
+    def __init__(self, path: Path, room: float, features: int, head: int) -> None:
+        self._path, self._room, self._features, self._head = path, max(room, 2.0 * _LEAST_BUFFER), features, head
         self._rng = np.random.default_rng(0)
 
     def mix(self, source: Path, writer: BlockWriter, block_bytes: int) -> None:
@@ -65,12 +71,13 @@ class _Mixer:
         with BlockFile(source) as file:
             (n, features), size = file.shape, file.nbytes // _WORD
         for words in self._deal(self._words_of_blocks(source), size, n, 0):
-            starts = _starts_of(words, self._features)
+            starts = _starts_of(words, self._features, self._head)
             order, begin = self._rng.permutation(len(starts) - 1), 0
             while begin < len(order):
                 end = _end_of(starts, order, begin, block_bytes // _WORD)
-                labels, *parts = _gather(words, starts, order[begin:end], self._features)
-                writer.append(Block(0, labels, np.empty(0, np.uint64), *parts), features)
+                heads, *parts = _gather(words, starts, order[begin:end], self._features, self._head)
+                labels, *weights = np.ascontiguousarray(heads.reshape(-1, self._head // 2).T)
+                writer.append(Block(0, labels, np.empty(0, np.uint64), *parts, *weights), features)
                 begin = end
 
     def _words_of_blocks(self, source: Path) -> Iterator[np.ndarray]:
@@ -78,7 +85,8 @@ class _Mixer:
             for number in range(len(file)):
                 block = file.block(number)
                 parts = (block.starts, block.indices, block.values.view(np.uint32))
-                yield _words_of(block.labels.view(np.uint32), *parts, self._features)
+                heads = np.column_stack((block.labels, block.weights)) if self._head == 4 else block.labels
+                yield _words_of(heads.reshape(-1).view(np.uint32), *parts, self._features, self._head)
         source.unlink()
 
     def _deal(self, chunks: Iterable[np.ndarray], size: int, n: int, depth: int) -> Iterator[np.ndarray]:
@@ -96,7 +104,7 @@ class _Mixer:
             self._path.unlink()  # the system removes it when it is closed, whatever happens
             buckets = _Buckets(file, self._path, count, int(self._room))
             for words in chunks:
-                starts = _starts_of(words, self._features)
+                starts = _starts_of(words, self._features, self._head)
                 buckets.deal(words, starts, self._rng.integers(count, size=len(starts) - 1))
             buckets.close()
             for bucket in range(count):
@@ -163,13 +171,15 @@ class _Buckets:
 
 
 @njit(cache=True, error_model="numpy")
-def _words_of(labels: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray, features: int) -> np.ndarray:
-    """Return the words of a block, whose labels and values are given as uint32."""
-    n = len(labels) // 2
-    words, at = np.empty(2 * n + len(starts[1:]) + len(indices) + len(values), np.uint32), np.int64(0)
+def _words_of(
+    heads: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray, features: int, head: int
+) -> np.ndarray:
+    """Return the words of a block, whose labels and weights, row by row, and values are given as uint32."""
+    n = len(heads) // head
+    words, at = np.empty(head * n + len(starts[1:]) + len(indices) + len(values), np.uint32), np.int64(0)
     for row in range(n):
-        words[at], words[at + 1] = labels[2 * row], labels[2 * row + 1]
-        at += np.int64(2)
+        words[at : at + head] = heads[head * row : head * row + head]
+        at += np.int64(head)
         begin = np.int64(starts[row]) if features < 0 else np.int64(row * features)
         size = np.int64(starts[row + 1]) - begin if features < 0 else np.int64(features)
         if features < 0:
@@ -182,16 +192,16 @@ def _words_of(labels: np.ndarray, starts: np.ndarray, indices: np.ndarray, value
 
 
 @njit(cache=True, error_model="numpy")
-def _starts_of(words: np.ndarray, features: int) -> np.ndarray:
+def _starts_of(words: np.ndarray, features: int, head: int) -> np.ndarray:
     """Return where each row begins and the last one ends, int64 [rows + 1]."""
     n, at = 0, np.int64(0)
     while at < len(words):
-        at += np.int64(2 + features if features >= 0 else 3 + 2 * np.int64(words[at + 2]))
+        at += np.int64(head + features if features >= 0 else head + 1 + 2 * np.int64(words[at + head]))
         n += 1
     starts = np.zeros(n + 1, np.int64)
     for row in range(n):
         at = starts[row]
-        starts[row + 1] = at + np.int64(2 + features if features >= 0 else 3 + 2 * np.int64(words[at + 2]))
+        starts[row + 1] = at + np.int64(head + features if features >= 0 else head + 1 + 2 * np.int64(words[at + head]))
     return starts
 
 
@@ -224,21 +234,21 @@ def _end_of(starts: np.ndarray, order: np.ndarray, begin: int, most: int) -> int
 
 @njit(cache=True, error_model="numpy")
 def _gather(
-    words: np.ndarray, begins: np.ndarray, rows: np.ndarray, features: int
+    words: np.ndarray, begins: np.ndarray, rows: np.ndarray, features: int, head: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the labels, starts, indices and values of some rows."""
-    n, total, head = len(rows), 0, 2 if features >= 0 else 3
+    """Return the labels and weights, row by row, the starts, indices and values of some rows."""
+    n, total, before = len(rows), 0, head if features >= 0 else head + 1
     for row in rows:
-        total += begins[row + 1] - begins[row] - head
+        total += begins[row + 1] - begins[row] - before
     count = total if features >= 0 else total // 2
-    labels, values = np.empty(2 * n, np.uint32), np.empty(count, np.uint32)
+    heads, values = np.empty(head * n, np.uint32), np.empty(count, np.uint32)
     starts, indices = np.zeros(0 if features >= 0 else n + 1, np.uint32), np.empty(0 if features >= 0 else count, np.uint32)
     to = 0
     for i in range(n):
         at = begins[rows[i]]
-        size = begins[rows[i] + 1] - at - head
-        labels[2 * i], labels[2 * i + 1] = words[at], words[at + 1]
-        at += head
+        size = begins[rows[i] + 1] - at - before
+        heads[head * i : head * i + head] = words[at : at + head]
+        at += before
         if features < 0:
             size //= 2
             indices[to : to + size] = words[at : at + size]
@@ -246,4 +256,4 @@ def _gather(
             at += size
         values[to : to + size] = words[at : at + size]
         to += size
-    return labels.view(np.float64), starts, indices, values.view(np.float32)
+    return heads.view(np.float64), starts, indices, values.view(np.float32)

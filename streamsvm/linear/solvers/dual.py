@@ -155,9 +155,7 @@ class DualSolver:
         with ExitStack() as stack:
             path, size, durable = self._files.working_set_path(state), self._options.working_set_bytes, self._files.resumable
             if collect:
-                writer, free_b = stack.enter_context(
-                    working_set_writer(path, dense=file.dense, block_bytes=size, durable=durable)
-                )
+                writer, free_b = stack.enter_context(working_set_writer(path, like=file, block_bytes=size, durable=durable))
             rows.b.begin()
             for at, number in enumerate(shown(order, f"pass {state.n_passes}", self._options.verbose)):
                 if at + 1 < len(order):
@@ -177,7 +175,7 @@ class DualSolver:
                 state.free += int(free)
                 state.visited += int(steps)
                 if collect and free:
-                    chosen = free_rows(b, block.labels, state.loss)
+                    chosen = free_rows(b, block, state.loss)
                     free_b.write(writer.shape[0], b[chosen])
                     writer.append(take(block, chosen), self._file.shape[1])
                 del block, b  # to free their memory before the next are read
@@ -227,7 +225,7 @@ def _first_stage(goal: Loss, file: BlockFile) -> Loss:
     """Return the loss with a C that a coefficient reaches in a step or two."""
     square = file.mean_square + goal.constant * goal.constant
     step = (file.mean_label if goal.regression else 1.0) / square if square > 0.0 else math.inf
-    ratio = step / max(goal.C_positive, goal.C_negative)
+    ratio = step / (max(goal.C_positive, goal.C_negative) * file.weights[2])
     if not 0.0 < ratio < 1.0 / _STAGE_FACTOR or goal.squared:
         return goal
     return goal._replace(C_positive=ratio * goal.C_positive, C_negative=ratio * goal.C_negative)

@@ -87,8 +87,8 @@ class DualFiles:
                     coefficients, signature = facts["working_set"]
                     path = self.working_set_path(state)
                     file = stack.enter_context(BlockFile(path))
-                    like = (self._file.shape[1], self._file.dense, True)
-                    if file.signature != signature or (file.shape[1], file.dense, file.numbered) != like:
+                    like = (self._file.shape[1], self._file.dense, self._file.weighted, True)
+                    if file.signature != signature or (file.shape[1], file.dense, file.weighted, file.numbered) != like:
                         return None
                     working_set = StoredRows(file, Coefficients(coefficients_of(path), 0, coefficients))
             except (OSError, BlockFileError, KeyError, TypeError, ValueError, OverflowError):

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-__all__ = ["Loss", "bounds", "cost", "is_free", "loss_of", "target_of"]
+from streamsvm.linear.files.block_file import Block
+
+__all__ = ["Loss", "bounds", "cost", "is_free", "loss_of", "target_of", "weight_of"]
 
 
 class Loss(NamedTuple):
@@ -18,7 +20,7 @@ class Loss(NamedTuple):
     epsilon: float
     constant: float  # value of the constant feature; 0: there is no intercept
     positive: float  # of classification: the label that stands for the target +1
-    C_positive: float  # C of the rows of the positive class; in regression both are the same
+    C_positive: float  # C of the rows of the positive class, of weight 1; in regression both are the same
     C_negative: float
 
 
@@ -36,9 +38,15 @@ def target_of(label: float, loss: Loss) -> float:
 
 
 @njit(inline="always")
-def bounds(target: float, loss: Loss) -> tuple[float, float, float]:
+def weight_of(block: Block, i: int) -> float:
+    """Return the weight of a row."""
+    return block.weights[i] if len(block.weights) else 1.0
+
+
+@njit(inline="always")
+def bounds(target: float, weight: float, loss: Loss) -> tuple[float, float, float]:
     """Return the lower and the upper bound of a row's coefficient, and its curvature d in the dual objective."""
-    C = loss.C_positive if target > 0.0 else loss.C_negative
+    C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
     end, d = (np.inf, 0.5 / C) if loss.squared else (C, 0.0)
     if loss.regression:
         return -end, end, d
@@ -46,9 +54,9 @@ def bounds(target: float, loss: Loss) -> tuple[float, float, float]:
 
 
 @njit(inline="always")
-def cost(target: float, f: float, loss: Loss) -> float:
+def cost(target: float, weight: float, f: float, loss: Loss) -> float:
     """Return the cost of a row whose decision value is f."""
-    C = loss.C_positive if target > 0.0 else loss.C_negative
+    C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
     error = max(abs(target - f) - loss.epsilon, 0.0) if loss.regression else max(1.0 - target * f, 0.0)
     return C * error * error if loss.squared else C * error
 

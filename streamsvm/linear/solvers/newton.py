@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from streamsvm._progress import shown
 from streamsvm.linear.files.block_file import Block, BlockFile
 from streamsvm.linear.solvers import state
-from streamsvm.linear.solvers.loss import Loss, target_of
+from streamsvm.linear.solvers.loss import Loss, target_of, weight_of
 from streamsvm.linear.solvers.solution import Options, Pass, Solution
 from streamsvm.linear.solvers.sweep import product
 
@@ -128,7 +128,12 @@ def _chunks(block: Block) -> Iterator[Block]:
     size, features = max(n // _DENSE_CHUNKS, 1), len(block.values) // n
     for begin in range(0, n, size):
         end = min(begin + size, n)
-        yield block._replace(labels=block.labels[begin:end], values=block.values[begin * features : end * features])
+        labels, weights, values = (
+            block.labels[begin:end],
+            block.weights[begin:end],
+            block.values[begin * features : end * features],
+        )
+        yield block._replace(labels=labels, weights=weights, values=values)
 
 
 def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:
@@ -138,7 +143,7 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
     X[:, -1] = loss.constant
     b, C = np.empty(len(X)), np.empty(len(X))
     with np.errstate(over="ignore", invalid="ignore"):  # a solution that is not finite is refused later
-        cost, conjugate, active = _errors(X @ w, block.labels, loss, b, C)
+        cost, conjugate, active = _errors(X @ w, block, loss, b, C)
         gradient -= b @ X
         X = X[b != 0.0] * np.sqrt(2.0 * C[b != 0.0])[:, np.newaxis]
         hessian += X.T @ X
@@ -146,12 +151,12 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
 
 
 @njit(cache=True, error_model="numpy")
-def _errors(f: np.ndarray, labels: np.ndarray, loss: Loss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
+def _errors(f: np.ndarray, block: Block, loss: Loss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
     """Set the coefficients b and C of rows with decision values f; return cost, conjugate, and how many cost something."""
     cost, conjugate, active = 0.0, 0.0, 0
     for i in range(len(f)):
-        t = target_of(labels[i], loss)
-        C[i] = loss.C_positive if t > 0.0 else loss.C_negative
+        t = target_of(block.labels[i], loss)
+        C[i] = weight_of(block, i) * (loss.C_positive if t > 0.0 else loss.C_negative)
         distance = t - f[i]
         error = max(abs(distance) - loss.epsilon, 0.0) if loss.regression else max(1.0 - t * f[i], 0.0)
         sign = t if not loss.regression else 1.0 if distance > 0.0 else -1.0
@@ -170,7 +175,7 @@ def _add_sparse(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, h
     f, b, C = np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
         f[i] = product(w, block, i) + loss.constant * w[-1]
-    found = _errors(f, block.labels, loss, b, C)
+    found = _errors(f, block, loss, b, C)
     last = len(w) - 1
     for i in range(n):
         if b[i] == 0.0:

@@ -5,7 +5,8 @@ One problem for all losses, in one signed variable b_i a row, its dual coefficie
     min 1/2 |w|^2 + sum_i (1/2 d_i b_i^2 - t_i b_i + epsilon |b_i|),    w = sum_i b_i x_i,    lower_i <= b_i <= upper_i.
 
 Classification: t is +1 or -1, epsilon is 0, and b lies between 0 and t C (hinge, d = 0) or has no bound but 0 (squared hinge, d
-= 1 / (2 C)). Regression: t is the target, and b lies between -C and C, or has no bounds and d = 1 / (2 C). Rows have one
+= 1 / (2 C)). Regression: t is the target, and b lies between -C and C, or has no bounds and d = 1 / (2 C). C is that of the row,
+times its weight. Rows have one
 feature more than is written, with the same value in all: its weight, the last of w, times that value is the intercept.
 
 Hsieh, C.-J., Chang, K.-W., Lin, C.-J., Keerthi, S. S., Sundararajan, S. (2008). A dual coordinate descent method for
@@ -20,7 +21,7 @@ from numba import njit
 
 from streamsvm.kernels import FAST
 from streamsvm.linear.files.block_file import Block
-from streamsvm.linear.solvers.loss import Loss, bounds, cost, is_free, target_of
+from streamsvm.linear.solvers.loss import Loss, bounds, cost, is_free, target_of, weight_of
 
 __all__ = ["free_rows", "measure", "product", "sweep", "sweep_free"]
 
@@ -85,11 +86,11 @@ def _shuffle(rows: np.ndarray, seed: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def free_rows(b: np.ndarray, labels: np.ndarray, loss: Loss) -> np.ndarray:
+def free_rows(b: np.ndarray, block: Block, loss: Loss) -> np.ndarray:
     """Return the numbers, int64, of the rows of a block whose coefficients are free."""
     rows, count = np.empty(len(b), np.int64), 0
     for i in range(len(b)):
-        lower, upper, _ = bounds(target_of(labels[i], loss), loss)
+        lower, upper, _ = bounds(target_of(block.labels[i], loss), weight_of(block, i), loss)
         rows[count] = i
         count += is_free(b[i], lower, upper, loss)
     return rows[:count]
@@ -107,11 +108,11 @@ def sweep(w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: in
     _shuffle(rows, seed)
     largest, gain, total, count, constant = 0.0, 0.0, 0.0, 0, loss.constant
     for i in rows:
-        t = target_of(block.labels[i], loss)
-        lower, upper, d = bounds(t, loss)
+        t, weight = target_of(block.labels[i], loss), weight_of(block, i)
+        lower, upper, d = bounds(t, weight, loss)
         f, square = _product_and_square(w, block, i)
         f += constant * w[-1]
-        total += cost(t, f, loss)
+        total += cost(t, weight, f, loss)
         old, slope = b[i], f - t + d * b[i]
         if loss.epsilon == 0.0 and ((slope >= 0.0 and old == lower) or (slope <= 0.0 and old == upper)):
             continue  # it stays at its bound
@@ -144,7 +145,7 @@ def sweep_free(
     """
     gain, steps = 0.0, 0
     while True:
-        rows = free_rows(b, block.labels, loss)
+        rows = free_rows(b, block, loss)
         largest, rise, _, count = sweep(w, b, block, rows, seed + steps, loss)
         gain += rise
         steps += len(rows)
@@ -159,9 +160,9 @@ def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: Loss, expansion: n
     """
     primal, dual = 0.0, 0.0
     for i in range(len(b)):
-        t = target_of(block.labels[i], loss)
-        primal += cost(t, product(w, block, i) + loss.constant * w[-1], loss)
-        dual += t * b[i] - loss.epsilon * abs(b[i]) - 0.5 * bounds(t, loss)[2] * b[i] * b[i]
+        t, weight = target_of(block.labels[i], loss), weight_of(block, i)
+        primal += cost(t, weight, product(w, block, i) + loss.constant * w[-1], loss)
+        dual += t * b[i] - loss.epsilon * abs(b[i]) - 0.5 * bounds(t, weight, loss)[2] * b[i] * b[i]
         if b[i] != 0.0:
             _add(expansion, b[i], block, i)
             expansion[-1] += b[i] * loss.constant

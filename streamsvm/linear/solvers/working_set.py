@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from streamsvm.linear.files.block_file import Block, BlockFile
+from streamsvm.linear.files.block_file import Block, BlockFile, take_sparse
 from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.files.coefficients import Coefficients
 
@@ -41,9 +40,12 @@ def coefficients_of(path: Path) -> Path:
 
 
 @contextmanager
-def working_set_writer(path: Path, *, dense: bool, block_bytes: int, durable: bool) -> Iterator[tuple[BlockWriter, Coefficients]]:
-    """Give a writer of rows and their coefficients. If something fails, no files are left."""
-    with BlockWriter(path, dense=dense, numbered=True, block_bytes=block_bytes, durable=durable) as writer:
+def working_set_writer(
+    path: Path, *, like: BlockFile, block_bytes: int, durable: bool
+) -> Iterator[tuple[BlockWriter, Coefficients]]:
+    """Give a writer of rows of a file and their coefficients. If something fails, no files are left."""
+    kind = {"dense": like.dense, "weighted": like.weighted}
+    with BlockWriter(path, **kind, numbered=True, block_bytes=block_bytes, durable=durable) as writer:
         b = Coefficients(coefficients_of(path), 0)
         try:
             yield writer, b
@@ -55,24 +57,11 @@ def working_set_writer(path: Path, *, dense: bool, block_bytes: int, durable: bo
 def take(block: Block, rows: np.ndarray) -> Block:
     """Return some rows, int64, of a block, with the numbers that they have in the file of all rows."""
     numbers = block.numbers[rows] if len(block.numbers) else rows.astype(np.uint64) + np.uint64(block.first)
+    values: tuple[np.ndarray, np.ndarray, np.ndarray]
     if len(block.starts):
-        values = _take_sparse(block, rows)
+        values = take_sparse(block, rows)
     else:
         values = block.starts, block.indices, block.values.reshape(len(block.labels), -1)[rows].reshape(-1)
-    return Block(0, block.labels[rows], numbers, *values)
-
-
-@njit(cache=True, error_model="numpy")
-def _take_sparse(block: Block, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the starts, indices and values of some rows, int64, of a block."""
-    n = len(rows)
-    starts = np.empty(n + 1, np.uint32)
-    starts[0] = 0
-    for i in range(n):
-        starts[i + 1] = starts[i] + (block.starts[rows[i] + 1] - block.starts[rows[i]])
-    indices, values = np.empty(starts[n], np.uint32), np.empty(starts[n], np.float32)
-    for i in range(n):
-        begin, end = block.starts[rows[i]], block.starts[rows[i] + 1]
-        indices[starts[i] : starts[i + 1]] = block.indices[begin:end]
-        values[starts[i] : starts[i + 1]] = block.values[begin:end]
-    return starts, indices, values
+    starts, indices, found = values
+    weights = block.weights[rows] if len(block.weights) else block.weights
+    return Block(0, block.labels[rows], numbers, starts, indices, found, weights)

@@ -9,20 +9,21 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from streamsvm._progress import shown_bytes, shown_rows
-from streamsvm.linear.files.block_file import Block
+from streamsvm.linear.files.block_file import Block, take_sparse
 from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.files.mixing import files_of, mixing_writer
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
 from streamsvm.linear.sources import libsvm, tables
 from streamsvm.linear.sources.labels import LabelCodes
 from streamsvm.linear.sources.names import names_to_save
+from streamsvm.linear.sources.weights import WeightLines
 
-__all__ = ["DENSE", "stamp_of", "write_blocks"]
+__all__ = ["DENSE", "TextOptions", "stamp_of", "write_blocks"]
 
 #: If more than this part of all values is not zero, rows are written without indices, which takes less space.
 DENSE = 0.5
@@ -37,11 +38,20 @@ _REASONS = {
 }
 
 
+class TextOptions(NamedTuple):
+    """How text or a table is read; see `write_blocks`."""
+
+    target: str | None = None
+    weight: str | Path | None = None
+    zero_based: bool = False
+
+
 def write_blocks(
     source: str | Path,
     path: str | Path,
     *,
     target: str | None = None,
+    weight: str | Path | None = None,
     zero_based: bool = False,
     memory_limit: float = DEFAULT_LIMIT,
     verbose: bool = False,
@@ -59,6 +69,9 @@ def write_blocks(
         begin with its name.
     target
         Of a table: the column of labels, numbers or names.
+    weight
+        The weights of rows, at least 0: of a table the name of a column, of text the path of a file with a number a line, as
+        LIBSVM's tools have them. Rows of weight 0 are left out. None: all 1.
     zero_based
         Of text: whether the first index is 0, not 1.
     memory_limit
@@ -100,43 +113,56 @@ def write_blocks(
     source, path = Path(source), Path(path)
     if any(file.exists() and file.samefile(source) for file in files_of(path)):
         raise ValueError(f"{source} would be overwritten: give another path for the block file")
-    meta = {"source": stamp_of(source, target, zero_based)}
+    options = TextOptions(target, weight, zero_based)
+    meta = {"source": stamp_of(source, options)}
     if tables.kind_of(source):
-        return _write_table(source, path, target, memory_limit, meta, verbose)
+        return _write_table(source, path, options, memory_limit, meta, verbose)
     size = plan(memory_limit).block
-    with mixing_writer(path, dense=False, block_bytes=size, memory=memory_limit) as writer:
+    weighted = weight is not None
+    with (
+        mixing_writer(path, dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer,
+        WeightLines(None if weight is None else Path(weight)) as weights,
+    ):
         line = 0
         for text in _texts(source, size, int(memory_limit / 4), verbose):
-            line = _write(writer, text, source, line, zero_based)
+            line = _write(writer, text, source, line, zero_based, weights)
+        weights.end(source)
         if not writer.shape[0]:
-            raise ValueError(f"{source} has no rows")
+            raise ValueError(f"{source} has no rows" + (" of a weight above 0" if weighted else ""))
         writer.meta = {**meta, "first_index": 0 if zero_based else 1}
     return writer.shape
 
 
 def _write_table(
-    source: Path, path: Path, target: str | None, memory_limit: float, meta: dict[str, Any], verbose: bool
+    source: Path, path: Path, options: TextOptions, memory_limit: float, meta: dict[str, Any], verbose: bool
 ) -> tuple[int, int]:
     size, codes = plan(memory_limit).block, LabelCodes()
-    chunks = tables.chunks(source, target, size, codes)
+    weight = None if options.weight is None else str(options.weight)
+    chunks = tables.chunks(source, options.target, weight, size, codes)
     first = next(chunks, None)
     if first is None:
         raise ValueError(f"{source} has no rows")
     dense = bool(np.count_nonzero(first[0]) > DENSE * first[0].size)
     with (
         shown_rows(f"reading {source.name}", verbose) as advance,
-        mixing_writer(path, dense=dense, block_bytes=size, memory=memory_limit) as writer,
+        mixing_writer(path, dense=dense, weighted=weight is not None, block_bytes=size, memory=memory_limit) as writer,
     ):
-        for X, labels, _ in itertools.chain([first], chunks):
-            writer.add(X, labels)
+        for X, labels, weights, _ in itertools.chain([first], chunks):
+            writer.add(X, labels, weights=weights)
             advance(writer.shape[0])
-        writer.meta = {**meta, "names": names_to_save(first[2]), "text_labels": tables.kind_of(source) == "csv", **codes.meta}
+        if not writer.shape[0]:
+            raise ValueError(f"{source} has no rows of a weight above 0")
+        writer.meta = {**meta, "names": names_to_save(first[3]), "text_labels": tables.kind_of(source) == "csv", **codes.meta}
     return writer.shape
 
 
-def stamp_of(source: Path, target: str | None, zero_based: bool) -> dict[str, Any]:
+def stamp_of(source: Path, text: TextOptions) -> dict[str, Any]:
     """Return what a block file saves of its source, to see later whether it was made from the same file with the same options."""
-    stat, options = source.stat(), {"target": target, "zero_based": zero_based}
+    stat = source.stat()
+    options: dict[str, Any] = {"target": text.target, "zero_based": text.zero_based}
+    if text.weight is not None:
+        of_table = tables.kind_of(source) is not None
+        options["weight"] = str(text.weight) if of_table else stamp_of(Path(text.weight), TextOptions())
     inode = [stat.st_dev, stat.st_ino]  # another folder may have a file of the same name, size and time
     return {"name": source.name, "bytes": stat.st_size, "modified": stat.st_mtime_ns, "file": inode, **options}
 
@@ -169,7 +195,7 @@ def _read(file: IO[bytes], source: Path, size: int) -> bytes:
         raise ValueError(f"{source} cannot be unpacked: {error}") from error
 
 
-def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_based: bool) -> int:
+def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_based: bool, weights: WeightLines) -> int:
     """Write the rows of some lines, of which ``line`` came before; return how many lines there were so far."""
     lines = int(np.count_nonzero(text == ord("\n")))
     labels, starts = np.empty(lines + 1), np.empty(lines + 2, np.uint32)
@@ -180,6 +206,10 @@ def _write(writer: BlockWriter, text: np.ndarray, source: Path, line: int, zero_
         number = line + int(np.count_nonzero(text[:at] == ord("\n"))) + 1
         shown = bytes(text[at : at + 30]).split(b"\n")[0].decode(errors="replace")
         raise ValueError(f"{source}, line {number:,}, at {shown!r}: {_REASONS[why]}")
-    empty = np.empty(0, np.uint64)
-    writer.append(Block(0, labels[:rows], empty, starts[: rows + 1], indices[:count], values[:count]), largest + 1)
+    block = Block(0, labels[:rows], np.empty(0, np.uint64), starts[: rows + 1], indices[:count], values[:count])
+    if (some := weights.take(rows, source)) is not None:
+        kept = np.flatnonzero(some)
+        starts, indices, values = take_sparse(block, kept)
+        block = Block(0, block.labels[kept], block.numbers, starts, indices, values, some[kept])
+    writer.append(block, largest + 1)
     return line + lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from scipy import sparse
 
 from streamsvm._options import Overflow
 from streamsvm._progress import shown_rows
-from streamsvm.checks import check_number, check_one_of
+from streamsvm.checks import check_number, check_one_of, checked_weight
 from streamsvm.linear.files.mixing import mixing_writer
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT, plan
 from streamsvm.linear.sources.labels import LabelCodes
@@ -23,7 +24,7 @@ __all__ = ["write_rows"]
 
 
 def write_rows(
-    rows: Iterable[tuple[Mapping[Hashable, Any], Any]],
+    rows: Iterable[tuple[Mapping[Hashable, Any], Any] | tuple[Mapping[Hashable, Any], Any, float]],
     path: str | Path,
     *,
     max_features: int = 10_000,
@@ -36,8 +37,8 @@ def write_rows(
     Parameters
     ----------
     rows
-        Pairs of features and a label, as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give them.
-        Rows without a label (None) are left out.
+        Pairs of features and a label, as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give them;
+        or each with a weight of at least 0 behind them. Rows without a label (None) and of weight 0 are left out.
     path
         Path of the block file. It appears when all of it is written.
     max_features, overflow
@@ -75,35 +76,46 @@ def write_rows(
     check_number("max_features", max_features, 1, inclusive=True, integer=True)
     check_one_of("overflow", overflow, OVERFLOW)
     size, space, codes = plan(memory_limit).block, FeatureSpace(max_features, overflow), LabelCodes()
+    rows = iter(rows)
+    first = next(rows, None)
+    weighted = isinstance(first, tuple | list) and len(first) == 3 and not isinstance(first, BadRow)
     with (
         shown_rows("reading rows", verbose) as advance,
-        mixing_writer(Path(path), dense=False, block_bytes=size, memory=memory_limit) as writer,
+        mixing_writer(Path(path), dense=False, weighted=weighted, block_bytes=size, memory=memory_limit) as writer,
     ):
         columns: list[np.ndarray] = []
         values: list[np.ndarray] = []
         labels: list[float] = []
+        weights: list[float] = []
         waiting = 0  # bytes, about
 
         def write() -> None:
             parts = (np.concatenate(values), np.concatenate(columns), np.cumsum([0, *map(len, values)]))
-            writer.add(sparse.csr_array(parts, shape=(len(values), max(len(space), 1))), np.array(labels))
+            some = np.array(weights) if weighted else None
+            writer.add(sparse.csr_array(parts, shape=(len(values), max(len(space), 1))), np.array(labels), weights=some)
             advance(writer.shape[0])
-            for rows_before in (columns, values, labels):
+            for rows_before in (columns, values, labels, weights):
                 rows_before.clear()
 
-        for number, given in enumerate(rows):
+        for number, given in enumerate([] if first is None else itertools.chain([first], rows)):
             if isinstance(given, BadRow):
                 raise ValueError(f"row {number:,}: {given.place}: {given.reason}")
-            x, y = given
+            if len(given) != 2 + weighted:
+                raise ValueError(f"row {number:,} has {len(given)} parts, and the first row has {2 + weighted}")
+            x, y, *weight = given
             if y is None:
                 continue
             try:
+                weight = [checked_weight(w) for w in weight]
+                if weight == [0.0]:
+                    continue
                 places, row = space.sparse(x, learn=True)
                 if not np.isfinite(row).all():
                     space.complain_not_finite(x)
                 labels.append(codes.code(y))
             except ValueError as error:
                 raise ValueError(f"row {number:,}: {error}") from None
+            weights += weight
             columns.append(places[places >= 0])
             values.append(row[places >= 0])
             waiting += 12 * len(row) + 300  # with the objects of two arrays
@@ -113,7 +125,7 @@ def write_rows(
         if labels:
             write()
         if not writer.shape[0]:
-            raise ValueError("there are no rows with a label")
+            raise ValueError("there are no rows with a label" + (" and a weight above 0" if weighted else ""))
         room = {"max_features": max_features, "overflow": overflow}
         writer.meta = {"names": names_to_save(space.names), **room, **codes.meta}
     return writer.shape

@@ -23,8 +23,13 @@ def kind_of(source: Path) -> str | None:
     return next((kind for end, kind in _KINDS.items() if name.endswith(end)), None)
 
 
-def chunks(source: Path, target: str | None, size: int, codes: LabelCodes) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
-    """Yield rows float64 [n, features], labels float64 [n] and the names of the features, in chunks of about ``size`` bytes."""
+def chunks(
+    source: Path, target: str | None, weight: str | None, size: int, codes: LabelCodes
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None, list[str]]]:
+    """Yield rows float64 [n, features], labels float64 [n], weights float64 [n] and the names of the features.
+
+    Chunks have about ``size`` bytes. ``weight`` is the column of weights; None: there are none.
+    """
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError as error:
@@ -38,12 +43,14 @@ def chunks(source: Path, target: str | None, size: int, codes: LabelCodes) -> It
             if target not in names:
                 known = ", ".join(names[:8])
                 raise ValueError(f"{source} has no column {target!r}: name the column of labels with target=, one of {known}")
-            features = [name for name in names if name != target]
+            if weight is not None and (weight == target or weight not in names):
+                raise ValueError(f"{source} has no column {weight!r} of weights beside that of labels: name it with weight=")
+            features = [name for name in names if name not in (target, weight)]
             columns = [_numbers(batch.column(name), f"{source}, column {name!r}", rows) for name in features]
             if not columns:
-                raise ValueError(f"{source} has no column but {target!r}")
+                raise ValueError(f"{source} has no column but {target!r}" + (f" and {weight!r}" if weight else ""))
             labels = _labels(batch.column(target), codes, f"{source}, column {target!r}", rows)
-            yield np.column_stack(columns), labels, features
+            yield np.column_stack(columns), labels, _weights(batch, weight, source, rows), features
             rows += len(labels)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         short = " (a row must be shorter than a sixteenth of memory_limit)" if "block" in str(error) else ""
@@ -96,6 +103,17 @@ def _numbers(column: Any, where: str, rows: int) -> np.ndarray:
         row = int(np.argmin(finite))
         raise ValueError(f"{where} is {numbers[row]:g} in row {rows + row:,}, which is not finite in float32: impute or scale it")
     return numbers
+
+
+def _weights(batch: Any, weight: str | None, source: Path, rows: int) -> np.ndarray | None:
+    if weight is None:
+        return None
+    where = f"{source}, column {weight!r}"
+    weights = _numbers(batch.column(weight), where, rows)
+    if (weights < 0.0).any():
+        row = int(np.argmax(weights < 0.0))
+        raise ValueError(f"{where} is {weights[row]:g} in row {rows + row:,}, and a weight is at least 0")
+    return weights
 
 
 def _number(text: str | None) -> float | str | None:

@@ -130,7 +130,7 @@ def test_rows_that_begin_where_there_is_none(some, place):
 @pytest.mark.parametrize(
     ("field", "value", "match"),
     [
-        ("version", 2, "of version 2"),
+        ("version", 3, "of version 3"),
         ("rows", N - 1, "contradicts itself"),
         ("rows", 2**63, "contradicts itself"),
         ("features", 2**31, "contradicts itself"),

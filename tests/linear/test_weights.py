@@ -1,0 +1,315 @@
+"""Weights of rows: in block files, their sources and the solvers, against LinearSVC, LinearSVR and repeated rows."""
+
+import json
+import warnings
+import zlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from scipy import sparse
+from sklearn.datasets import dump_svmlight_file
+from sklearn.svm import LinearSVC, LinearSVR
+
+from linear_problems import LITTLE, N, curve, two_classes
+from streamsvm.linear import (
+    BlockFile,
+    BlockFileError,
+    BlockWriter,
+    OutOfCoreLinearSVC,
+    OutOfCoreLinearSVR,
+    write_blocks,
+    write_rows,
+)
+from streamsvm.linear.files import block_file
+from streamsvm.linear.files.mixing import mixing_writer
+
+SEVERAL = 80_000  # bytes: many blocks, and a working set of several
+
+
+def weights_of(n, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.exponential(size=n) * (rng.random(n) < 0.8)
+
+
+def objective(model, X, y, weights):
+    """1/2 |w|^2 and the costs, by dense arithmetic."""
+    X = np.asarray(X.toarray() if sparse.issparse(X) else X, np.float32).astype(float)
+    w, bias = model.coef_.reshape(-1), np.atleast_1d(model.intercept_)[0]
+    f, C = X @ w + bias, model.C * weights
+    if hasattr(model, "epsilon"):
+        losses = np.maximum(np.abs(y - f) - model.epsilon, 0.0)
+    else:
+        t = np.where(y == model.classes_[1], 1.0, -1.0)
+        factors = model.class_weight or {}
+        if factors == "balanced":
+            factors = {label: weights.sum() / (2.0 * weights[y == label].sum()) for label in model.classes_}
+        losses, C = np.maximum(1.0 - t * f, 0.0), C * np.array([factors.get(label, 1.0) for label in y])
+    return 0.5 * (w @ w + bias**2) + np.sum(C * (losses**2 if "squared" in model.loss else losses))
+
+
+def exact(kind, model, X, y, weights):
+    names = {"C", "loss", "fit_intercept", *({"epsilon"} if kind is LinearSVR else {"class_weight"})}
+    settings = {name: value for name, value in model.get_params().items() if name in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kind(dual=True, random_state=0, tol=1e-7, max_iter=200_000, **settings).fit(X, y, weights)
+
+
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"C": 0.01},
+        {"C": 30.0},
+        {"C": 1.0, "loss": "squared_hinge"},
+        {"C": 1.0, "class_weight": {1: 0.1, -1: 3.0}},
+        {"C": 10.0, "class_weight": {1: 0.1, -1: 3.0}, "loss": "squared_hinge"},
+    ],
+)
+def test_classifier_is_that_of_linear_svc(settings, dense, dual, monkeypatch):
+    if dual:
+        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
+    X, y = two_classes(N // 2, dense=dense)
+    weights = weights_of(N // 2)
+    model = OutOfCoreLinearSVC(memory_limit=LITTLE, tol=1e-4, **settings).fit(X, y, sample_weight=weights)
+    twin = exact(LinearSVC, model, X, y, weights)
+    best = objective(twin, X, y, weights)
+    assert model.objective_ == pytest.approx(objective(model, X, y, weights), rel=1e-6)
+    assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
+    assert model.objective_ <= best * (1.0 + 1.01e-4)
+    assert model.n_samples_fit_ == np.count_nonzero(weights)
+    assert (model.predict(X) == twin.predict(X)).mean() > 0.985
+
+
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize("loss", ["epsilon_insensitive", "squared_epsilon_insensitive"])
+def test_regressor_is_that_of_linear_svr(loss, dual, monkeypatch):
+    if dual:
+        monkeypatch.setattr("streamsvm.linear.fit.hessian_fits", lambda *_: False)
+    X, y = curve(N // 2)
+    weights = weights_of(N // 2)
+    model = OutOfCoreLinearSVR(C=0.5, epsilon=0.2, loss=loss, memory_limit=LITTLE, tol=1e-4).fit(X, y, weights)
+    best = objective(exact(LinearSVR, model, X, y, weights), X, y, weights)
+    assert model.objective_ == pytest.approx(objective(model, X, y, weights), rel=1e-6)
+    assert model.objective_ - model.duality_gap_ <= best * (1.0 + 1e-6)
+    assert model.objective_ <= best * (1.0 + 1.01e-4)
+
+
+@pytest.mark.parametrize("balanced", [None, "balanced"])
+def test_whole_weights_are_repeated_rows(balanced):
+    X, y = two_classes(200, dense=True)
+    weights = np.random.default_rng(1).integers(0, 4, 200)
+    settings = {"class_weight": balanced, "tol": 1e-7, "memory_limit": SEVERAL}
+    weighted = OutOfCoreLinearSVC(**settings).fit(X, y, weights)
+    repeated = OutOfCoreLinearSVC(**settings).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=2e-3)
+    assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-6)
+
+
+def test_weights_of_one_are_none():
+    X, y = two_classes(300)
+    first, second = (OutOfCoreLinearSVC(memory_limit=SEVERAL).fit(X, y, sample_weight=w) for w in (None, np.ones(300)))
+    assert second.objective_ == pytest.approx(first.objective_, rel=1.5e-3)
+    once, twice = (OutOfCoreLinearSVC(C=C, tol=1e-6).fit(X, y, w) for C, w in ((2.0, None), (1.0, np.full(300, 2.0))))
+    assert once.objective_ == pytest.approx(twice.objective_, rel=2e-6)
+
+
+def test_a_path_with_weights_and_a_fit_that_goes_on(tmp_path):
+    X, y = two_classes(500)
+    weights = weights_of(500)
+    settings = {"work_folder": tmp_path, "memory_limit": LITTLE}
+    models = OutOfCoreLinearSVC(**settings).fit_path(X, y, [0.1, 1.0], sample_weight=weights)
+    again = OutOfCoreLinearSVC(**settings).fit(X, y, weights)
+    np.testing.assert_array_equal(again.coef_, models[1].coef_)
+    other = OutOfCoreLinearSVC(**settings).fit(X, y, weights[::-1])  # of other rows: nothing is taken
+    assert other.objective_ == pytest.approx(objective(other, X, y, weights[::-1]), rel=1e-6)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_files_give_back_the_weights(tmp_path, dense):
+    X, y = two_classes(300, dense=dense)
+    weights = weights_of(300)
+    with mixing_writer(tmp_path / "rows", dense=dense, weighted=True, block_bytes=2000, memory=20_000) as writer:
+        for begin in range(0, 300, 70):
+            end = min(begin + 70, 300)
+            writer.add(X[begin:end], y[begin:end].astype(float), weights=weights[begin:end])
+    kept = weights > 0.0
+    with BlockFile(tmp_path / "rows") as file:
+        assert file.weighted
+        assert file.shape == (kept.sum(), X.shape[1])
+        assert file.weights == pytest.approx((weights[kept].min(), weights.max(), weights[kept].mean()))
+        assert file.label_weights == pytest.approx({label: weights[y == label].sum() for label in (-1.0, 1.0)})
+        assert file.label_counts == {label: (kept & (y == label)).sum() for label in (-1.0, 1.0)}
+        blocks = [file.block(number) for number in range(len(file))]
+    np.testing.assert_array_equal(np.concatenate([block.weights for block in blocks]), weights[kept])
+    np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y[kept])
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_sorted_rows_are_mixed_with_their_weights(tmp_path, dense):
+    X, y = two_classes(400, dense=True)
+    order = np.argsort(y)
+    X, y = X[order].astype(np.float32), y[order].astype(float)
+    weights = np.arange(400.0)
+    with mixing_writer(tmp_path / "rows", dense=dense, weighted=True, block_bytes=2000, memory=20_000) as writer:
+        writer.add(X if dense else sparse.csr_array(X), y, weights=weights)
+    with BlockFile(tmp_path / "rows") as file:
+        blocks = [file.block(number) for number in range(len(file))]
+        rows = np.concatenate([block.weights for block in blocks]).astype(int)
+        assert not (np.diff(rows) > 0).all()
+        assert sorted(rows.tolist()) == list(range(1, 400))
+        np.testing.assert_array_equal(np.concatenate([block.labels for block in blocks]), y[rows])
+        found = np.concatenate([block.values for block in blocks])
+        np.testing.assert_array_equal(found, X[rows][X[rows] != 0.0] if not dense else X[rows].reshape(-1))
+        assert len(file) > 3
+
+
+def test_files_without_weights_are_of_the_version_before(tmp_path):
+    with BlockWriter(tmp_path / "rows") as writer:
+        writer.add(np.eye(2), np.array([0.0, 1.0]))
+    with BlockWriter(tmp_path / "weighted", weighted=True) as writer:
+        writer.add(np.eye(2), np.array([0.0, 1.0]), weights=np.array([0.5, 2.0]))
+    headers = [block_file.HEADER.unpack_from((tmp_path / name).read_bytes()) for name in ("rows", "weighted")]
+    assert [header[1] for header in headers] == [1, 2]
+    assert "weights" not in (tmp_path / "rows").read_bytes().decode("latin1")
+    with BlockFile(tmp_path / "rows") as file:
+        assert (file.weighted, file.weights, file.block(0).weights.size) == (False, (1.0, 1.0, 1.0), 0)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, 100.0])
+def test_weights_of_a_file_are_checked(tmp_path, value):
+    path = tmp_path / "rows"
+    with BlockWriter(path, weighted=True) as writer:
+        writer.add(np.eye(3), np.arange(3.0), weights=np.array([0.5, 2.0, 1.0]))
+    data = bytearray(path.read_bytes())
+    header = list(block_file.HEADER.unpack_from(data))
+    begin = header[7]
+    index = np.frombuffer(bytes(data[begin : begin + block_file.INDEX.itemsize]), block_file.INDEX).copy()
+    at = int(index[0]["begin"])
+    np.frombuffer(memoryview(data)[at + 24 : at + 48], np.float64)[1] = value
+    index[0]["crc"] = zlib.crc32(data[at : at + 48 + 16 + 12 + 12])
+    data[begin : begin + block_file.INDEX.itemsize] = index.tobytes()
+    header[9] = zlib.crc32(data[begin:])
+    packed = block_file.HEADER.pack(*header)
+    data[: len(packed) + 4] = packed + block_file.CRC.pack(zlib.crc32(packed))
+    path.write_bytes(data)
+    with BlockFile(path) as file, pytest.raises(BlockFileError, match="block 0 is not what was written"):
+        file.block(0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": [0.0, 2.0, 1.0]},
+        {"weights": [2.0, 1.0, 1.0]},
+        {"weights": [1.0, 2.0]},
+        {"weights": None},
+        {"weights": [1.0, float("inf"), 1.0]},
+        {"label_weights": [1.0]},
+        {"label_weights": [0.0, 1.0]},
+        {"label_weights": None},
+    ],
+)
+def test_what_a_file_says_of_weights_is_checked(tmp_path, change):
+    path = tmp_path / "rows"
+    with BlockWriter(path, weighted=True) as writer:
+        writer.add(np.eye(2), np.arange(2.0), weights=np.array([0.5, 2.0]))
+    data = bytearray(path.read_bytes())
+    header = list(block_file.HEADER.unpack_from(data))
+    json_at = header[7] + block_file.INDEX.itemsize
+    text = json.dumps({**json.loads(data[json_at:]), **change}).encode()
+    data[json_at:] = text
+    header[8], header[9] = len(data), zlib.crc32(data[header[7] :])
+    packed = block_file.HEADER.pack(*header)
+    data[: len(packed) + 4] = packed + block_file.CRC.pack(zlib.crc32(packed))
+    path.write_bytes(data)
+    with pytest.raises(BlockFileError, match="contradicts itself"):
+        BlockFile(path)
+
+
+@pytest.mark.parametrize("name", ["rows.txt", "rows.csv", "rows.parquet", "stream"])
+def test_sources_have_weights(tmp_path, name):
+    X, y = two_classes(200)
+    dense, weights = X.toarray().astype(np.float32), weights_of(200).astype(np.float32).astype(float)
+    path, blocks, columns = tmp_path / name, tmp_path / "blocks", {f"x{k}": dense[:, k] for k in range(dense.shape[1])}
+    found = pa.table({**columns, "y": y, "w": weights})
+    if name == "rows.txt":
+        dump_svmlight_file(dense.astype(float), y, str(path), zero_based=False)
+        beside = tmp_path / "weights"
+        beside.write_text("".join(f"{weight!r}\n" for weight in weights.tolist()) + "\n")
+        options = {"weight": beside}
+    elif name == "stream":
+        rows = (
+            (dict(enumerate(row)), label, w) for row, label, w in zip(dense.tolist(), y.tolist(), weights.tolist(), strict=True)
+        )
+        assert write_rows(rows, blocks) == (np.count_nonzero(weights), dense.shape[1])
+    else:
+        (csv.write_csv if name.endswith("csv") else parquet.write_table)(found, path)
+        options = {"target": "y", "weight": "w"}
+    if name != "stream":
+        assert write_blocks(path, blocks, **options)[0] == np.count_nonzero(weights)
+        direct = OutOfCoreLinearSVC(tol=1e-6, work_folder=tmp_path).fit_file(path, **options)
+        again = OutOfCoreLinearSVC(tol=1e-6, work_folder=tmp_path).fit_file(path, **options)
+        np.testing.assert_array_equal(direct.coef_, again.coef_)
+    with BlockFile(blocks) as file:
+        np.testing.assert_array_equal(file.block(0).weights, weights[weights > 0.0])
+    model = OutOfCoreLinearSVC(tol=1e-6).fit_file(blocks)
+    arrays = OutOfCoreLinearSVC(tol=1e-6).fit(dense, y, weights)
+    assert model.objective_ == pytest.approx(arrays.objective_, rel=2e-6)
+    with pytest.raises(ValueError, match="has the weights of its rows in it"):
+        OutOfCoreLinearSVC().fit_file(blocks, weight="w")
+
+
+def test_bad_weights_are_refused_and_the_model_stays(tmp_path):
+    X, y = two_classes(60)
+    model = OutOfCoreLinearSVC().fit(X, y)
+    before = model.coef_.copy()
+    for match, weights in (
+        ("zero", np.zeros(60)),
+        ("[Nn]egative", -np.ones(60)),
+        ("NaN", np.full(60, np.nan)),
+        ("shape|inconsistent", np.ones(59)),
+        ("class 1 has no row whose sample_weight", (y < 0).astype(float)),
+        ("C times the weight of class -1 times the weight of a row, 1e-40", np.where(np.arange(60) == 0, 1e-40, 1.0)),
+    ):
+        with pytest.raises(ValueError, match=match):
+            model.fit(X, y, weights)
+        np.testing.assert_array_equal(model.coef_, before)
+    rows, beside = tmp_path / "rows.txt", tmp_path / "weights"
+    rows.write_text("1 1:1\n-1 1:2\n1 1:3\n")
+    for match, text in (
+        ("weights, line 2: 'x' is no weight", "1\nx\n1\n"),
+        ("weights, line 1: '-1' is no weight", "-1\n1\n1\n"),
+        ("weights, line 3: 'nan'", "1\n1\nnan\n"),
+        ("ends after 2 weights", "1\n1\n"),
+        ("more weights than .* has rows, 3", "1\n1\n1\n1\n"),
+        ("no rows of a weight above 0", "0\n0\n0\n"),
+    ):
+        beside.write_text(text)
+        with pytest.raises(ValueError, match=match):
+            write_blocks(rows, tmp_path / "blocks", weight=beside)
+    table = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [0, 1], "w": [1.0, -1.0]}), table)
+    for match, options in (
+        ("'w' is -1 in row 1", {"weight": "w"}),
+        ("no column 'v' of weights", {"weight": "v"}),
+        ("no column 'y' of weights beside", {"weight": "y"}),
+    ):
+        with pytest.raises(ValueError, match=match):
+            write_blocks(table, tmp_path / "blocks", target="y", **options)
+    for match, some in (
+        ("row 1: w must be", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1, -1.0)]),
+        ("row 1 has 2 parts, and the first row has 3", [({0: 1.0}, 0, 1.0), ({0: 1.0}, 1)]),
+        ("no rows with a label and a weight above 0", [({0: 1.0}, 0, 0.0)]),
+    ):
+        with pytest.raises(ValueError, match=match):
+            write_rows(some, tmp_path / "blocks")
+    with BlockWriter(tmp_path / "blocks", weighted=True) as writer:
+        for match, weights in (("2 rows, not shape", [1.0]), ("row 1, and|row 1 is -1|that of row 1 is -1", [1.0, -1.0])):
+            with pytest.raises(ValueError, match=match):
+                writer.add(np.eye(2), np.zeros(2), weights=weights)
+    with BlockWriter(tmp_path / "blocks") as writer, pytest.raises(ValueError, match="weighted=True"):
+        writer.add(np.eye(2), np.zeros(2), weights=[1.0, 1.0])
