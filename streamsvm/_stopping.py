@@ -9,16 +9,17 @@ from contextvars import ContextVar
 
 __all__ = ["stop_if_asked", "stoppable"]
 
-_asked: ContextVar[threading.Event | None] = ContextVar("_asked", default=None)
+_asked: ContextVar[tuple[threading.Event, ...]] = ContextVar("_asked", default=())
 
 
 @contextmanager
 def stoppable(asked: threading.Event) -> Iterator[None]:
     """Let `stop_if_asked` end the work of this thread once ``asked`` is set, or once the main thread has ended.
 
+    What the work within was asked by before counts, too.
     The interpreter waits for threads before it ends. Threads to which work is passed on need a copy of the context.
     """
-    token = _asked.set(asked)
+    token = _asked.set((*_asked.get(), asked))
     try:
         yield
     finally:
@@ -28,5 +29,5 @@ def stoppable(asked: threading.Event) -> Iterator[None]:
 def stop_if_asked() -> None:
     """Raise KeyboardInterrupt, as Ctrl-C does in the main thread, where the work of this thread was asked to stop."""
     asked = _asked.get()
-    if asked is not None and (asked.is_set() or not threading.main_thread().is_alive()):
+    if asked and (any(event.is_set() for event in asked) or not threading.main_thread().is_alive()):
         raise KeyboardInterrupt

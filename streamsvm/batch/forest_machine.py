@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -57,10 +56,6 @@ class ForestMachine(PathMachine):
 
         self._decide_chunks(decide, range(0, X.shape[0], _CHUNK))
         return out
-
-    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
-        for begin in begins:
-            decide(begin)
 
     # Saved models -----------------------------------------------------------------------------------------------------------
 

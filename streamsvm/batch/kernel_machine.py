@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -145,11 +145,19 @@ class KernelMachine(SklearnEstimator):
         dense = not sparse.issparse(self.support_vectors_)
         if not dense and not sparse.issparse(X):
             X = sparse.csr_array(X)
-        for begin in range(0, X.shape[0], _CHUNK):
+
+        def decide(begin: int) -> None:
             end = min(begin + _CHUNK, X.shape[0])
             chunk = store(X[begin:end], dense=dense)
             add_expansions(self._rows, self._coefficients, chunk, np.arange(end - begin), self._kernel, out[begin:end])
+
+        self._decide_chunks(decide, range(0, X.shape[0], _CHUNK))
         return out
+
+    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
+        """Call a function for the begin of each chunk of rows."""
+        for begin in begins:
+            decide(begin)
 
     # Saved models -----------------------------------------------------------------------------------------------------------
 

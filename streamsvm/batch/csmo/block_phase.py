@@ -16,7 +16,7 @@ from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import DENSE, column, subset
 from streamsvm.batch.csmo.state import State
-from streamsvm.batch.csmo.steps import WorkingSet, steps
+from streamsvm.batch.csmo.sweeps import WorkingSet
 from streamsvm.batch.csmo.tiles import Factors, add_products, factors, gram
 
 __all__ = ["block_phase"]
@@ -29,18 +29,18 @@ _STEPS = 20  # for each variable of a block, at most
 _SHRINK_EVERY = 2  # blocks
 
 
-def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_iter: int, verbose: bool) -> int:
-    """Solve block after block until most of the worst violators have been in one before; how many steps that took.
+def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_iter: int, verbose: bool) -> None:
+    """Solve block after block until most of the worst violators have been in one before.
 
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is empty.
     """
     p, n = state.problem, len(state.b)
     if p.given is not None or p.rows.kind != DENSE or n <= _FEW or (found := factors(p.exact_rows.dense, p.kernel)) is None:
-        return 0
+        return
     of, near = found
     size = min(_BLOCK, math.isqrt(len(state.cache.buffer)))
-    before, seen, n_iter, number = np.arange(0), np.zeros(n, bool), 0, 0
-    while len(state.which) > _FEW and n_iter < max_iter:
+    before, seen, number = np.arange(0), np.zeros(n, bool), 0
+    while len(state.which) > _FEW and state.n_iter < max_iter:
         stop_if_asked()
         rises, falls = state.derivatives()
         least, most = rises.min(), falls.max()
@@ -56,24 +56,25 @@ def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_
         slot_of, owner = ring[:-1].copy(), ring[:-1].copy()
         columns = Slots(state.cache.buffer, slot_of, owner, np.roll(ring, 1), np.roll(ring, -1))
         _fill_gram(state, of, near, state.which[which], columns.buffer[: m * m].reshape(m, m))
-        done = steps(
+        done = state.workers.steps(
             block, columns, state.rows, p.kernel, p.epsilon, goal, conjugate,
-            min(_STEPS * m, max_iter - n_iter),
+            min(_STEPS * m, max_iter - state.n_iter),
         )[1]  # fmt: skip
-        n_iter, number = n_iter + done, number + 1
+        number += 1
         changed = np.flatnonzero(block.b != start)
         if not len(changed):
             break
         gradient, b = a.gradient.copy(), a.b.copy()
         b[which] = block.b
         _add(state, of, near, (block.b - start)[changed], state.which[which[changed]], gradient)
-        state.working = a._replace(b=b, gradient=gradient)
+        state.working, state.n_iter = a._replace(b=b, gradient=gradient), state.n_iter + done
         before = state.which[which]
         if verbose:
-            sys.stderr.write(f"block {number}: gap {gap:.3g}, {n_iter:,} steps, {len(state.which):,} rows in the working set\n")
+            sys.stderr.write(
+                f"block {number}: gap {gap:.3g}, {state.n_iter:,} steps, {len(state.which):,} rows in the working set\n"
+            )
         if shrinking and number % _SHRINK_EVERY == 0:
             state.shrink()
-    return n_iter
 
 
 def _fill_gram(state: State, of: Factors, near: np.ndarray, which: np.ndarray, K: np.ndarray) -> None:
@@ -89,7 +90,7 @@ def _add(state: State, of: Factors, near: np.ndarray, change: np.ndarray, moved:
     """Add K c to the gradient of the working set, where c is ``change`` in the rows ``moved``; far rows without tiles."""
     rows, close = np.flatnonzero(near[state.which]), near[moved]
     some = gradient[rows]
-    add_products(of, state.which[rows], change[close], moved[close], some)
+    add_products(of, state.which[rows], change[close], moved[close], some, state.workers.each)
     gradient[rows] = some
     state.add(change[~close], moved[~close], state.which, gradient)
     if len(rows) < len(gradient):

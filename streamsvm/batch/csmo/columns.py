@@ -24,6 +24,7 @@ __all__ = [
     "diagonal",
     "expand",
     "pack",
+    "part_of_column",
     "same_rows",
     "single",
     "store",
@@ -243,14 +244,14 @@ def _population(word: np.uint64) -> np.uint64:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, n: int, out: np.ndarray) -> None:
-    """Look up kernel values by the number of bits in which x uint64 [w] differs from each of n rows."""
+def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, begin: int, end: int, out: np.ndarray) -> None:
+    """Look up kernel values by the number of bits in which x uint64 [w] differs from each of some rows."""
     if len(words) == 2:
         x0, x1, w0, w1 = x[0], x[1], words[0], words[1]
-        for i in range(n):
+        for i in range(begin, end):
             out[i] = table[_population(w0[i] ^ x0) + _population(w1[i] ^ x1)]
         return
-    for i in range(n):
+    for i in range(begin, end):
         count = np.uint64(0)
         for w in range(len(words)):
             count += _population(words[w, i] ^ x[w])
@@ -295,29 +296,34 @@ def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.nda
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def part_of_column(rows: Rows, source: Rows, i: int, kernel: Kernel, begin: int, end: int, out: np.ndarray) -> None:
+    """Write those of the values of `column` from ``begin`` to ``end``. Rows are not sparse."""
+    if rows.kind == BITS:
+        _differing(source.words[:, i].copy(), rows.words, rows.table, begin, end, out)
+        return
+    x, sums = np.empty(rows.features, out.dtype), np.empty(min(end - begin, _TILE), out.dtype)
+    for j in range(rows.features):
+        x[j] = source.dense[j, i]
+    for first in range(begin, end, _TILE):
+        part = sums[: min(end - first, _TILE)]
+        part[:] = 0.0
+        if kernel.kind == RBF:
+            _add_terms(x, rows.dense, first, len(part), part, True)
+        else:
+            _add_terms(x, rows.dense, first, len(part), part, False)
+        _from_sums(kernel, part, out[first : first + len(part)])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
     """Write the kernel values between row i of ``source`` and all n of ``rows``, of the same form, into ``out`` [n].
 
     O(n d), or for sparse rows O(n + values that are not zero in both rows).
     """
-    n = len(out)
-    if rows.kind == BITS:
-        _differing(source.words[:, i].copy(), rows.words, rows.table, n, out)
-        return
     if rows.kind == SPARSE:
         _sparse_column(rows, source, i, kernel, out)
-        return
-    x, sums = np.empty(rows.features, out.dtype), np.empty(min(n, _TILE), out.dtype)
-    for j in range(rows.features):
-        x[j] = source.dense[j, i]
-    for begin in range(0, n, _TILE):
-        part = sums[: min(n - begin, _TILE)]
-        part[:] = 0.0
-        if kernel.kind == RBF:
-            _add_terms(x, rows.dense, begin, len(part), part, True)
-        else:
-            _add_terms(x, rows.dense, begin, len(part), part, False)
-        _from_sums(kernel, part, out[begin : begin + len(part)])
+    else:
+        part_of_column(rows, source, i, kernel, 0, len(out), out)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -67,6 +67,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
         Steps of each machine, at most; -1: no limit.
     verbose
         Whether progress is shown on standard error.
+    n_jobs
+        Threads: None is 1, -1 one for each processor, -2 one less, and so on. Results do not depend on it.
 
     Attributes
     ----------
@@ -126,6 +128,12 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     Other than SVC, it merges equal rows, predicts sparse and dense rows alike, and refuses weights below 0; ``"balanced"`` and
     ``gamma="scale"`` count rows by their weights.
+
+    Threads share the rows of a column, of a step's two loops over the working set, of a gradient that is computed anew, and of a
+    prediction. Of three and more classes they have a machine each instead, each thread with a cache of its own. One thread alone
+    chooses, clips and follows directions, drops rows from the working set and moves the columns that stay, computes columns of
+    sparse rows, and makes steps on fewer than 1,500 rows; with kernel values that are given it does all but restores. Where
+    other programs take the processors, steps go on without the threads that are put aside.
 
     A fit that is interrupted (Ctrl-C) sets the attributes to the last iterate, then raises KeyboardInterrupt.
 
@@ -254,7 +262,7 @@ class CSMORegressor(KernelRegressor, CSMO):
         The bound of a dual coefficient, before it is multiplied by the weight of its row.
     epsilon
         Errors up to this cost nothing.
-    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose
+    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose, n_jobs
         As in `CSMOClassifier`. ``tol`` is in the units of y: 1e-3 is a lot to ask for where y is in the thousands.
 
     Attributes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -13,9 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
+from streamsvm._stopping import stoppable
 from streamsvm._warnings import warn
 from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
+from streamsvm.batch.csmo.workers import Workers, one_blas_thread, thread_count
 from streamsvm.batch.given import GivenRows, kernel_values
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
 from streamsvm.batch.problem import Groups, check_bounds
@@ -49,6 +52,7 @@ class CSMO(KernelMachine):
     shrinking: bool = True
     max_iter: int = parameter(default=-1, least=-1, integer=True)
     verbose: bool = False
+    n_jobs: int | None = None
 
     _kernels: ClassVar[Mapping[str, int]] = MACHINE_KERNELS
 
@@ -146,26 +150,62 @@ class CSMO(KernelMachine):
         check_bounds(C[counted])
         rows = self._solver_rows(training.X, n)
         options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
-        buffer = column_buffer(self.cache_size, max(len(part.which) for part in parts))
-        coefficients, solutions = np.zeros((len(parts), n)), []
-        for k, (which, positive) in enumerate(parts):
+        coefficients, stop = np.zeros((len(parts), n)), threading.Event()
+
+        def solve_part(k: int, buffer: np.ndarray, workers: Workers) -> Solution:
+            which, positive = parts[k]
             groups = Groups(rows, which, None if training.targets is None else training.targets[which])
             bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
             problem = problem_of(groups, bounds, self._kernel, self._epsilon, total)
-            solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer)
-            solutions.append(solution)
+            solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer, workers)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
-            if solution.interrupted:
-                never_begun = solution._replace(bias=0.0, n_iter=0, gap=np.inf, objective=0.0, primal=np.inf)
-                solutions.extend([never_begun] * (len(parts) - len(solutions)))
-                break
+            return solution
+
+        largest = max(len(part.which) for part in parts)
+        with one_blas_thread():
+            solutions = self._solve_parts(solve_part, len(parts), largest, stop)
         n_iter = [solution.n_iter for solution in solutions]
         self.n_iter_ = np.array(n_iter) if is_classifier(self) else n_iter[0]
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
         self._set_solution(training.X, coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
 
+    def _solve_parts(
+        self, solve_part: Callable[[int, np.ndarray, Workers], Solution], parts: int, largest: int, stop: threading.Event
+    ) -> list[Solution]:
+        """Return the solutions of all machines, of up to ``largest`` rows; after an interrupt also of those never begun.
+
+        Threads have a machine each where there are several, and else share the loops of the one.
+        """
+        threads = thread_count(self.n_jobs)
+        inside = threads if parts == 1 or callable(self.kernel) else 1
+        solutions: dict[int, Solution] = {}
+        buffers = threading.local()
+
+        def solve_one(k: int) -> None:
+            if not stop.is_set():
+                if not hasattr(buffers, "own"):
+                    buffers.own = column_buffer(self.cache_size, largest)
+                with Workers(inside) as workers:
+                    solutions[k] = solve_part(k, buffers.own, workers)
+                if solutions[k].interrupted:
+                    stop.set()
+
+        with Workers(1 if inside > 1 or callable(self.kernel) else min(threads, parts)) as outside:
+            try:
+                with stoppable(stop):
+                    outside.each(solve_one, range(parts), stop)
+            except KeyboardInterrupt:
+                if not solutions:
+                    raise
+                number, solution = solutions.popitem()
+                solutions[number] = solution._replace(interrupted=True)
+        some = next(iter(solutions.values()))
+        never = some._replace(bias=0.0, n_iter=0, gap=np.inf, objective=0.0, primal=np.inf, interrupted=True)
+        return [solutions.get(k, never) for k in range(parts)]
+
     def _check_parameters(self, Cs: Iterable[float]) -> None:
+        thread_count(self.n_jobs)
         super()._check_parameters(map(_finite, Cs))
         if not callable(self.kernel):  # a function may be given, too
             check_one_of("kernel", self.kernel, self._kernels)
@@ -221,6 +261,10 @@ class CSMO(KernelMachine):
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)
         return super()._checked(X) if self._kernel.kind != GIVEN or self._function is None else X
+
+    def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
+        with Workers(min(thread_count(self.n_jobs), max(len(begins), 1))) as workers:
+            workers.each(decide, begins)
 
     def _decide(self, X: Any) -> np.ndarray:
         if self._kernel.kind != GIVEN:

@@ -26,7 +26,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
     ----------
     nu
         Above 0 and at most 1: the most that may be outside, and the least that are support vectors, as parts of all rows.
-    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose
+    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose, n_jobs
         As in `CSMOClassifier`.
 
     Attributes

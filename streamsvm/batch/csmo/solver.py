@@ -14,7 +14,8 @@ from streamsvm.batch.csmo.column_cache import ColumnCache
 from streamsvm.batch.csmo.columns import cost
 from streamsvm.batch.csmo.problem import Problem, feasible, first_point
 from streamsvm.batch.csmo.state import PAUSE, State
-from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED, steps
+from streamsvm.batch.csmo.steps import RUNNING, STALLED, WANTED
+from streamsvm.batch.csmo.workers import Workers
 
 __all__ = ["Options", "Solution", "column_buffer", "solve"]
 
@@ -51,35 +52,41 @@ def column_buffer(megabytes: float, n: int) -> np.ndarray:
     return np.empty(ColumnCache.values(int(megabytes * _MEGABYTE), n), np.float32)
 
 
-def solve(problem: Problem, start: np.ndarray | None, options: Options, buffer: np.ndarray) -> Solution:
+def solve(
+    problem: Problem,
+    start: np.ndarray | None,
+    options: Options,
+    buffer: np.ndarray,
+    workers: Workers | None = None,
+) -> Solution:
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
 
-    O(n) a step, and O(n d) for each new column.
+    O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far.
     """
     n = len(problem.lower)
     limit = int(_MEGABYTES_AN_OPERATION * cost(problem.rows) * _MEGABYTE)
     b = first_point(problem) if start is None else feasible(problem, start)
-    state = State(problem, b, buffer[: ColumnCache.values(limit, n)])
-    n_iter, checks, gap, interrupted = 0, 0, np.inf, False
+    state = State(problem, b, buffer[: ColumnCache.values(limit, n)], workers)
+    checks, gap, interrupted = 0, np.inf, False
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
     goal, since = options.tol, 0
     try:
-        n_iter = block_phase(state, goal, options.conjugate, options.shrinking, max_iter, options.verbose)
+        block_phase(state, goal, options.conjugate, options.shrinking, max_iter, options.verbose)
         while True:
             stop_if_asked()
             m = len(state.which)
             pause = max(int(PAUSE / (m * cost(state.rows))), 50)
-            status, done = steps(
+            status, done = state.workers.steps(
                 state.working, state.cache.slots, state.rows, problem.kernel, problem.epsilon, goal, options.conjugate,
-                min(max(_SHRINK_EVERY, 2_000_000 // m), pause, max_iter - n_iter),
+                min(max(_SHRINK_EVERY, 2_000_000 // m), pause, max_iter - state.n_iter),
             )  # fmt: skip
-            n_iter, since = n_iter + done, since + done
+            state.n_iter, since = state.n_iter + done, since + done
             if status == WANTED:
                 state.provide_column()
                 status = RUNNING
             elif options.verbose:
-                sys.stderr.write(f"{n_iter:,} steps, {m:,} of {n:,} rows in the working set\n")
-            if status == RUNNING and n_iter < max_iter:
+                sys.stderr.write(f"{state.n_iter:,} steps, {m:,} of {n:,} rows in the working set\n")
+            if status == RUNNING and state.n_iter < max_iter:
                 if options.shrinking and since >= _SHRINK_EVERY:
                     since = 0
                     state.shrink()
@@ -87,7 +94,7 @@ def solve(problem: Problem, start: np.ndarray | None, options: Options, buffer: 
             state.unshrink()
             before, gap, checks = gap, state.check(), checks + 1
             stuck = checks == _CHECKS or (status == STALLED and gap > 0.5 * before)
-            if gap <= options.tol or n_iter >= max_iter or stuck:
+            if gap <= options.tol or state.n_iter >= max_iter or stuck:
                 break
             goal = 0.9 * options.tol  # few steps are left, for which float32 is exact enough: one more check should do
             if options.shrinking:
@@ -97,10 +104,10 @@ def solve(problem: Problem, start: np.ndarray | None, options: Options, buffer: 
         state.unshrink()
         gap = state.check()
     state.unshrink()
-    return _solution(problem, state, gap, n_iter, interrupted)
+    return _solution(problem, state, gap, interrupted)
 
 
-def _solution(p: Problem, state: State, gap: float, n_iter: int, interrupted: bool) -> Solution:
+def _solution(p: Problem, state: State, gap: float, interrupted: bool) -> Solution:
     a = state.working
     rises, falls = state.derivatives()
     free = rises == falls
@@ -117,4 +124,4 @@ def _solution(p: Problem, state: State, gap: float, n_iter: int, interrupted: bo
         margin = -1.0
         objective -= float((p.upper - p.lower).sum())
     loss = p.upper @ np.maximum(residual - margin, 0.0) - p.lower @ np.maximum(-residual - margin, 0.0)
-    return Solution(a.b, bias, gap, objective, square + float(loss) + bias * p.total, n_iter, interrupted)
+    return Solution(a.b, bias, gap, objective, square + float(loss) + bias * p.total, state.n_iter, interrupted)

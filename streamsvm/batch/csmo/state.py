@@ -10,7 +10,9 @@ from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import ColumnCache
 from streamsvm.batch.csmo.columns import Rows, cost, diagonal, expand, subset
 from streamsvm.batch.csmo.problem import Problem
-from streamsvm.batch.csmo.steps import WorkingSet, slopes
+from streamsvm.batch.csmo.steps import slopes
+from streamsvm.batch.csmo.sweeps import WorkingSet
+from streamsvm.batch.csmo.workers import Workers
 from streamsvm.kernels import RBF, Kernel
 
 __all__ = ["PAUSE", "State", "add_expansions"]
@@ -18,6 +20,7 @@ __all__ = ["PAUSE", "State", "add_expansions"]
 #: Operations before a signal can be handled: a fraction of a second.
 PAUSE = 1e9
 
+_SHARES = 4  # of a thread in the rows of an expansion
 _WORTHWHILE = 0.9  # shrinking must leave at most this part of the working set
 
 
@@ -30,7 +33,9 @@ class _Dropped(NamedTuple):
     b: np.ndarray
 
 
-def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
+def add_expansions(
+    rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, out: np.ndarray, workers: Workers | None = None
+) -> None:
     """Add K b to ``out[which]`` for the rows numbered ``which`` of ``source``, in chunks between which signals are handled.
 
     ``b`` float64 [outputs, n], ``out`` float64 [rows of source, outputs].
@@ -41,14 +46,19 @@ def add_expansions(rows: Rows, b: np.ndarray, source: Rows, which: np.ndarray, k
     if len(support) < b.shape[1]:
         rows, b = subset(rows, support), b[:, support]
     b = np.require(b, requirements=["C", "W"])  # other layouts would be compiled anew
-    values = np.empty(len(support), rows.dense.dtype)
     size = max(int(PAUSE / (len(support) * cost(rows))), 1)
-    for begin in range(0, len(which), size):
+    workers = workers or Workers()
+
+    def add(begin: int) -> None:
         stop_if_asked()
         chunk = which[begin : begin + size]
         sums = np.zeros((len(chunk), len(b)))
-        expand(rows, b, source, chunk, kernel, values, sums)
+        expand(rows, b, source, chunk, kernel, np.empty(len(support), rows.dense.dtype), sums)
         out[chunk] += sums
+
+    if workers.threads > 1:
+        size = min(size, max(-(-len(which) // (_SHARES * workers.threads)), 1))
+    workers.each(add, range(0, len(which), size))
 
 
 class State:
@@ -63,9 +73,9 @@ class State:
     rows: Rows
     working: WorkingSet
 
-    def __init__(self, problem: Problem, b: np.ndarray, buffer: np.ndarray) -> None:
+    def __init__(self, problem: Problem, b: np.ndarray, buffer: np.ndarray, workers: Workers | None = None) -> None:
         n = len(b)
-        self.problem = problem
+        self.problem, self.workers, self.n_iter = problem, workers or Workers(), 0
         self.b = b
         self.diagonal = np.empty(n, np.float32)
         if problem.given is None:
@@ -94,7 +104,7 @@ class State:
             p.given.add_products(change, columns, which, gradient)
         else:
             sums = np.zeros((len(p.targets), 1))
-            add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums)
+            add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums, self.workers)
             gradient += sums[which, 0]
 
     def unshrink(self) -> None:
@@ -166,5 +176,5 @@ class State:
         gradient = -p.targets
         if p.given is not None:
             return p.given.add_products(b, np.arange(len(b)), which, gradient[which])
-        add_expansions(p.exact_rows, b[np.newaxis], p.exact_rows, which, p.kernel, gradient[:, np.newaxis])
+        add_expansions(p.exact_rows, b[np.newaxis], p.exact_rows, which, p.kernel, gradient[:, np.newaxis], self.workers)
         return gradient[which]

@@ -49,8 +49,8 @@ def test_solutions_are_those_of_libsvm(C, shrinking):
 def test_blocks_leave_gradient_and_sum_right(seed):
     X, y = rows(seed)
     of, _ = state_of(X, y > 0.0)
-    steps = block_phase.block_phase(of, 1e-3, True, True, 10**6, False)
-    assert steps > 0
+    block_phase.block_phase(of, 1e-3, True, True, 10**6, False)
+    assert of.n_iter > 0
     before = of.working.b.copy()
     of.unshrink()
     b, p = of.working.b, of.problem
@@ -99,6 +99,15 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
         block_phase.block_phase(of, 1e-6, True, False, 10**6, False)
     exact = of.exact_gradient(np.arange(N))
     np.testing.assert_allclose(of.working.gradient, exact, atol=1e-4)
+    done = of.n_iter
+    assert done > 0
+    calls.clear()
+    model = CSMOClassifier(C=3.0, gamma=0.5, tol=1e-6, shrinking=False)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y > 0.0)
+    assert model.n_iter_.tolist() == [done]
+    assert model.gap_ > 1e-3
+    np.testing.assert_allclose(np.abs(model.dual_coef_).sum(), np.abs(of.working.b).sum())
 
 
 def test_rows_that_come_back_take_what_changed_since_they_left():

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import naive_batch
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
-from streamsvm.batch.csmo import solver
+from streamsvm.batch.csmo import solver, workers
 
 SLOW = config.DISABLE_JIT
 N = 60 if SLOW else 300
@@ -369,7 +369,7 @@ def test_tolerance_out_of_reach_warns_with_the_gap():
 
 def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
     X, y = two_classes()
-    steps, calls = solver.steps, []
+    steps, calls = workers.steps, []
 
     def interrupted(*args):
         calls.append(args)
@@ -377,7 +377,7 @@ def test_interrupted_fit_keeps_the_last_iterate(monkeypatch):
             raise KeyboardInterrupt
         return steps(*args)
 
-    monkeypatch.setattr(solver, "steps", interrupted)
+    monkeypatch.setattr(workers, "steps", interrupted)
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
     monkeypatch.setattr(solver, "PAUSE", 1.0)
     model = CSMOClassifier(C=10.0, gamma=0.5, shrinking=False)

@@ -12,7 +12,7 @@ from sklearn.svm import OneClassSVM
 
 import naive_batch
 from streamsvm.batch import CSMOOneClass
-from streamsvm.batch.csmo import solver
+from streamsvm.batch.csmo import solver, workers
 
 N = 40 if config.DISABLE_JIT else 200
 KERNELS = [
@@ -118,7 +118,7 @@ def test_sparse_rows_are_dense_rows():
 
 
 def test_an_interrupted_fit_keeps_the_last_iterate(monkeypatch):
-    steps, calls = solver.steps, []
+    steps, calls = workers.steps, []
 
     def interrupted(*args):
         calls.append(args)
@@ -126,7 +126,7 @@ def test_an_interrupted_fit_keeps_the_last_iterate(monkeypatch):
             raise KeyboardInterrupt
         return steps(*args)
 
-    monkeypatch.setattr(solver, "steps", interrupted)
+    monkeypatch.setattr(workers, "steps", interrupted)
     monkeypatch.setattr(solver, "PAUSE", 1.0)  # the least number of steps at a time
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)
     model = CSMOOneClass(nu=0.5, gamma=0.3, shrinking=False, tol=1e-9)

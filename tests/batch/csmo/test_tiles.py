@@ -5,6 +5,7 @@ import pytest
 
 import naive_batch
 from streamsvm.batch.csmo import tiles
+from streamsvm.batch.csmo.workers import Workers
 from streamsvm.kernels import LINEAR, RBF, Kernel, exp2
 
 
@@ -20,7 +21,7 @@ def test_products_and_matrices(n, m, d):
     of, near = tiles.factors(np.ascontiguousarray(X.T) + 1e3, kernel(1.0 / d))
     assert near.all()
     out = np.full(n, 3.0)
-    tiles.add_products(of, np.arange(n), c, n + np.arange(m), out)
+    tiles.add_products(of, np.arange(n), c, n + np.arange(m), out, Workers().each)
     np.testing.assert_allclose(out, 3.0 + K[:n, n:] @ c, atol=1e-6 * np.abs(c).sum())
     some = np.array([n + m - 1, 0])
     found = np.empty((2, 2), np.float32)

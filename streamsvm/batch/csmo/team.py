@@ -1,0 +1,164 @@
+"""Threads that share the loops over the rows of a step, a few microseconds each.
+
+Python's own threads take longer to wake up than such a loop takes. So for as long as a call of compiled steps lasts, helpers run
+a compiled function without the interpreter's lock. They watch a number that the leader raises when there is a loop to share; it
+is cut into as many parts as there are threads, and a part belongs to whoever claims it first. A helper that the operating system
+has put aside claims nothing, and the leader does its part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+
+__all__ = [
+    "ALONE",
+    "FOUND",
+    "LOOP",
+    "PARTS",
+    "Team",
+    "bounds_of",
+    "call",
+    "claim",
+    "finish",
+    "have_left",
+    "wait",
+    "wait_for_call",
+]
+
+#: Rows of words: that by which helpers are called, that which describes the loop, and the first of the parts'.
+_CALLS, LOOP, PARTS = 0, 1, 2
+#: Columns of a part's words: the last loop in which it was claimed, that in which it was done, and the first with what was found.
+_CLAIMED, _DONE, FOUND = 0, 1, 2
+
+_LINE = 16  # words of two cache lines: threads that write to one line slow each other down
+_ALIGNED = 64  # rows: parts begin at multiples, so that a row is computed alike in parts of any length
+_LONG = 200_000  # looks at a number: the best part of a millisecond, in which a helper that runs has done its part
+_PATIENCE = 10**7  # looks at a number before a helper leaves: some hundredths of a second
+
+
+class Team(NamedTuple):
+    """Memory that a leader and its helpers share."""
+
+    words: np.ndarray
+    """int64 [2 + threads, 16]: the number of the loop and whether helpers shall leave; the loop's integers; each part's words."""
+    numbers: np.ndarray
+    """float64 [3]: the loop's numbers."""
+
+    @classmethod
+    def of(cls, threads: int) -> Team:
+        """Return a team of so many threads, the leader included."""
+        return cls(np.zeros((PARTS + threads, _LINE), np.int64), np.zeros(3))
+
+    @property
+    def left(self) -> bool:
+        """Whether helpers shall leave, or have left."""
+        return bool(self.words[_CALLS, 1])
+
+    @left.setter
+    def left(self, value: bool) -> None:
+        self.words[_CALLS, 1] = value
+
+
+ALONE = Team.of(1)
+
+
+def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Return the address of a word of a two-dimensional array."""
+    kind = signature.args[0]
+    array = context.make_array(kind)(context, builder, args[0])
+    return cgutils.get_item_pointer(context, builder, kind, array, [args[1], args[2]])
+
+
+@intrinsic
+def _load(typing, words, i, j):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Return a word that another thread may have written, and see what it wrote before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_word(context, builder, signature, args), "acquire", 8)
+
+    return types.int64(words, types.int64, types.int64), generate
+
+
+@intrinsic
+def _store(typing, words, i, j, value):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Write a word for other threads, after all that was written before."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[3], _word(context, builder, signature, args), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(words, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def _exchange(typing, words, i, j, old, new):  # type: ignore[no-untyped-def] # noqa: ARG001
+    """Replace a word if it is ``old``, and return whether it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _word(context, builder, signature, args)
+        return builder.extract_value(builder.cmpxchg(address, args[3], args[4], "acq_rel", "acquire"), 1)
+
+    return types.boolean(words, types.int64, types.int64, types.int64, types.int64), generate
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def bounds_of(part: int, threads: int, n: int) -> tuple[int, int]:
+    """Return the rows, from and to, of a part of n rows."""
+    size = (n + threads * _ALIGNED - 1) // (threads * _ALIGNED) * _ALIGNED
+    return min(part * size, n), min((part + 1) * size, n)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def call(words: np.ndarray) -> int:
+    """Let helpers begin with the loop that is described, and return its number. The leader does."""
+    number = words[_CALLS, 0] + 1
+    _store(words, _CALLS, 0, number)
+    return number
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def claim(words: np.ndarray, part: int, number: int) -> bool:
+    """Return whether a part of a loop is the caller's to do: nobody has claimed it, and the loop is not over."""
+    return _exchange(words, PARTS + part, _CLAIMED, number - 1, number)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def finish(words: np.ndarray, part: int, number: int) -> None:
+    """Tell that a part is done."""
+    _store(words, PARTS + part, _DONE, number)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def have_left(words: np.ndarray) -> bool:
+    """Return whether the leader is alone."""
+    return len(words) == PARTS + 1 or words[_CALLS, 1] != 0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def wait(words: np.ndarray, number: int) -> None:
+    """Wait until all parts of a loop are done. Where a helper was put aside in the middle of one, let all helpers leave."""
+    looks = 0
+    for row in range(PARTS, len(words)):
+        while _load(words, row, _DONE) != number:
+            looks += 1
+    if looks > _LONG:
+        _store(words, _CALLS, 1, 1)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def wait_for_call(words: np.ndarray, last: int) -> int:
+    """Return the number of the next loop after number ``last`` once the leader calls; -1 if the helper shall leave."""
+    for _ in range(_PATIENCE):
+        number = _load(words, _CALLS, 0)
+        if number != last:
+            return number
+        if _load(words, _CALLS, 1):
+            break
+    return -1

@@ -1,0 +1,136 @@
+"""Threads of a fit or of predictions. Results do not depend on how many there are."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from threading import Event
+from typing import Any, Self, TypeVar
+
+import joblib
+import numba
+import scipy.linalg  # noqa: F401 - loads the BLAS that compiled functions call, before it is looked for
+from threadpoolctl import ThreadpoolController
+
+from streamsvm.batch.csmo.column_cache import Slots
+from streamsvm.batch.csmo.columns import Rows
+from streamsvm.batch.csmo.steps import steps
+from streamsvm.batch.csmo.sweeps import WorkingSet, help_with_steps
+from streamsvm.batch.csmo.team import ALONE, Team
+from streamsvm.checks import check_number
+from streamsvm.kernels import GIVEN, Kernel
+
+__all__ = ["Workers", "one_blas_thread", "thread_count"]
+
+_ENOUGH = 1500  # rows in the working set that are worth a second thread: a loop over fewer ends before another thread sees it
+_LONGEST_PAUSE = 32  # calls of steps without helpers, after one in which they were put aside
+
+T = TypeVar("T")
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Return how many threads ``n_jobs`` stands for: None one, -1 one for each processor, -2 one less, and so on.
+
+    Raises
+    ------
+    ValueError
+        It is 0, or no integer.
+    """
+    if n_jobs is None:
+        return 1
+    if isinstance(n_jobs, bool) or n_jobs == 0:
+        raise ValueError(f"n_jobs must be None, or an integer other than 0, not {n_jobs!r}")
+    check_number("n_jobs", n_jobs, -(10**6), high=10**6, integer=True)
+    return n_jobs if n_jobs > 0 else max(joblib.cpu_count() + 1 + n_jobs, 1)
+
+
+@functools.cache
+def _libraries() -> Any:
+    return ThreadpoolController()  # looks through what is loaded, which takes milliseconds
+
+
+def one_blas_thread() -> Any:
+    """Return a context in which products take one thread: they are small, and do not depend on how many there would be."""
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+class Workers(contextlib.AbstractContextManager["Workers"]):
+    """Threads, with that which calls them.
+
+    Parameters
+    ----------
+    threads
+        At least 1.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self._team = Team.of(threads)
+        self._pause, self._calls_alone = 1, 0
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def each(self, do: Callable[[T], Any], items: Iterable[T], stop: Event | None = None) -> None:
+        """Call ``do`` for each item. After an exception ``stop`` is set, no call begins, and all have ended."""
+        if self._pool is None:
+            for item in items:
+                do(item)
+            return
+        futures = [self._pool.submit(copy_context().run, do, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            if stop is not None:
+                stop.set()
+            raise
+        finally:
+            _end(futures)
+
+    def steps(
+        self,
+        a: WorkingSet,
+        slots: Slots,
+        rows: Rows,
+        kernel: Kernel,
+        epsilon: float,
+        tol: float,
+        conjugate: bool,
+        limit: int,
+    ) -> tuple[int, int]:
+        """Do steps, as `steps` does, with all threads where there are enough rows and processors are idle."""
+        # Given kernel values come from the interpreter; and words that are exchanged need compiled code.
+        few = self._pool is None or len(a.b) < _ENOUGH or kernel.kind == GIVEN or numba.config.DISABLE_JIT
+        if few or self._calls_alone > 0:
+            self._calls_alone -= not few
+            return steps(a, slots, rows, kernel, epsilon, tol, conjugate, limit, ALONE)
+        futures: list[Future[None]] = []
+        team = self._team
+        try:
+            team.left = False
+            for part in range(1, self.threads):
+                futures.append(self._pool.submit(help_with_steps, part, team, a, slots, rows, kernel))  # type: ignore[union-attr] # noqa: PERF401 - an interrupt
+            result = steps(a, slots, rows, kernel, epsilon, tol, conjugate, limit, team)
+            # Where other programs take the processors, waiting for helpers costs more than they do.
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE) if team.left else 1
+            self._calls_alone = self._pause if team.left else 0
+            return result
+        finally:
+            team.left = True
+            _end(futures)
+
+
+def _end(futures: list[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()
+    concurrent.futures.wait(futures)

@@ -1,0 +1,150 @@
+"""Threads of fits and predictions: the same bits however many there are."""
+
+import threading
+
+import numpy as np
+import pytest
+from numba import config
+from scipy import sparse
+
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
+from streamsvm.batch.csmo import block_phase, solver, workers
+from streamsvm.batch.csmo.team import Team, bounds_of
+
+N = 700
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(workers, "_ENOUGH", 100)
+    monkeypatch.setattr(block_phase, "_FEW", 300)
+    monkeypatch.setattr(solver, "_SHRINK_EVERY", 100)
+
+
+def rows(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 5))
+    return X, np.where(rng.random(N) < 0.1, -1.0, 1.0) * np.sin(2.0 * X[:, 0] + X[:, 1])
+
+
+def form_of(X, form):
+    if form == "bits":
+        return np.where(X > 0.0, 1.0, 0.0) @ np.eye(5, 70) + np.where(np.abs(X[:, :1]) > 0.5, 1.0, 0.0) * np.eye(70)[40]
+    return sparse.csr_array(np.where(np.abs(X) > 1.2, X, 0.0) @ np.eye(5, 300)) if form == "sparse" else X
+
+
+def fitted(make, X, y, jobs):
+    model = make(n_jobs=jobs).fit(X, y)
+    return [model.dual_coef_, model.intercept_, model.n_iter_, model.objective_, model.gap_, model.predict(X)]
+
+
+CASES = {
+    "classes": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "two"),
+    "bits": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "bits", "two"),
+    "sparse": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "sparse", "two"),
+    "pairs": (lambda **given: CSMOClassifier(C=3.0, gamma=0.5, **given), "dense", "four"),
+    "poly": (lambda **given: CSMOClassifier(kernel="poly", degree=2, gamma=0.2, coef0=1.0, **given), "dense", "two"),
+    "targets": (lambda **given: CSMORegressor(C=3.0, gamma=0.5, **given), "dense", "targets"),
+    "one class": (lambda **given: CSMOOneClass(nu=0.3, gamma=0.5, **given), "dense", "two"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_results_do_not_depend_on_the_number_of_threads(case, jobs):
+    make, form, target = CASES[case]
+    X, values = rows()
+    y = {"two": values > 0.0, "four": np.digitize(values, [-0.6, 0.0, 0.6]), "targets": values}[target]
+    X = form_of(X, form)
+    one, several = fitted(make, X, y, None), fitted(make, X, y, jobs)
+    for a, b in zip(one, several, strict=True):
+        same = (a != b).nnz == 0 if sparse.issparse(a) else np.array_equal(a, b)
+        assert same
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="a team needs compiled code")
+def test_steps_share_their_loops(monkeypatch):
+    X, y = rows()
+    asked = []
+    helper = workers.help_with_steps
+
+    def noted(*args):
+        asked.append(args[0])
+        helper(*args)
+
+    monkeypatch.setattr(workers, "help_with_steps", noted)
+    CSMOClassifier(gamma=0.5, n_jobs=3).fit(X, y > 0.0)
+    assert set(asked) == {1, 2}
+
+
+def test_predictions_of_many_rows():
+    X, y = rows()
+    many = np.random.default_rng(1).normal(size=(9000, 5))
+    values = [CSMORegressor(C=3.0, gamma=0.5, n_jobs=jobs).fit(X, y).predict(many) for jobs in (1, 2, -1)]
+    assert np.array_equal(values[0], values[1])
+    assert np.array_equal(values[0], values[2])
+
+
+@pytest.mark.parametrize("case", ["classes", "pairs"])
+def test_an_interrupt_stops_all_threads(case, monkeypatch):
+    make, _, target = CASES[case]
+    X, values = rows()
+    y = values > 0.0 if target == "two" else np.digitize(values, [-0.6, 0.0, 0.6])
+    steps, calls, before = workers.steps, [], threading.active_count()
+
+    def interrupted(*args):
+        calls.append(args)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return steps(*args)
+
+    monkeypatch.setattr(workers, "steps", interrupted)
+    model = make(tol=1e-6, n_jobs=2)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert np.sum(model.n_iter_) > 0
+    assert model.gap_ > 1e-6
+    assert np.isfinite(model.decision_function(X)).all()
+    assert threading.active_count() == before
+
+
+def test_an_error_of_one_thread_ends_the_others():
+    done = []
+
+    def do(item):
+        if item == 3:
+            raise ValueError("three")
+        done.append(item)
+
+    for threads in (1, 2):
+        stop = threading.Event()
+        with workers.Workers(threads) as some, pytest.raises(ValueError, match="three"):
+            some.each(do, range(4), stop)
+        assert stop.is_set() == (threads > 1)
+
+
+@pytest.mark.parametrize(("n", "threads"), [(0, 2), (1, 2), (64, 2), (65, 2), (1000, 3), (129, 4), (130, 1)])
+def test_parts_are_all_rows(n, threads):
+    bounds = [bounds_of(part, threads, n) for part in range(threads)]
+    assert [row for begin, end in bounds for row in range(begin, end)] == list(range(n))
+    assert all(begin % 64 == 0 or begin == n for begin, _ in bounds)
+
+
+def test_a_team_that_nobody_leads_is_left():
+    team = Team.of(2)
+    assert not team.left
+    team.left = True
+    assert team.left
+
+
+@pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])
+def test_number_of_threads(n_jobs, expected):
+    assert workers.thread_count(n_jobs) == expected
+    assert workers.thread_count(-1) >= 1
+
+
+@pytest.mark.parametrize("n_jobs", [0, 1.5, True, "2"])
+def test_what_is_no_number_of_threads(n_jobs):
+    X, y = rows()
+    with pytest.raises(ValueError, match="n_jobs must be"):
+        CSMOClassifier(n_jobs=n_jobs).fit(X, y > 0.0)
