@@ -27,17 +27,21 @@ class GivenRows:
         Returns the kernel values, float64 [m, k], of m with k rows, which are given by their numbers; the latter ascend.
     which
         The numbers of the n rows, int64 [n].
+    matrix
+        The kernel values of all rows with all, float64, where they are in memory.
     """
 
-    def __init__(self, find: Callable[[np.ndarray, np.ndarray], np.ndarray], which: np.ndarray) -> None:
-        self._find, self._which = find, which
+    def __init__(
+        self, find: Callable[[np.ndarray, np.ndarray], np.ndarray], which: np.ndarray, matrix: np.ndarray | None = None
+    ) -> None:
+        self._find, self._which, self._matrix = find, which, matrix
         self.shape = (len(which), 0)
 
     @classmethod
     def of_matrix(cls, K: np.ndarray) -> GivenRows:
         """Return the rows of a Gram matrix, float64 [n, n]."""
         _check_size(K)
-        return cls(lambda rows, others: K[rows] if len(others) == len(K) else K[np.ix_(rows, others)], np.arange(len(K)))
+        return cls(lambda rows, others: K[rows] if len(others) == len(K) else K[np.ix_(rows, others)], np.arange(len(K)), K)
 
     @classmethod
     def of_function(cls, kernel: Callable[[Any, Any], Any], X: Any, n: int, megabytes: float) -> GivenRows:
@@ -57,7 +61,7 @@ class GivenRows:
         return len(self._which)
 
     def __getitem__(self, which: np.ndarray) -> GivenRows:
-        return GivenRows(self._find, self._which[which])
+        return GivenRows(self._find, self._which[which], self._matrix)
 
     def values(self, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the kernel values of m with k of the n rows, float64 [m, k]."""
@@ -67,10 +71,15 @@ class GivenRows:
         """Yield the columns of the Gram matrix, float64 [m, n], in chunks."""
         size = max(_COLUMNS // len(self), 1)
         for begin in range(0, len(self), size):
+            if self._matrix is not None and len(self) == len(self._matrix):
+                yield self._matrix[begin : begin + size]  # a view
+                continue
             yield self.values(np.arange(begin, min(begin + size, len(self))), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
         """Return the self-kernels, float64 [n]."""
+        if self._matrix is not None:
+            return self._matrix.diagonal()[self._which]
         chunks = (np.arange(begin, min(begin + _DIAGONAL, len(self))) for begin in range(0, len(self), _DIAGONAL))
         return np.concatenate([self.values(chunk, chunk).diagonal() for chunk in chunks])
 
@@ -103,5 +112,7 @@ def kernel_values(kernel: Callable[[Any, Any], Any], X: Any, Z: Any, shape: tupl
 
 
 def _check_size(K: np.ndarray) -> None:
-    if not max(K.max(initial=0.0), -K.min(initial=0.0)) < LARGEST_KERNEL:
+    size = max(_COLUMNS // max(K.shape[1], 1), 1)
+    parts = (K[begin : begin + size] for begin in range(0, len(K), size))  # the second pass finds a part in the cache
+    if not max((max(part.max(), -part.min()) for part in parts), default=0.0) < LARGEST_KERNEL:
         raise ValueError(f"a kernel value is beyond {LARGEST_KERNEL:g}: scale the kernel")

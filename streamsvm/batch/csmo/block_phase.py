@@ -14,10 +14,8 @@ import numpy as np
 
 from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import Slots
-from streamsvm.batch.csmo.columns import DENSE, column, subset
 from streamsvm.batch.csmo.state import State
 from streamsvm.batch.csmo.sweeps import WorkingSet
-from streamsvm.batch.csmo.tiles import Factors, add_products, factors, gram
 
 __all__ = ["block_phase"]
 
@@ -35,9 +33,8 @@ def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is empty.
     """
     p, n = state.problem, len(state.b)
-    if p.given is not None or p.rows.kind != DENSE or n <= _FEW or (found := factors(p.exact_rows.dense, p.kernel)) is None:
+    if state.tiles is None or n <= _FEW:
         return
-    of, near = found
     size = min(_BLOCK, math.isqrt(len(state.cache.buffer)))
     before, seen, number = np.arange(0), np.zeros(n, bool), 0
     while len(state.which) > _FEW and state.n_iter < max_iter:
@@ -55,7 +52,7 @@ def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_
         ring = np.arange(m + 1, dtype=np.int32)
         slot_of, owner = ring[:-1].copy(), ring[:-1].copy()
         columns = Slots(state.cache.buffer, slot_of, owner, np.roll(ring, 1), np.roll(ring, -1))
-        _fill_gram(state, of, near, state.which[which], columns.buffer[: m * m].reshape(m, m))
+        state.fill_gram(state.which[which], columns.buffer[: m * m].reshape(m, m))
         done = state.workers.steps(
             block, columns, state.rows, p.kernel, p.epsilon, goal, conjugate,
             min(_STEPS * m, max_iter - state.n_iter),
@@ -66,7 +63,7 @@ def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_
             break
         gradient, b = a.gradient.copy(), a.b.copy()
         b[which] = block.b
-        _add(state, of, near, (block.b - start)[changed], state.which[which[changed]], gradient)
+        state.add((block.b - start)[changed], state.which[which[changed]], state.which, gradient)
         state.working, state.n_iter = a._replace(b=b, gradient=gradient), state.n_iter + done
         before = state.which[which]
         if verbose:
@@ -75,29 +72,6 @@ def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_
             )
         if shrinking and number % _SHRINK_EVERY == 0:
             state.shrink()
-
-
-def _fill_gram(state: State, of: Factors, near: np.ndarray, which: np.ndarray, K: np.ndarray) -> None:
-    """Write the kernel matrix of the rows ``which`` into K: that of far ones column by column."""
-    gram(of, which, K)
-    rows = subset(state.problem.rows, which)
-    for i in np.flatnonzero(~near[which]):
-        column(rows, rows, i, state.problem.kernel, K[i])
-        K[:, i] = K[i]
-
-
-def _add(state: State, of: Factors, near: np.ndarray, change: np.ndarray, moved: np.ndarray, gradient: np.ndarray) -> None:
-    """Add K c to the gradient of the working set, where c is ``change`` in the rows ``moved``; far rows without tiles."""
-    rows, close = np.flatnonzero(near[state.which]), near[moved]
-    some = gradient[rows]
-    add_products(of, state.which[rows], change[close], moved[close], some, state.workers.each)
-    gradient[rows] = some
-    state.add(change[~close], moved[~close], state.which, gradient)
-    if len(rows) < len(gradient):
-        far = np.flatnonzero(~near[state.which])
-        some = gradient[far]
-        state.add(change[close], moved[close], state.which[far], some)
-        gradient[far] = some
 
 
 def _places(rows: np.ndarray, which: np.ndarray) -> np.ndarray:

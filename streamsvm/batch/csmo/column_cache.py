@@ -69,7 +69,7 @@ class ColumnCache:
             return
         begin = 0
         for chunk in chunks:
-            self.buffer[begin : begin + chunk.size] = chunk.ravel()
+            self.buffer[begin : begin + chunk.size].reshape(chunk.shape)[:] = chunk
             begin += chunk.size
         self.slots.slot_of[:] = self.slots.owner[:n] = np.arange(n)
 

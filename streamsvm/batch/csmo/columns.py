@@ -323,7 +323,7 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
     if rows.kind == SPARSE:
         _sparse_column(rows, source, i, kernel, out)
     else:
-        part_of_column(rows, source, i, kernel, 0, len(out), out)
+        part_of_column(rows, source, i, kernel, np.int64(0), len(out), out)  # a literal would be compiled anew
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -132,7 +132,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
     Threads share the rows of a column, of a step's two loops over the working set, of a gradient that is computed anew, and of a
     prediction. Of three and more classes they have a machine each instead, each thread with a cache of its own. One thread alone
     chooses, clips and follows directions, drops rows from the working set and moves the columns that stay, computes columns of
-    sparse rows, and makes steps on fewer than 1,500 rows; with kernel values that are given it does all but restores. Where
+    sparse rows, and makes steps on fewer than 4,000 rows; with kernel values that are given it does all but restores. Where
     other programs take the processors, steps go on without the threads that are put aside.
 
     A fit that is interrupted (Ctrl-C) sets the attributes to the last iterate, then raises KeyboardInterrupt.

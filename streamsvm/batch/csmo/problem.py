@@ -76,8 +76,9 @@ def _training_rows(X: Any, kernel: Kernel) -> tuple[Rows, Rows]:
         exact = store_dense(X, np.float64) if dense else store_sparse(X, np.float64)
         del X, values  # the float32 copy may take their memory
         rows = single(exact)
-    self_kernels = np.empty(n)
-    diagonal(exact, kernel, self_kernels)
+    self_kernels = np.ones(n)
+    if kernel.kind != RBF:
+        diagonal(exact, kernel, self_kernels)
     if not (largest < LARGEST_FEATURE and np.abs(self_kernels).max() < LARGEST_KERNEL):
         raise ValueError("X has values that are too large for this kernel: scale its features")
     return rows, exact

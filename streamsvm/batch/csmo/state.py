@@ -8,10 +8,11 @@ import numpy as np
 
 from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.csmo.column_cache import ColumnCache
-from streamsvm.batch.csmo.columns import Rows, cost, diagonal, expand, subset
+from streamsvm.batch.csmo.columns import DENSE, Rows, column, cost, diagonal, expand, subset
 from streamsvm.batch.csmo.problem import Problem
 from streamsvm.batch.csmo.steps import slopes
 from streamsvm.batch.csmo.sweeps import WorkingSet
+from streamsvm.batch.csmo.tiles import add_exact_products, add_products, factors, gram
 from streamsvm.batch.csmo.workers import Workers
 from streamsvm.kernels import RBF, Kernel
 
@@ -21,6 +22,7 @@ __all__ = ["PAUSE", "State", "add_expansions"]
 PAUSE = 1e9
 
 _SHARES = 4  # of a thread in the rows of an expansion
+_PRODUCTS = 1e5  # gamma times the largest squared norm up to which products are as exact as differences, to 1e-10
 _WORTHWHILE = 0.9  # shrinking must leave at most this part of the working set
 
 
@@ -61,6 +63,16 @@ def add_expansions(
     workers.each(add, range(0, len(which), size))
 
 
+def _is_dense(p: Problem) -> bool:
+    return p.given is None and p.rows.kind == DENSE
+
+
+def _not_far(p: Problem) -> bool:
+    """Return whether products of dense rows in float64 give distances that are exact enough."""
+    X = p.exact_rows.dense
+    return p.kernel.gamma * float(np.einsum("ji,ji->i", X, X).max()) <= _PRODUCTS
+
+
 class State:
     """The solution so far: of the rows in the working set in ``working``, of the others in ``b``.
 
@@ -78,10 +90,14 @@ class State:
         self.problem, self.workers, self.n_iter = problem, workers or Workers(), 0
         self.b = b
         self.diagonal = np.empty(n, np.float32)
-        if problem.given is None:
+        self.tiles = factors(problem.exact_rows.dense, problem.kernel) if _is_dense(problem) else None
+        if problem.kernel.kind == RBF:
+            self.diagonal[:] = 1.0
+        elif problem.given is None:
             diagonal(problem.rows, problem.kernel, self.diagonal)
         else:
             self.diagonal[:] = problem.given.diagonal()
+        self._products = _is_dense(problem) and problem.kernel.kind == RBF and _not_far(problem)
         self.cache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
@@ -94,6 +110,17 @@ class State:
         i, column = self.cache.newest
         column[:] = self.problem.given.values(self.which[i : i + 1], self.which)[0]  # type: ignore[union-attr]
 
+    def fill_gram(self, which: np.ndarray, K: np.ndarray) -> None:
+        """Write the kernel matrix of the rows ``which`` into K, float32 [m, m], by tiles: that of far ones column by column."""
+        of, near = self.tiles  # type: ignore[misc]
+        gram(of, which, K)
+        far = np.flatnonzero(~near[which])
+        if len(far):
+            rows = subset(self.problem.rows, which)
+            for i in far:
+                column(rows, rows, i, self.problem.kernel, K[i])
+                K[:, i] = K[i]
+
     def add(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
         """Add K b to a gradient, float64 [m], of the rows ``which``, int64 [m]; b is ``change`` in the rows ``columns``."""
         p, moved = self.problem, np.flatnonzero(change)
@@ -102,10 +129,31 @@ class State:
         change, columns = change[moved], columns[moved]
         if p.given is not None:
             p.given.add_products(change, columns, which, gradient)
+        elif self.tiles is None:
+            self._add_expansions(change, columns, which, gradient)
         else:
-            sums = np.zeros((len(p.targets), 1))
-            add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums, self.workers)
-            gradient += sums[which, 0]
+            of, near = self.tiles
+            rows, close = near[which], near[columns]
+            some = gradient[rows]
+            add_products(of, which[rows], change[close], columns[close], some, self.workers.each)
+            gradient[rows] = some
+            self._add_expansions(change[~close], columns[~close], which, gradient)
+            if not rows.all():
+                some = gradient[~rows]
+                self._add_expansions(change[close], columns[close], which[~rows], some)
+                gradient[~rows] = some
+
+    def _add_expansions(self, change: np.ndarray, columns: np.ndarray, which: np.ndarray, gradient: np.ndarray) -> None:
+        """Add K b without tiles."""
+        if not len(columns):
+            return
+        p = self.problem
+        if self._products:
+            add_exact_products(p.exact_rows.dense, p.kernel, which, change, columns, gradient, self.workers.each)
+            return
+        sums = np.zeros((len(self.b), 1))
+        add_expansions(subset(p.rows, columns), change[np.newaxis], p.rows, which, p.kernel, sums, self.workers)
+        gradient += sums[which, 0]
 
     def unshrink(self) -> None:
         """Put all rows into the working set, with the gradient at the present point."""
@@ -176,5 +224,9 @@ class State:
         gradient = -p.targets
         if p.given is not None:
             return p.given.add_products(b, np.arange(len(b)), which, gradient[which])
+        if self._products:
+            found, support = gradient[which], np.flatnonzero(b)
+            add_exact_products(p.exact_rows.dense, p.kernel, which, b[support], support, found, self.workers.each)
+            return found
         add_expansions(p.exact_rows, b[np.newaxis], p.exact_rows, which, p.kernel, gradient[:, np.newaxis], self.workers)
         return gradient[which]

@@ -13,9 +13,9 @@ import numpy as np
 from numba import njit
 
 from streamsvm.batch.csmo.column_cache import Slots, find
-from streamsvm.batch.csmo.columns import SPARSE, Rows, column
-from streamsvm.batch.csmo.sweeps import COLUMN, PARTNER, SWEEP, TAU, WorkingSet, best_partner, lead, sweep
-from streamsvm.batch.csmo.team import FOUND, LOOP, PARTS, Team, have_left
+from streamsvm.batch.csmo.columns import SPARSE, Rows, column, part_of_column
+from streamsvm.batch.csmo.sweeps import COLUMN, PARTNER, SWEEP, TAU, WorkingSet, best_partner, sweep
+from streamsvm.batch.csmo.team import FOUND, PARTS, Team, bounds_of, call, claim, finish, present, wait
 from streamsvm.kernels import GIVEN, Kernel
 
 __all__ = ["CONVERGED", "RUNNING", "STALLED", "WANTED", "slopes", "steps"]
@@ -144,15 +144,24 @@ def _first(values: np.ndarray, begin: int, value: np.float32) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _float(bits: np.int32) -> np.float32:
+def _float(bits: int) -> np.float32:
     """Return the float whose bits were inverted to have the order of integers."""
-    return np.int32(bits ^ ((bits >> np.int32(31)) & _ALL_BUT_SIGN)).view(np.float32)
+    return np.int32(bits ^ ((bits >> 31) & _ALL_BUT_SIGN)).view(np.float32)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _describe(words: np.ndarray, kind: int, first: int, second: int, flag: int) -> None:
-    """Set the integers of the loop that a team does next."""
-    words[LOOP, 0], words[LOOP, 1], words[LOOP, 2], words[LOOP, 3] = kind, first, second, flag
+@njit(cache=True, nogil=True, error_model="numpy")
+def _share_column(words: np.ndarray, threads: int, at: int, i: int, rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
+    """Write column i, whose place begins ``at`` a value of the buffer; that of sparse rows alone."""
+    if rows.kind == SPARSE:
+        column(rows, rows, i, kernel, out)
+        return
+    number = call(words, threads, COLUMN, at, i, False)
+    for part in range(threads):
+        if claim(words, part, number):
+            begin, end = bounds_of(part, threads, len(out))
+            part_of_column(rows, rows, i, kernel, begin, end, out)
+            finish(words, part, number)
+    wait(words, number)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -193,7 +202,7 @@ def steps(
         descent[k] = np.float32(gradient[k] - origin) + fall[k]
     extremes[0], extremes[1] = ascent[i], descent[j]
     for done in range(limit):
-        alone = have_left(words)
+        threads = present(words)
         if extremes[1] - extremes[0] < 1.001 * tol:
             i, j = slopes(a, epsilon)
             violation = (
@@ -206,24 +215,24 @@ def steps(
         if not found:
             if kernel.kind == GIVEN:
                 return WANTED, done
-            if alone or rows.kind == SPARSE:
-                column(rows, rows, i, kernel, columns[at_i : at_i + n])
-            else:
-                _describe(words, COLUMN, at_i, i, 0)
-                lead(words, numbers, columns, image, gradient, rise, fall, ascent, descent, diagonal, rows, kernel)
+            _share_column(words, threads, at_i, i, rows, kernel, columns[at_i : at_i + n])
         ascent_i = gradient[i] + _rise(b[i], upper[i], kink[i], epsilon)
         inverse = 1.0 / curvature if follow else 0.0
         descent[i] = -np.inf  # until the next sweep, so that no row is paired with itself
-        if alone:
-            best, at = best_partner(0, n, descent, columns, at_i, diagonal, i, ascent_i - origin, image, inverse, ascent)
-        else:
-            _describe(words, PARTNER, at_i, i, 0)
-            numbers[0], numbers[1] = ascent_i - origin, inverse
-            lead(words, numbers, columns, image, gradient, rise, fall, ascent, descent, diagonal, rows, kernel)
-            best, at = np.int32(0), 0
-            for part in range(PARTS, len(words)):
-                if words[part, FOUND] > best:
-                    best, at = np.int32(words[part, FOUND]), words[part, FOUND + 2]
+        numbers[0], numbers[1] = ascent_i - origin, inverse
+        number = call(words, threads, PARTNER, at_i, i, False)
+        for part in range(threads):
+            if claim(words, part, number):
+                begin, end = bounds_of(part, threads, n)
+                words[PARTS + part, FOUND], words[PARTS + part, FOUND + 2] = best_partner(
+                    begin, end, descent, columns, at_i, diagonal, i, ascent_i - origin, image, inverse, ascent
+                )
+                finish(words, part, number)
+        wait(words, number)
+        best, at = np.int64(0), np.int64(0)
+        for row in range(PARTS, PARTS + threads):
+            if words[row, FOUND] > best:
+                best, at = words[row, FOUND], words[row, FOUND + 2]
         if best == 0:  # violations that are left are below the resolution of float32
             return STALLED, done
         j = _first(ascent, at, _float(best))
@@ -232,11 +241,7 @@ def steps(
         if not found:
             if kernel.kind == GIVEN:
                 return WANTED, done
-            if alone or rows.kind == SPARSE:
-                column(rows, rows, j, kernel, columns[at_j : at_j + n])
-            else:
-                _describe(words, COLUMN, at_j, j, 0)
-                lead(words, numbers, columns, image, gradient, rise, fall, ascent, descent, diagonal, rows, kernel)
+            _share_column(words, threads, at_j, j, rows, kernel, columns[at_j : at_j + n])
         gain = (gradient[j] + _fall(b[j], lower[j], kink[j], epsilon)) - ascent_i
         image_ij = image[i] - image[j]
         beta = -image_ij * inverse
@@ -254,19 +259,21 @@ def steps(
             return STALLED, done
         origin, follow = ascent_i, conjugate and not clipped
         keep_image = follow or beta != 0.0
-        if alone:
-            least, most, at = sweep(
-                0, n, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, keep_image
-            )
-        else:
-            _describe(words, SWEEP, at_i, at_j, int(keep_image))
-            numbers[0], numbers[1], numbers[2] = beta, step, origin
-            lead(words, numbers, columns, image, gradient, rise, fall, ascent, descent, diagonal, rows, kernel)
-            least, most, at = _ALL_BUT_SIGN, -_ALL_BUT_SIGN, 0
-            for part in range(PARTS, len(words)):
-                most = max(most, np.int32(words[part, FOUND + 1]))
-                if words[part, FOUND] < least:
-                    least, at = np.int32(words[part, FOUND]), words[part, FOUND + 2]
+        numbers[0], numbers[1], numbers[2] = beta, step, origin
+        number = call(words, threads, SWEEP, at_i, at_j, keep_image)
+        for part in range(threads):
+            if claim(words, part, number):
+                begin, end = bounds_of(part, threads, n)
+                words[PARTS + part, FOUND], words[PARTS + part, FOUND + 1], words[PARTS + part, FOUND + 2] = sweep(
+                    begin, end, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, keep_image
+                )
+                finish(words, part, number)
+        wait(words, number)
+        least, most, at = words[PARTS, FOUND], words[PARTS, FOUND + 1], words[PARTS, FOUND + 2]
+        for row in range(PARTS + 1, PARTS + threads):
+            most = max(most, words[row, FOUND + 1])
+            if words[row, FOUND] < least:
+                least, at = words[row, FOUND], words[row, FOUND + 2]
         extremes[0], extremes[1] = _float(least), _float(most)
         i = _first(ascent, at, extremes[0])
     return RUNNING, limit

@@ -12,10 +12,10 @@ from numba import njit
 
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import Rows, part_of_column
-from streamsvm.batch.csmo.team import FOUND, LOOP, PARTS, Team, bounds_of, call, claim, finish, wait, wait_for_call
+from streamsvm.batch.csmo.team import FIRST, FLAG, FOUND, KIND, LOOP, PARTS, SECOND, Team, bounds_of, claim, finish, wait_for_call
 from streamsvm.kernels import FAST, Kernel
 
-__all__ = ["COLUMN", "PARTNER", "SWEEP", "TAU", "WorkingSet", "best_partner", "help_with_steps", "lead", "sweep"]
+__all__ = ["COLUMN", "PARTNER", "SWEEP", "TAU", "WorkingSet", "best_partner", "help_with_steps", "sweep"]
 
 SWEEP, PARTNER, COLUMN = 0, 1, 2
 
@@ -200,75 +200,28 @@ def best_partner(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _share(
-    own: int,
-    number: int,
-    words: np.ndarray,
-    numbers: np.ndarray,
-    columns: np.ndarray,
-    image: np.ndarray,
-    gradient: np.ndarray,
-    rise: np.ndarray,
-    fall: np.ndarray,
-    ascent: np.ndarray,
-    descent: np.ndarray,
-    diagonal: np.ndarray,
-    rows: Rows,
-    kernel: Kernel,
-) -> None:
-    """Do parts of the loop that the team's words describe: the own one, and those that no other thread claims."""
-    n, threads = len(gradient), len(words) - PARTS
-    for t in range(threads):
-        part = (own + t) % threads
-        if not claim(words, part, number):
-            continue
-        begin, end = bounds_of(part, threads, n)
-        kind, first, second, flag = words[LOOP, 0], words[LOOP, 1], words[LOOP, 2], words[LOOP, 3]
-        found = words[PARTS + part, FOUND:]
-        if kind == SWEEP:
-            found[0], found[1], found[2] = sweep(
-                begin, end, columns, first, second, numbers[0], image, numbers[1], gradient, rise, fall, numbers[2],
-                ascent, descent, flag != 0,
-            )  # fmt: skip
-        elif kind == PARTNER:
-            found[0], found[2] = best_partner(
-                begin, end, descent, columns, first, diagonal, second, numbers[0], image, numbers[1], ascent
-            )
-        else:
-            part_of_column(rows, rows, second, kernel, begin, end, columns[first : first + n])
-        finish(words, part, number)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def lead(
-    words: np.ndarray,
-    numbers: np.ndarray,
-    columns: np.ndarray,
-    image: np.ndarray,
-    gradient: np.ndarray,
-    rise: np.ndarray,
-    fall: np.ndarray,
-    ascent: np.ndarray,
-    descent: np.ndarray,
-    diagonal: np.ndarray,
-    rows: Rows,
-    kernel: Kernel,
-) -> None:
-    """Do the loop that the team's words describe, with the helpers that are there."""
-    number = call(words)
-    _share(0, number, words, numbers, columns, image, gradient, rise, fall, ascent, descent, diagonal, rows, kernel)
-    wait(words, number)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def help_with_steps(own: int, team: Team, a: WorkingSet, slots: Slots, rows: Rows, kernel: Kernel) -> None:
-    """Do parts of the loops of steps on these arrays, until the team's helpers shall leave."""
-    words, number = team.words, np.int64(-1)
+    """Do the own part of the loops of steps on these arrays, until the team's helpers shall leave."""
+    words, numbers, columns, number = team.words, team.numbers, slots.buffer, np.int64(-1)
+    image, gradient, rise, fall, ascent, descent, diagonal = a.image, a.gradient, a.rise, a.fall, a.ascent, a.descent, a.diagonal
+    n = len(gradient)
+    begin, end = bounds_of(own, len(words) - PARTS, n)
     while True:
         number = wait_for_call(words, number)
         if number < 0:
             return
-        _share(
-            own, number, words, team.numbers, slots.buffer, a.image, a.gradient, a.rise, a.fall, a.ascent, a.descent, a.diagonal,
-            rows, kernel,
-        )  # fmt: skip
+        if not claim(words, own, number):
+            continue
+        kind, first, second, row = words[LOOP, KIND], words[LOOP, FIRST], words[LOOP, SECOND], PARTS + own
+        if kind == SWEEP:
+            words[row, FOUND], words[row, FOUND + 1], words[row, FOUND + 2] = sweep(
+                begin, end, columns, first, second, numbers[0], image, numbers[1], gradient, rise, fall, numbers[2],
+                ascent, descent, words[LOOP, FLAG] != 0,
+            )  # fmt: skip
+        elif kind == PARTNER:
+            words[row, FOUND], words[row, FOUND + 2] = best_partner(
+                begin, end, descent, columns, first, diagonal, second, numbers[0], image, numbers[1], ascent
+            )
+        else:
+            part_of_column(rows, rows, second, kernel, begin, end, columns[first : first + n])
+        finish(words, own, number)

@@ -27,13 +27,15 @@ __all__ = [
     "call",
     "claim",
     "finish",
-    "have_left",
+    "present",
     "wait",
     "wait_for_call",
 ]
 
-#: Rows of words: that by which helpers are called, that which describes the loop, and the first of the parts'.
-_CALLS, LOOP, PARTS = 0, 1, 2
+#: Rows of words: the loop's, and the first of the parts'.
+LOOP, PARTS = 0, 1
+#: Columns of the loop's words: its number, whether helpers shall leave, what it is, its integers, and its first float.
+_NUMBER, _LEFT, KIND, FIRST, SECOND, FLAG, FLOATS = 0, 1, 2, 3, 4, 5, 6
 #: Columns of a part's words: the last loop in which it was claimed, that in which it was done, and the first with what was found.
 _CLAIMED, _DONE, FOUND = 0, 1, 2
 
@@ -47,23 +49,24 @@ class Team(NamedTuple):
     """Memory that a leader and its helpers share."""
 
     words: np.ndarray
-    """int64 [2 + threads, 16]: the number of the loop and whether helpers shall leave; the loop's integers; each part's words."""
+    """int64 [1 + threads, 16]: the loop's words, and those of each part."""
     numbers: np.ndarray
-    """float64 [3]: the loop's numbers."""
+    """float64 [3]: the loop's floats, in the memory of its words, so that one line of the cache has all."""
 
     @classmethod
     def of(cls, threads: int) -> Team:
         """Return a team of so many threads, the leader included."""
-        return cls(np.zeros((PARTS + threads, _LINE), np.int64), np.zeros(3))
+        words = np.zeros((PARTS + threads, _LINE), np.int64)
+        return cls(words, words[LOOP, FLOATS : FLOATS + 3].view(np.float64))
 
     @property
     def left(self) -> bool:
         """Whether helpers shall leave, or have left."""
-        return bool(self.words[_CALLS, 1])
+        return bool(self.words[LOOP, _LEFT])
 
     @left.setter
     def left(self, value: bool) -> None:
-        self.words[_CALLS, 1] = value
+        self.words[LOOP, _LEFT] = value
 
 
 ALONE = Team.of(1)
@@ -116,49 +119,63 @@ def bounds_of(part: int, threads: int, n: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def call(words: np.ndarray) -> int:
-    """Let helpers begin with the loop that is described, and return its number. The leader does."""
-    number = words[_CALLS, 0] + 1
-    _store(words, _CALLS, 0, number)
+def call(words: np.ndarray, threads: int, kind: int, first: int, second: int, flag: bool) -> int:
+    """Describe a loop, let helpers begin with it, and return its number. The leader does."""
+    if threads == 1:
+        return -1
+    number = words[LOOP, _NUMBER] + 1
+    words[LOOP, KIND], words[LOOP, FIRST], words[LOOP, SECOND], words[LOOP, FLAG] = kind, first, second, flag
+    _store(words, LOOP, _NUMBER, number)
     return number
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def claim(words: np.ndarray, part: int, number: int) -> bool:
-    """Return whether a part of a loop is the caller's to do: nobody has claimed it, and the loop is not over."""
-    return _exchange(words, PARTS + part, _CLAIMED, number - 1, number)
+    """Return whether a part of a loop is the caller's to do: nobody has claimed it, and the loop is not over.
+
+    Without a number the caller is alone.
+    """
+    if number < 0:
+        return True
+    row = PARTS + part
+    if _load(words, row, _CLAIMED) != number - 1:  # an exchange would take the line from the cache of who works on the part
+        return False
+    return _exchange(words, row, _CLAIMED, number - 1, number)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def finish(words: np.ndarray, part: int, number: int) -> None:
     """Tell that a part is done."""
-    _store(words, PARTS + part, _DONE, number)
+    if number >= 0:
+        _store(words, PARTS + part, _DONE, number)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def have_left(words: np.ndarray) -> bool:
-    """Return whether the leader is alone."""
-    return len(words) == PARTS + 1 or words[_CALLS, 1] != 0
+def present(words: np.ndarray) -> int:
+    """Return how many threads there are: the leader alone where helpers have left."""
+    return 1 if words[LOOP, _LEFT] != 0 else len(words) - PARTS
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def wait(words: np.ndarray, number: int) -> None:
     """Wait until all parts of a loop are done. Where a helper was put aside in the middle of one, let all helpers leave."""
+    if number < 0:
+        return
     looks = 0
     for row in range(PARTS, len(words)):
         while _load(words, row, _DONE) != number:
             looks += 1
     if looks > _LONG:
-        _store(words, _CALLS, 1, 1)
+        _store(words, LOOP, _LEFT, 1)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def wait_for_call(words: np.ndarray, last: int) -> int:
     """Return the number of the next loop after number ``last`` once the leader calls; -1 if the helper shall leave."""
     for _ in range(_PATIENCE):
-        number = _load(words, _CALLS, 0)
+        number = _load(words, LOOP, _NUMBER)
         if number != last:
             return number
-        if _load(words, _CALLS, 1):
+        if _load(words, LOOP, _LEFT):
             break
     return -1

@@ -14,12 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from streamsvm.kernels import FAST, RBF, Kernel, exp2
+from streamsvm.kernels import FAST, RBF, Kernel, exp2, exp64
 
-__all__ = ["Factors", "add_products", "factors", "gram"]
+__all__ = ["Factors", "add_exact_products", "add_products", "factors", "gram"]
 
 _ROWS, _COLUMNS = 512, 256  # of a tile: it stays in the second-level cache
 _SHARE = 4 * _ROWS  # of a thread
+_EXACT = 100_000  # float64 values at a time
 _NEAR = 16.0  # gamma times a row's squared norm, up to which float32 holds its exponents to 2e-6
 _MOST_FAR = 0.05  # rows that are not
 
@@ -62,7 +63,11 @@ def factors(X: np.ndarray, kernel: Kernel) -> tuple[Factors, np.ndarray] | None:
 
 def gram(of: Factors, which: np.ndarray, out: np.ndarray) -> None:
     """Write the kernel matrix of the rows ``which`` into ``out``, float32 [m, m]. O(m^2 d)."""
-    _fill(of.rows[which], of.other(which), out)
+    rows, others = of.rows[which], of.other(which).T
+    for begin in range(0, len(which), _ROWS // 4):
+        part = out[begin : begin + _ROWS // 4]
+        np.matmul(rows[begin : begin + _ROWS // 4], others, out=part)
+        _exponentials(part)
 
 
 def add_products(
@@ -79,12 +84,45 @@ def add_products(
     """
     others, c = of.other(columns), coefficients.astype(np.float32)
 
-    def add(begin: int) -> None:
-        end = begin + _SHARE
-        tile, rows = np.empty(_ROWS * _COLUMNS, np.float32), np.empty((_ROWS, of.rows.shape[1]), np.float32)
-        _add_products(of.rows, which[begin:end], others, c, rows, tile, out[begin:end])
+    def add(start: int) -> None:
+        tiles = np.empty(_ROWS * _COLUMNS, np.float32)
+        for begin in range(start, min(start + _SHARE, len(which)), _ROWS):
+            rows = of.rows[which[begin : begin + _ROWS]]
+            for first in range(0, len(columns), _COLUMNS):
+                some = others[first : first + _COLUMNS]
+                tile = tiles[: len(rows) * len(some)].reshape(len(rows), len(some))
+                np.matmul(rows, some.T, out=tile)
+                _add_tile(tile, c[first : first + _COLUMNS], out[begin : begin + _ROWS])
 
     each(add, range(0, len(which), _SHARE))
+
+
+def add_exact_products(
+    X: np.ndarray,
+    kernel: Kernel,
+    which: np.ndarray,
+    coefficients: np.ndarray,
+    columns: np.ndarray,
+    out: np.ndarray,
+    each: Callable[[Callable[[int], None], Iterable[int]], None],
+) -> None:
+    """Add K c as `add_products`, of the rows of X, float64 [d, n], in float64, for the Gaussian kernel. O(n m d)."""
+    A, B = X[:, which], X[:, columns]
+    squares, others = np.einsum("ji,ji->i", A, A), np.einsum("ji,ji->i", B, B)
+    size = max(_EXACT // max(len(columns), 1), 8)
+
+    def add(begin: int) -> None:
+        end = begin + size
+        distances = A[:, begin:end].T @ B
+        distances *= -2.0
+        distances += others
+        distances += squares[begin:end, np.newaxis]
+        np.maximum(distances, 0.0, out=distances)
+        values = np.empty(distances.size)
+        exp64(distances.ravel(), -kernel.gamma, distances.size, values)
+        out[begin:end] += values.reshape(distances.shape) @ coefficients
+
+    each(add, range(0, len(which), size))
 
 
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
@@ -96,33 +134,9 @@ def _add_tile(exponents: np.ndarray, coefficients: np.ndarray, out: np.ndarray) 
         out[i] += total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _add_products(
-    rows: np.ndarray,
-    which: np.ndarray,
-    others: np.ndarray,
-    coefficients: np.ndarray,
-    some: np.ndarray,
-    scratch: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    for begin in range(0, len(which), _ROWS):
-        m = min(len(which) - begin, _ROWS)
-        for i in range(m):
-            some[i] = rows[which[begin + i]]
-        for first in range(0, len(others), _COLUMNS):
-            last = min(first + _COLUMNS, len(others))
-            tile = scratch[: m * (last - first)].reshape(m, last - first)
-            np.dot(some[:m], others[first:last].T, tile)
-            _add_tile(tile, coefficients[first:last], out[begin : begin + m])
-
-
 @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def _fill(rows: np.ndarray, others: np.ndarray, K: np.ndarray) -> None:
-    for begin in range(0, len(rows), _ROWS):
-        part = K[begin : begin + _ROWS]
-        np.dot(rows[begin : begin + _ROWS], others.T, part)
-        for i in range(len(part)):
-            row = part[i]
-            for j in range(np.uint64(len(row))):
-                row[j] = exp2(row[j])
+def _exponentials(K: np.ndarray) -> None:
+    for i in range(len(K)):
+        row = K[i]
+        for j in range(np.uint64(len(row))):
+            row[j] = exp2(row[j])

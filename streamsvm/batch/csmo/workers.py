@@ -26,7 +26,7 @@ from streamsvm.kernels import GIVEN, Kernel
 
 __all__ = ["Workers", "one_blas_thread", "thread_count"]
 
-_ENOUGH = 1500  # rows in the working set that are worth a second thread: a loop over fewer ends before another thread sees it
+_ENOUGH = 4000  # rows in the working set that are worth a second thread: a loop over fewer ends before another thread sees it
 _LONGEST_PAUSE = 32  # calls of steps without helpers, after one in which they were put aside
 
 T = TypeVar("T")

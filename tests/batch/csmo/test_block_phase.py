@@ -93,8 +93,8 @@ def test_an_interrupt_leaves_the_block_before(monkeypatch):
             raise KeyboardInterrupt
         return add(*args)
 
-    add = block_phase.add_products
-    monkeypatch.setattr(block_phase, "add_products", interrupted)
+    add = state.add_products
+    monkeypatch.setattr(state, "add_products", interrupted)
     with pytest.raises(KeyboardInterrupt):
         block_phase.block_phase(of, 1e-6, True, False, 10**6, False)
     exact = of.exact_gradient(np.arange(N))

@@ -156,7 +156,8 @@ def test_shrinking_changes_nothing_but_time(conjugate, monkeypatch):
             model(C=50.0, gamma=0.5, shrinking=shrinking, conjugate=conjugate, tol=1e-4).fit(X, y).objective_
             for shrinking in (True, False)
         ]
-        assert objectives[0] == pytest.approx(objectives[1], rel=1e-6)
+        # Rows that come back have kernel values by products in float32, whose errors the objective shows.
+        assert objectives[0] == pytest.approx(objectives[1], rel=3e-6)
 
 
 @pytest.mark.skipif(SLOW, reason="minutes without compilation")

@@ -232,3 +232,14 @@ def test_rows_by_their_values():
     out = np.ones(3)
     rows.add_products(np.array([0.0, 2.0, 1.0]), np.arange(3), np.array([0, 2]), out[::2])
     np.testing.assert_array_equal(out, [1.0 + 2.0 * K[1, 2] + K[1, 5], 1.0, 1.0 + 2.0 * K[5, 2] + K[5, 5]])
+
+
+def test_a_matrix_is_read_where_it_lies():
+    K = np.random.default_rng(0).normal(size=(7, 7))
+    K += K.T
+    rows = GivenRows.of_matrix(K)
+    assert all(np.shares_memory(chunk, K) for chunk in rows.columns())
+    some = rows[np.array([4, 1])]
+    for part, which in ((rows, np.arange(7)), (some, np.array([4, 1]))):
+        assert np.array_equal(np.concatenate(list(part.columns())), K[np.ix_(which, which)])
+        assert np.array_equal(part.diagonal(), K[which, which])

@@ -42,3 +42,13 @@ def test_powers_of_two():
     found = np.array([exp2(value) for value in x], np.float64)
     np.testing.assert_allclose(found, np.exp2(x.astype(np.float64)), rtol=3e-7)
     assert exp2(np.float32(-1e30)) == np.float32(2.0**-126)
+
+
+def test_exact_products_are_exact():
+    rng = np.random.default_rng(0)
+    X, c = rng.normal(size=(900, 4)), 10.0 * rng.normal(size=700)
+    X[5] += 300.0
+    K = naive_batch.kernel_matrix(X, X, gamma=0.3)
+    which, columns, out = np.array([7, 5, 899]), np.arange(700), np.ones(3)
+    tiles.add_exact_products(np.ascontiguousarray(X.T), kernel(0.3), which, c, columns, out, Workers(2).each)
+    np.testing.assert_allclose(out, 1.0 + K[np.ix_(which, columns)] @ c, atol=1e-8)
