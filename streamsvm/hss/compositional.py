@@ -48,7 +48,8 @@ class CompositionalMatrix(NamedTuple):
     interpolations: np.ndarray
     """float32."""
     inverses: np.ndarray
-    """float32: of the leaves one after the other, the inverse of the skeleton's matrix [r, r]."""
+    """float64: of the leaves one after the other, the inverse of the skeleton's matrix [r, r]. Of a broad kernel it is so large
+    that float32 would change the values of rows in the leaf by more than they are."""
     inverse_places: np.ndarray
     """int64 [nodes]."""
 
@@ -74,10 +75,10 @@ def _places(sizes: np.ndarray) -> np.ndarray:
 
 
 def floats_needed(n: int, leaf_size: int, rank: int) -> int:
-    """Return about how many float32 numbers the matrix of n rows has, at most."""
+    """Return about how many float32 numbers the matrix of n rows has, at most; one in float64 counts twice."""
     leaf_size, rank = min(n, leaf_size), min(n, leaf_size, rank)
     leaves = -(-n // leaf_size)
-    return n * leaf_size + (n * rank + leaves * 4 * rank * rank if leaves > 1 else 0)
+    return n * leaf_size + (n * rank + leaves * 5 * rank * rank if leaves > 1 else 0)
 
 
 def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> CompositionalMatrix:
@@ -92,7 +93,7 @@ def compose(X: np.ndarray, cuts: Cuts, kernel: Kernel, rank: int, seed: int) -> 
         np.empty(int(blocks.sum()), np.float32),
         _places(interpolations),
         np.empty(int(interpolations.sum()), np.float32),
-        np.empty(int(inverses.sum()), np.float32),
+        np.empty(int(inverses.sum())),
         _places(inverses),
     )
     _compose(X, cuts.begin, cuts.end, cuts.right, keys, kernel, matrix)
@@ -160,7 +161,7 @@ def _put(values: np.ndarray, into: np.ndarray, place: int) -> None:
     m, k = values.shape
     for i in range(m):
         for j in range(k):
-            into[place + i * k + j] = np.float32(values[i, j])
+            into[place + i * k + j] = values[i, j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
