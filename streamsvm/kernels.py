@@ -69,7 +69,7 @@ class Kernel(NamedTuple):
 def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
     """Return a kernel by its name and parameters; a ValueError names one that is out of its range."""
     check_one_of("kernel", kernel, KERNELS)
-    check_number("gamma", gamma, 0.0)
+    check_number("gamma", gamma, 0.0, inclusive=True)
     check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
     check_number("coef0", coef0, 0.0, inclusive=True)
     return Kernel(KERNELS[str(kernel)], float(gamma), float(coef0), int(degree))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, Literal, Self
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from streamsvm.checks import check_number
+from streamsvm.checks import check_number, shown
 
 __all__ = ["SklearnClassifier", "SklearnEstimator", "canonical", "check_targets", "is_interrupt", "seed_of"]
 
@@ -154,9 +154,9 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         given, classes = self.class_weight, self.classes_
         if given is None:
             return np.ones(len(classes))
-        if isinstance(given, str):
-            if given != "balanced":
-                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {given!r}")
+        if not isinstance(given, Mapping):
+            if not (isinstance(given, str) and given == "balanced"):
+                raise ValueError(f"class_weight must be a dictionary, 'balanced' or None, not {shown(given)}")
             return weights.sum() / (len(classes) * np.bincount(labels, weights, len(classes)))
         known = set(classes.tolist())
         if known - set(given) and (unknown := set(given) - known):  # a fold of cross-validation may lack some classes

@@ -56,7 +56,7 @@ class KernelMachine(SklearnEstimator):
     _: KW_ONLY
     kernel: MachineKernel = "rbf"
     gamma: MachineGamma = "scale"
-    degree: int = parameter(default=3, least=1, high=100, integer=True)
+    degree: int = parameter(default=3, least=0, high=100, integer=True)
     coef0: float = parameter(default=0.0, least=0.0)
 
     #: The kernels that there are, by their names.
@@ -86,7 +86,7 @@ class KernelMachine(SklearnEstimator):
         if isinstance(self.gamma, str):
             check_one_of("gamma", self.gamma, ("scale", "auto"))
         else:
-            check_number("gamma", self.gamma, 0.0)
+            check_number("gamma", self.gamma, 0.0, inclusive=True)
 
     def _training(self, X: Any, y: Any, sample_weight: Any) -> Training:
         """Check rows, labels or targets, and weights; set the kernel."""
@@ -108,8 +108,10 @@ class KernelMachine(SklearnEstimator):
     def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
         """Return the kernel for rows of such weights."""
         kind = self._kernels[str(self.kernel)]
+        if kind == POLY and self.degree == 0:
+            return Kernel(POLY, 0.0, 1.0, 1)  # 1 everywhere, in a form that compiled code takes: there powers are at least 1
         coef0 = float(self.coef0) if kind in _WITH_COEF0 else 0.0
-        return Kernel(kind, _gamma_of(self.gamma, X, weights), coef0, int(self.degree))
+        return Kernel(kind, _gamma_of(self.gamma, X, weights), coef0, max(int(self.degree), 1))
 
     @property
     def _epsilon(self) -> float | None:
@@ -262,7 +264,7 @@ def _gamma_of(gamma: MachineGamma, X: Any, weights: np.ndarray) -> float:
 def _checked_saved_kernel(kernels: Mapping[str, int], kind: int, gamma: float, coef0: float, degree: int) -> Kernel:
     try:
         check_one_of("kernel", kind, kernels.values())
-        check_number("gamma", gamma, 0.0)
+        check_number("gamma", gamma, 0.0, inclusive=True)
         check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
         low, high = (-LARGEST_KERNEL, LARGEST_KERNEL) if kind in _WITH_COEF0 else (0.0, 0.0)
         check_number("coef0", coef0, low, inclusive=True, high=high)

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from streamsvm.batch.kernel_machine import KernelMachine, Training
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
-from streamsvm.checks import check_number
+from streamsvm.checks import check_number, check_one_of
 
 __all__ = ["PathMachine", "Prepared"]
 
@@ -95,6 +95,7 @@ class PathMachine(KernelMachine):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         super()._check_parameters(Cs)
+        check_one_of("kernel", self.kernel, self._kernels)
         if self.memory_limit is not None:
             check_number("memory_limit", self.memory_limit, 0.0)
 

@@ -17,12 +17,13 @@ from numba import njit
 
 from streamsvm.hss.blocks import block_between
 from streamsvm.hss.cuts import Cuts, select
-from streamsvm.kernels import Kernel
+from streamsvm.kernels import LARGEST_KERNEL, Kernel
 
 __all__ = ["RIDGE", "CompositionalMatrix", "compose", "floats_needed"]
 
 #: Added to the diagonal of a skeleton's matrix, relative to the largest value there.
 RIDGE = 1e-5
+_SMALLEST = 1.0 / LARGEST_KERNEL  # kernel values up to this count as 0: float32 does not hold them all
 
 
 class CompositionalMatrix(NamedTuple):
@@ -139,7 +140,7 @@ def _compose(
         for i in range(rank):
             largest = max(largest, matrix[i, i])
         for i in range(rank):
-            matrix[i, i] += RIDGE * largest if largest > 0.0 else 1.0
+            matrix[i, i] += RIDGE * largest if largest > _SMALLEST else 1.0
         inverse = np.linalg.inv(matrix)
         _put(np.dot(columns, inverse), M.interpolations, M.interpolation_places[node])
         if leaf:

@@ -13,6 +13,8 @@ from streamsvm.kernels import FAST, LINEAR, RBF, Kernel, exponentials
 
 __all__ = ["Forest", "PackedForest", "add_values", "check_forest", "join", "pack"]
 
+_LARGEST_SINGLE = 1e30  # gamma or feature for which distances are float32
+
 
 class Forest(NamedTuple):
     """The trees of a fitted machine, one after the other; nodes are those of `streamsvm.hss.cuts.Cuts`."""
@@ -117,9 +119,13 @@ _CORRUPT = "the saved model is corrupt: its trees and weights do not fit togethe
 
 
 def pack(forest: Forest, X: np.ndarray, kernel: Kernel, *, single: bool = True) -> PackedForest:
-    """Return a forest over rows of X float64 [n, d] for predictions; ``single``: Gaussian kernel values may be float32."""
+    """Return a forest over rows of X float64 [n, d] for predictions; ``single``: Gaussian kernel values may be float32.
+
+    They are where float32 has the distances: not for features or widths that are very large or small.
+    """
     entries, d = len(forest.rows), X.shape[1]
     gaussian = kernel.kind == RBF
+    single &= 1.0 / _LARGEST_SINGLE <= kernel.gamma <= _LARGEST_SINGLE and np.abs(X).max(initial=0.0) <= _LARGEST_SINGLE
     kind = np.float32 if gaussian and single else np.float64
     centres, rows = np.zeros((len(forest.starts) - 1, d)), np.empty(entries * d, kind)
     _pack(X, forest.starts, forest.rows, gaussian, centres, rows)

@@ -26,7 +26,7 @@ from streamsvm.sklearn_base import SklearnEstimator
         {"_intercepts": np.ones(3)},
         {"_kernel": (7, 1.0, 0.0, 3)},
         {"_kernel": (0, float("nan"), 0.0, 3)},
-        {"_kernel": (0, 0.0, 0.0, 3)},
+        {"_kernel": (0, -1.0, 0.0, 3)},
         {"_kernel": (0, 1.0, -1.0, 3)},
         {"_kernel": (2, 1.0, 0.0, 2**40)},
         {"_kernel": (2, 1.0, 0.0, 2.5)},

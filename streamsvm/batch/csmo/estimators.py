@@ -37,7 +37,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
         the fit, [m, n]. Or a function of m and of k rows, of any form that can be indexed, which returns their kernel values
         [m, k]; predictions ask it for those with the support vectors.
     gamma
-        A number above 0; ``"scale"``: one over the sum of the features' variances about their common mean, in which rows count by
+        At least 0; ``"scale"``: one over the sum of the features' variances about their common mean, in which rows count by
         their weights; ``"auto"``: one over the number of features.
     degree, coef0
         Of the kernels above. With a coef0 below 0, and for the sigmoid, the problem may have several local minima: the fit ends

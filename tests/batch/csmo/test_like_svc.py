@@ -112,3 +112,23 @@ def test_no_bound():
     line = np.linspace(0.0, 5.0, 30)[:, np.newaxis]
     curve = CSMORegressor(C=np.inf, gamma=1.0).fit(line, np.sin(line[:, 0]))
     assert np.abs(curve.predict(line) - np.sin(line[:, 0])).max() <= 0.1 + 1e-3
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        {"gamma": 0.0},
+        {"kernel": "poly", "degree": 0},
+        {"kernel": "poly", "gamma": 0.0, "coef0": 1.0},
+        {"kernel": "sigmoid", "gamma": 0, "coef0": -1.0},
+        {"kernel": "rbf", "degree": 0},
+    ],
+    ids=str,
+)
+def test_kernels_that_are_constant(kernel):
+    """A gamma of 0 and a degree of 0 are taken as scikit-learn takes them."""
+    some = slice(len(y) // 12, -(len(y) // 6))  # no two classes have as many rows: then any intercept would do
+    ours, peer = (kind(**kernel).fit(X[some], y[some]) for kind in (CSMOClassifier, SVC))
+    np.testing.assert_allclose(ours.decision_function(X), peer.decision_function(X), atol=2e-3)
+    copy = pickle.loads(pickle.dumps(ours))
+    np.testing.assert_array_equal(copy.decision_function(X), ours.decision_function(X))

@@ -249,6 +249,10 @@ def test_sparse_rows_are_those_of_an_array():
         ({"n_jobs": 0}, "n_jobs must be"),
         ({"memory_limit": 1e4}, r"memory_limit=10,000 bytes, and 60 rows .* n_trees=2, leaf_size=32, .*: lower these"),
         ({"class_weight": {7: 1.0}}, "class_weight has labels"),
+        ({"class_weight": [1.0, 2.0]}, r"class_weight must be a dictionary, 'balanced' or None, not \[1.0, 2.0\]"),
+        ({"class_weight": 5}, "class_weight must be a dictionary, 'balanced' or None, not 5"),
+        ({"kernel": "sigmoid"}, "kernel must be one of 'rbf', 'linear', 'poly', not 'sigmoid'"),
+        ({"kernel": np.dot}, "kernel must be one of"),
         ({"random_state": "a"}, "cannot be used to seed"),
     ],
 )
@@ -273,6 +277,23 @@ def test_rows_that_cannot_be_learned():
     X[3, 1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
         HierarchicalSVC().fit(X, y)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-30, 1e30, 1e90])
+def test_units_do_not_matter(scale):
+    """Also where distances leave float32, in which rows are kept otherwise."""
+    X, y = two_classes()
+    model = HierarchicalSVC(n_trees=2, **SMALL).fit(scale * X, y)
+    assert model.score(scale * X, y) > 0.7
+    assert np.isfinite(model.decision_function(1e50 * scale * X)).all()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kernel", ["linear", "poly"])
+def test_kernel_values_that_float32_does_not_hold_count_as_0(kernel):
+    X, y = two_classes()
+    model = HierarchicalSVC(kernel=kernel, gamma=1.0, max_iter=20, n_trees=2, **SMALL).fit(1e-50 * X, y)
+    assert np.isfinite(model.decision_function(1e-50 * X)).all()
 
 
 def test_too_few_walks_are_warned_of():
