@@ -174,12 +174,15 @@ class KernelMachine(SklearnEstimator):
         if "_rows" in state:
             raise ValueError("the saved model is corrupt: it has the attribute '_rows', which is never saved")
         state = dict(state)
-        if "_kernel" in state:
-            state["_kernel"] = _checked_saved_kernel(self._kernels, *state["_kernel"])
         fitted = "support_vectors_" in state
-        if fitted:
-            machines = self._n_machines(_n_classes(state.get("classes_"))) if is_classifier(self) else 1
-            self._check_saved(state, machines)
+        try:
+            if "_kernel" in state:
+                state["_kernel"] = _checked_saved_kernel(self._kernels, *state["_kernel"])
+            if fitted:
+                machines = self._n_machines(_n_classes(state.get("classes_"))) if is_classifier(self) else 1
+                self._check_saved(state, machines)
+        except (KeyError, TypeError) as error:  # a part is missing, or of another type
+            raise ValueError(f"the saved model is corrupt: {error!r}") from None
         super().__setstate__(state)
         if fitted:
             self._store_rows()

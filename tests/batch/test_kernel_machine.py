@@ -37,6 +37,9 @@ from streamsvm.sklearn_base import SklearnEstimator
         {"classes_": [0, 1]},
         {"_kernel": (4, 1.0, 1e31, 3)},
         {"_kernel": (5, 1.0, 0.0, 1)},
+        {"_kernel": (0, 1.0, 0.0)},
+        {"_kernel": 3},
+        {"support_": None},
         {"support_": np.arange(7)},
         {"n_support_": np.array([1, 1], np.int32)},
         {"n_support_": np.array([-1, 1], np.int32)},
@@ -53,6 +56,14 @@ def test_a_solver_that_was_changed_is_refused(changes):
         CSMOClassifier.__new__(CSMOClassifier).__setstate__(state)
     X = np.ones((3, 2))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(solver)).predict(X), solver.predict(X))
+
+
+@pytest.mark.parametrize("name", ["_kernel", "_coefficients", "_intercepts", "support_", "n_support_", "n_features_in_", "classes_"])
+def test_a_solver_that_lacks_a_part_is_refused(name):
+    state = dict(adapter().fit(ROWS[:30]).fitted_.__getstate__())
+    del state[name]
+    with pytest.raises(ValueError, match="the saved model is corrupt: "):
+        CSMOClassifier.__new__(CSMOClassifier).__setstate__(state)
 
 
 def test_a_regressor_is_one_machine():
