@@ -58,7 +58,9 @@ def test_a_solver_that_was_changed_is_refused(changes):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(solver)).predict(X), solver.predict(X))
 
 
-@pytest.mark.parametrize("name", ["_kernel", "_coefficients", "_intercepts", "support_", "n_support_", "n_features_in_", "classes_"])
+@pytest.mark.parametrize(
+    "name", ["_kernel", "_coefficients", "_intercepts", "support_", "n_support_", "n_features_in_", "classes_"]
+)
 def test_a_solver_that_lacks_a_part_is_refused(name):
     state = dict(adapter().fit(ROWS[:30]).fitted_.__getstate__())
     del state[name]
