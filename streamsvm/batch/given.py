@@ -15,6 +15,7 @@ __all__ = ["GivenRows", "kernel_values"]
 
 _VALUES = 4_000_000  # float64 that are held at a time
 _COLUMNS = 100_000  # values of columns, so that they are in the processor's cache when they are taken
+_ASYMMETRY = 1e-5  # of the largest value, which rounding to float32 may make; of more, a fit might never end
 _DIAGONAL = 64  # rows whose kernel values with each other are asked for at once, for their diagonal
 
 
@@ -39,8 +40,9 @@ class GivenRows:
 
     @classmethod
     def of_matrix(cls, K: np.ndarray) -> GivenRows:
-        """Return the rows of a Gram matrix, float64 [n, n]."""
+        """Return the rows of a Gram matrix, float64 [n, n]; raise a ValueError where it is not symmetric."""
         _check_size(K)
+        _check_symmetry(K)
         return cls(lambda rows, others: K[rows] if len(others) == len(K) else K[np.ix_(rows, others)], np.arange(len(K)), K)
 
     @classmethod
@@ -77,11 +79,16 @@ class GivenRows:
             yield self.values(np.arange(begin, min(begin + size, len(self))), np.arange(len(self)))
 
     def diagonal(self) -> np.ndarray:
-        """Return the self-kernels, float64 [n]."""
+        """Return the self-kernels, float64 [n]; raise a ValueError where the values that are asked for are not symmetric."""
         if self._matrix is not None:
             return self._matrix.diagonal()[self._which]
-        chunks = (np.arange(begin, min(begin + _DIAGONAL, len(self))) for begin in range(0, len(self), _DIAGONAL))
-        return np.concatenate([self.values(chunk, chunk).diagonal() for chunk in chunks])
+        found = []
+        for begin in range(0, len(self), _DIAGONAL):
+            chunk = np.arange(begin, min(begin + _DIAGONAL, len(self)))
+            values = self.values(chunk, chunk)
+            _check_symmetry(values)
+            found.append(values.diagonal())
+        return np.concatenate(found)
 
     def add_products(self, b: np.ndarray, columns: np.ndarray, which: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Add the rows ``which`` of K b, where b is that of the ``columns``, to ``out`` float64 [m], in chunks; return it."""
@@ -116,3 +123,15 @@ def _check_size(K: np.ndarray) -> None:
     parts = (K[begin : begin + size] for begin in range(0, len(K), size))  # the second pass finds a part in the cache
     if not max((max(part.max(), -part.min()) for part in parts), default=0.0) < LARGEST_KERNEL:
         raise ValueError(f"a kernel value is beyond {LARGEST_KERNEL:g}: scale the kernel")
+
+
+def _check_symmetry(K: np.ndarray) -> None:
+    allowed = _ASYMMETRY * max(K.max(initial=0.0), -K.min(initial=0.0))
+    for begin in range(0, len(K), _DIAGONAL):
+        off = np.abs(K[begin : begin + _DIAGONAL] - K[:, begin : begin + _DIAGONAL].T)
+        if off.max() > allowed:
+            i, j = np.unravel_index(off.argmax(), off.shape)
+            raise ValueError(
+                f"the kernel is not symmetric: of rows {begin + i} and {j} its values are {K[begin + i, j]:g} and "
+                f"{K[j, begin + i]:g}, by the order in which they are given; take the mean of both"
+            )

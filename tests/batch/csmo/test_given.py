@@ -224,6 +224,7 @@ def test_a_saved_machine_that_was_changed_is_refused(changes):
 
 def test_rows_by_their_values():
     K = np.arange(36.0).reshape(6, 6)
+    K = K + K.T
     rows = GivenRows.of_matrix(K)[np.array([1, 2, 5])]
     assert len(rows) == 3
     np.testing.assert_array_equal(rows.values(np.array([2]), np.arange(3)), K[[5]][:, [1, 2, 5]])
@@ -243,3 +244,17 @@ def test_a_matrix_is_read_where_it_lies():
     for part, which in ((rows, np.arange(7)), (some, np.array([4, 1]))):
         assert np.array_equal(np.concatenate(list(part.columns())), K[np.ix_(which, which)])
         assert np.array_equal(part.diagonal(), K[which, which])
+
+
+def test_a_kernel_that_is_not_symmetric_is_refused():
+    """Steps would go round in circles."""
+    X, y = problem(CSMOClassifier)
+    K = X @ X.T
+    noise = 1e-7 * np.abs(K).max() * np.random.default_rng(0).normal(size=K.shape)
+    assert CSMOClassifier(kernel="precomputed").fit(K + noise, y).fit_status_ == 0  # as of values that were rounded
+    K[3, 7] += 1.0
+    with pytest.raises(ValueError, match="the kernel is not symmetric: of rows 3 and 7 its values are"):
+        CSMOClassifier(kernel="precomputed").fit(K, y)
+    for size in (WHOLE, COLUMNS):
+        with pytest.raises(ValueError, match="the kernel is not symmetric"):
+            CSMOClassifier(kernel=lambda A, B: A @ np.triu(np.ones((3, 3))) @ B.T, cache_size=size).fit(X, y)
