@@ -48,6 +48,6 @@ LearnerName = Literal["bsca", "bsgd"]
 #: How a tree cuts the rows of a node in two.
 Split = Literal["principal-axis", "two-means"]
 #: The kernel that a machine predicts with: the compressed one that it was trained with, or the exact one.
-PredictionKernel = Literal["compressed", "exact"]
+PredictionKernel = Literal["auto", "compressed", "exact"]
 ClassificationLoss = Literal["hinge", "squared_hinge"]
 RegressionLoss = Literal["epsilon_insensitive", "squared_epsilon_insensitive"]

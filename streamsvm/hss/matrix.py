@@ -10,7 +10,9 @@ from scipy import sparse
 from streamsvm._options import KernelName, Split
 from streamsvm._progress import shown
 from streamsvm.checks import check_number, check_one_of
+from streamsvm.hss.compositional import CompositionalMatrix, flattened
 from streamsvm.hss.compression import Compression, Compressor
+from streamsvm.hss.cuts import Cuts
 from streamsvm.hss.factorization import HSSFactorization, factorize
 from streamsvm.hss.forest import Forest, add_values, join, pack
 from streamsvm.hss.product import leaf_weights, product
@@ -280,6 +282,30 @@ class HSSMatrix:
         """
         Z, coefficients = self._checked_rows(Z), self._tree.columns(coefficients)
         return self._blocks.expand(Z, coefficients[self.order])
+
+    def compositional(self) -> tuple[Cuts, CompositionalMatrix]:
+        """Return the tree and the matrix K~ in float32, in flat arrays, as compiled code walks through them.
+
+        Returns
+        -------
+        `streamsvm.hss.cuts.Cuts`, `streamsvm.hss.compositional.CompositionalMatrix`
+            Without inverses. Rows are in ``order``.
+
+        Notes
+        -----
+        O(n (m + r)) time and half the memory of K~: interpolations have no large weights, so float32 is enough for them.
+        """
+        cuts, tree = self._tree.cuts, self._tree
+        number_of = {place: number for number, place in enumerate(zip(tree.begin.tolist(), tree.end.tolist(), strict=True))}
+        nodes = [self._nodes[number_of[place]] for place in zip(cuts.begin.tolist(), cuts.end.tolist(), strict=True)]
+        return cuts, flattened(
+            [node.skeleton for node in nodes], [node.block for node in nodes], [node.interpolation for node in nodes]
+        )
+
+    @property
+    def mean_diagonal(self) -> float:
+        """The mean self-kernel."""
+        return float(np.concatenate([self._nodes[leaf].block.diagonal() for leaf in self._tree.leaves]).mean())
 
     def extension(self, coefficients: np.ndarray) -> Forest:
         """Return what makes up the product of K~ with coefficients at new rows: a tree whose leaves have weights of their rows.

@@ -17,9 +17,9 @@ from streamsvm._progress import shown
 from streamsvm._stopping import stop_if_asked
 from streamsvm._warnings import warn
 from streamsvm.batch.forest_machine import ForestMachine
-from streamsvm.batch.hierarchical.descent import Loss, Solution, descend
 from streamsvm.batch.kernel_machine import Training
 from streamsvm.batch.problem import Bounds, Groups
+from streamsvm.batch.tree_descent.descent import Loss, Solution, descend
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss.compositional import compose, floats_needed
 from streamsvm.hss.cuts import Cuts, grow
@@ -134,13 +134,10 @@ class HierarchicalMachine(ForestMachine):
 
     def _problems(self, groups: Groups, bounds: list[Bounds], machines: int) -> _Problems:
         """Return the problems; raise a ValueError where they need more memory than the limit."""
-        targets, regression = groups.targets, self._epsilon is not None
         rows = groups.rows()
         leaf_size, rank = self._sizes(*rows.shape)
         self._check_memory(rows, leaf_size, rank, len(bounds))
-        epsilon = 1.0 if self._epsilon is None else self._epsilon
-        margin = max(epsilon, 0.1 * float(targets.std())) if regression else 1.0
-        loss = Loss(targets, epsilon, margin, not regression, _mean_self_kernel(rows, self._kernel))
+        loss = Loss.of(groups.targets, self._epsilon, _mean_self_kernel(rows, self._kernel))
         limits = float(self.tol), int(self.max_iter)
         return _Problems(rows, self._kernel, loss, bounds, machines, leaf_size, rank, *limits, threading.Event())
 

@@ -15,8 +15,11 @@ from streamsvm.batch.csmo.problem import problem_of
 from streamsvm.batch.csmo.solver import Options, column_buffer, solve
 from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.hss_admm.accuracy import compare_values
-from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, ADMMSolution, admm
+from streamsvm.batch.hss_admm.iteration import GAP, ADMMOptions, admm
+from streamsvm.batch.hss_admm.one_space import CLOSE, Problems, compare, go_on, start
+from streamsvm.batch.hss_admm.results import Results
 from streamsvm.batch.problem import Bounds, Groups
+from streamsvm.batch.tree_descent.descent import Loss
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss import HSSMatrix
 from streamsvm.kernels import KERNELS, LARGEST_KERNEL
@@ -32,37 +35,13 @@ _MARGIN_ERROR = 1.0  # margins by which values may be off; else a closer compres
 _CHEAP_ERROR = 0.3  # margins by which values may be off; else a closer compression is tried if it is cheap
 _LOW_RANK = 0.5  # a compression is cheap if its ranks are at most this part of a leaf's rows
 _EXACT_TOL, _COMPRESSED_TOL = 1e-2, 5e-2  # with tol="auto"; values of the compressed kernel are as good with the latter
-_SIZES, _LARGE_SIZES = (
-    (100, 512),
-    (200, 512),
-)  # rank and rows of a leaf where values are compressed, for few features and for more
-_FEW_FEATURES = 16
+_LEAF_SIZE = 512  # where values are compressed
+_RANK, _SMALL_RANK = 200, 100  # there; the latter for very many rows of few features
+_FEW_FEATURES, _MANY_ROWS = 16, 50_000
+_SOLVED_EXACTLY = 10**9  # rows times support vectors: up to so many, an exact solution costs about as much as the compression
+_POLISH_WORK = 3 * 10**9  # rows times steps, of such a solution
 _POLISH = Options(tol=1e-3, conjugate=True, shrinking=True, max_iter=-1, verbose=False)
 _POLISH_MEGABYTES = 200.0
-
-
-class _Results:
-    """The results of some problems: a column of ``b`` and ``multipliers``, and an element of the other arrays, for each."""
-
-    def __init__(self, n: int, problems: int, margin: float) -> None:
-        self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
-        self.bias, self.beta, self.primal, self.dual, self.gap = (np.zeros(problems) for _ in range(5))
-        self.n_iter = np.zeros(problems, np.int64)
-        self.residual = np.full(problems, np.inf)
-        self.polish_gap = np.zeros(problems)
-        self.shift, self.value_error = np.zeros(problems), np.zeros(problems)  # as `compare_values` returns them
-        self.compressions: dict[int, tuple[float, np.ndarray, int]] = {}  # error, ranks and bytes of each problem's matrix
-        self.margin = margin
-        self.interrupted = False
-
-    def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, comparison: tuple[np.ndarray, np.ndarray]) -> None:
-        """Take the solution of the problems ``which`` with matrix K."""
-        for name in ("b", "multipliers", "bias", "beta", "primal", "dual", "gap", "residual"):
-            getattr(self, name)[..., which] = getattr(solution, name)
-        self.shift[which], self.value_error[which] = comparison
-        self.compressions.update(dict.fromkeys(which.tolist(), (K.error, K.ranks, K.nbytes)))
-        self.n_iter[which] += solution.n_iter
-        self.interrupted = solution.interrupted
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -72,7 +51,7 @@ class HSSADMM(ForestMachine):
     _single = False  # weights are as large as the inverses of skeletons' matrices
 
     kernel: KernelName = parameter(default="rbf", choices=KERNELS)
-    predict_with: PredictionKernel = parameter(default="exact", choices=("compressed", "exact"))
+    predict_with: PredictionKernel = parameter(default="auto", choices=("auto", "compressed", "exact"))
     rel_tol: float | str = "auto"
     abs_tol: float = 0.0
     max_rank: int | str = "auto"
@@ -91,12 +70,15 @@ class HSSADMM(ForestMachine):
             training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
             K = self._compressed(groups)
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]
-            results = self._solved(K, groups, Bounds(*(np.column_stack(parts) for parts in zip(*bounds, strict=True))))
-            interrupted = results.interrupted
-            if self.beta != "paper" and not self._compressed_values:
-                results.bias += results.shift
-            if self.polish and not interrupted:
-                interrupted = self._polished(groups, bounds, results)
+            if self._one_space:
+                paths = [[int(i) * len(units) + machine for i in np.argsort(Cs)] for machine in range(len(units))]
+                results = self._solved_in_one_space(K, groups, bounds, paths)
+            else:
+                results = self._solved(K, groups, Bounds(*(np.column_stack(parts) for parts in zip(*bounds, strict=True))))
+                if self.beta != "paper":
+                    results.bias += results.shift
+            if self.polish and not results.interrupted:
+                self._polished(groups, bounds, results, list(np.arange(len(bounds)).reshape(len(Cs), -1)), -1)
             self.__dict__.pop("_forest", None)  # of a fit before this one
             self._share_fit(models)
             for model, C, columns in zip(models, Cs, np.arange(len(bounds)).reshape(len(Cs), -1), strict=True):
@@ -104,14 +86,14 @@ class HSSADMM(ForestMachine):
                 for machine, (positive, column) in enumerate(zip(sides, columns, strict=True)):
                     coefficients[machine, training.counted] = groups.coefficients(results.b[:, column], C * weights, positive)
                 biases = results.bias[columns]
-                if self._compressed_values:
+                if self._compressed_values and not results.exact[columns].all():
                     forest = K.extension(results.b[:, columns])
                     forest = forest._replace(rows=training.counted[groups.first][forest.rows])
                     model._set_forest(dense, coefficients, biases, forest)
                 else:
                     model._set_solution(training.X, coefficients, biases, np.flatnonzero(coefficients.any(axis=0)))
                 model._report(results, columns)
-        if interrupted:
+        if results.interrupted:
             raise KeyboardInterrupt
         self._warn(results, np.repeat(Cs, len(sides)))
         return models
@@ -132,22 +114,26 @@ class HSSADMM(ForestMachine):
                 check_one_of(name, value, ("auto",))
             else:
                 check_number(name, value, least, inclusive=True, integer=name != "tol")
-        if self.polish and self._compressed_values:
+        if self.polish and self.predict_with == "compressed":
             raise ValueError("polish solves with the exact kernel: set predict_with='exact', or polish=False")
 
     @property
     def _compressed_values(self) -> bool:
-        """Whether predictions are those of the compressed matrix's kernel."""
-        return self.predict_with == "compressed"
+        """Whether predictions are those of the compressed matrix's kernel, but for models that were solved exactly."""
+        return self.predict_with == "compressed" or (self.predict_with == "auto" and self.beta != "paper")
 
     @property
-    def _sizes(self) -> dict[str, int]:
-        """The numbers that ``"auto"`` stands for."""
-        if not self._compressed_values:
+    def _one_space(self) -> bool:
+        """Whether the fit is for the compressed matrix's kernel, and not as in the source."""
+        return self._compressed_values and self.beta != "paper"
+
+    def _sizes(self, n: int) -> dict[str, int]:
+        """Return the numbers that ``"auto"`` stands for, with n rows."""
+        if self._tolerances[0] is not None and self.predict_with != "compressed":
             found = {"max_rank": 1000, "n_neighbors": 64, "leaf_size": 256}
         else:
-            rank, leaf_size = _SIZES if self.n_features_in_ <= _FEW_FEATURES else _LARGE_SIZES
-            found = {"max_rank": rank, "n_neighbors": 16, "leaf_size": leaf_size}
+            small = n > _MANY_ROWS and self.n_features_in_ <= _FEW_FEATURES
+            found = {"max_rank": _SMALL_RANK if small else _RANK, "n_neighbors": 16, "leaf_size": _LEAF_SIZE}
         given = {name: getattr(self, name) for name in found}
         return found | {name: int(value) for name, value in given.items() if not isinstance(value, str)}
 
@@ -159,7 +145,7 @@ class HSSADMM(ForestMachine):
 
     @property
     def _tolerances(self) -> tuple[float | None, ...]:
-        if self.rel_tol == "auto" and self._compressed_values and self.beta != "paper":
+        if self.rel_tol == "auto" and self._one_space:
             return (None,)  # a rank is given instead
         if self.rel_tol != "auto":
             return (self.rel_tol,)  # type: ignore[return-value]
@@ -168,20 +154,19 @@ class HSSADMM(ForestMachine):
     def _compressed(self, groups: Groups) -> HSSMatrix:
         _, gamma, coef0, degree = self._kernel
         kernel: dict[str, Any] = {"kernel": self.kernel, "gamma": gamma, "degree": degree, "coef0": coef0}
-        limits: dict[str, Any] = {"abs_tol": self.abs_tol, "memory_limit": self.memory_limit, **self._sizes}
+        limits: dict[str, Any] = {"abs_tol": self.abs_tol, "memory_limit": self.memory_limit, **self._sizes(len(groups))}
         how: dict[str, Any] = {"zero_sum": True, "seed": seed_of(self.random_state), "verbose": bool(self.verbose)}
         K = HSSMatrix.compress(groups.rows(), rel_tol=self._tolerances[0], **kernel, **limits, **how)
         if not K.largest_diagonal < LARGEST_KERNEL:
             raise ValueError("X has values that are too large for this kernel: scale its features")
         return K
 
-    def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> _Results:
+    def _solved(self, K: HSSMatrix, groups: Groups, bounds: Bounds) -> Results:
         """Solve all problems; go on with a closer compression for those whose values are far off, or off and it is cheap."""
-        regression = self._epsilon is not None
-        epsilon = 1.0 if self._epsilon is None else self._epsilon
-        margin = max(epsilon, 0.1 * float(groups.targets.std())) if regression else 1.0
+        loss = Loss.of(groups.targets, self._epsilon, K.mean_diagonal or 1.0)
+        epsilon, margin, regression = loss.epsilon, loss.margin, not loss.classification
         n, problems = bounds.lower.shape
-        results = _Results(n, problems, margin)
+        results = Results(n, problems, margin)
         going, start, beta, closer = np.arange(problems), None, None, [t for t in self._tolerances[1:] if t]
         try:
             while left := int(self.max_iter - results.n_iter[going].max()):
@@ -191,7 +176,7 @@ class HSSADMM(ForestMachine):
                 solution = admm(K, groups.targets, epsilon, some, options, start)
                 comparison = compare_values(K, groups.targets, solution.b, solution.bias, some, epsilon, regression=regression)
                 results.put(going, K, solution, comparison)
-                limit = _MARGIN_ERROR if K.ranks.max(initial=0) > _LOW_RANK * self._sizes["leaf_size"] else _CHEAP_ERROR
+                limit = _MARGIN_ERROR if K.ranks.max(initial=0) > _LOW_RANK * self._sizes(n)["leaf_size"] else _CHEAP_ERROR
                 far, slow = results.value_error > limit * margin, results.residual > self._tol
                 if solution.interrupted or self.beta == "paper" or not (slow.any() or (far.any() and closer)):
                     break
@@ -218,18 +203,55 @@ class HSSADMM(ForestMachine):
             beta = _FIRST_BETA * (K.largest_diagonal or 1.0) if balance else float(self.beta)
         return ADMMOptions(beta, balance, float(self.relaxation), self._tol, max_iter, bool(self.verbose))
 
-    def _polished(self, groups: Groups, bounds: list[Bounds], results: _Results) -> bool:
-        """Go on with conjugate SMO; return whether the user interrupted."""
-        problem = problem_of(groups, bounds[0], self._kernel, self._epsilon)
-        buffer, options = column_buffer(_POLISH_MEGABYTES, len(groups)), _POLISH._replace(verbose=bool(self.verbose))
-        for column, some in enumerate(bounds):
-            exact = solve(problem._replace(**some._asdict()), results.b[:, column], options, buffer)
-            results.b[:, column], results.bias[column], results.polish_gap[column] = exact.b, exact.bias, exact.gap
-            if exact.interrupted:
-                return True
-        return False
+    def _solved_in_one_space(self, K: HSSMatrix, groups: Groups, bounds: list[Bounds], paths: list[list[int]]) -> Results:
+        """Solve all problems with one compressed matrix, and those that it does not serve with the exact one, if that is cheap.
 
-    def _report(self, results: _Results, columns: np.ndarray) -> None:
+        It does not serve where values are off, or descent along the tree does not come to an end soon.
+        """
+        loss = Loss.of(groups.targets, self._epsilon, K.mean_diagonal or 1.0)
+        problems = Problems(K, loss, bounds, paths, self._tol, int(self.max_iter))
+        results = start(problems)
+        if results.interrupted or self.polish:
+            return results
+        compare(problems, results)
+        if self.predict_with == "auto":
+            doubtful = (results.gap > CLOSE * self._tol) | (results.value_error > _CHEAP_ERROR * loss.margin)
+            machines = len(paths)  # those of one C are predicted alike
+            work = len(groups) * np.count_nonzero(results.b, axis=0).reshape(-1, machines).sum(axis=1)
+            chosen = doubtful.reshape(-1, machines).any(axis=1) & (work <= _SOLVED_EXACTLY)
+            sets = list(np.arange(len(bounds)).reshape(-1, machines)[chosen])
+            self._polished(groups, bounds, results, sets, max(_POLISH_WORK // len(groups), 1))
+        slow = np.flatnonzero((results.gap > CLOSE * self._tol) & ~results.exact)
+        if len(slow) and not results.interrupted:
+            go_on(problems, results, slow, self._admm_options(len(groups), K, None, 0))
+        return results
+
+    def _polished(self, groups: Groups, bounds: list[Bounds], results: Results, sets: list[np.ndarray], max_iter: int) -> None:
+        """Go on with conjugate SMO for the problems of each C in ``sets``, its machines, for at most so many steps each.
+
+        Where predictions would be compressed, all machines of a C are solved or stay as they were.
+        """
+        if not sets:
+            return
+        problem = problem_of(groups, bounds[0], self._kernel, self._epsilon)
+        options = _POLISH._replace(verbose=bool(self.verbose), max_iter=max_iter)
+        buffer = column_buffer(_POLISH_MEGABYTES, len(groups))
+        for columns in sets:
+            found = []
+            for column in columns:
+                found.append(solve(problem._replace(**bounds[column]._asdict()), results.b[:, column], options, buffer))
+                if found[-1].interrupted:
+                    break
+            results.interrupted = found[-1].interrupted
+            solved = len(found) == len(columns) and (max_iter < 0 or max(exact.gap for exact in found) <= self._tol)
+            if (solved and not results.interrupted) or not self._compressed_values:
+                for column, exact in zip(columns, found, strict=False):
+                    results.put_exact(column, exact.b, exact.bias, exact.gap)
+            if results.interrupted:
+                break
+
+    def _report(self, results: Results, columns: np.ndarray) -> None:
+        self.predict_with_ = "compressed" if hasattr(self, "_forest") else "exact"
         worst = int(columns[results.value_error[columns].argmax()])
         self.n_iter_ = int(results.n_iter[columns].max())
         self.beta_ = float(results.beta[columns].max())
@@ -239,11 +261,11 @@ class HSSADMM(ForestMachine):
         self.value_error_ = float(results.value_error[worst])
         self.compression_error_, self.ranks_, self.compressed_nbytes_ = results.compressions[worst]
 
-    def _warn(self, results: _Results, Cs: np.ndarray) -> None:
+    def _warn(self, results: Results, Cs: np.ndarray) -> None:
         """Warn of problems, each with its C, that were not solved to the tolerance."""
         if self.polish:
-            worst = int(results.polish_gap.argmax())
-            if (gap := results.polish_gap[worst]) > _POLISH.tol:
+            worst = int(results.gap.argmax())
+            if (gap := results.gap[worst]) > _POLISH.tol:
                 message = f"the polish for C={Cs[worst]:g} ended with a gap of {gap:.3g}, above {_POLISH.tol:g}"
                 warn(f"{message}: scale the features", ConvergenceWarning)
             return

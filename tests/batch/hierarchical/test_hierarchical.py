@@ -17,10 +17,11 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import naive_batch
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR
-from streamsvm.batch.hierarchical import descent, machine
-from streamsvm.batch.hierarchical.descent import Loss, descend
-from streamsvm.batch.hierarchical.walk import leaf_weights, lift, walk
+from streamsvm.batch.hierarchical import machine
 from streamsvm.batch.problem import Bounds
+from streamsvm.batch.tree_descent import descent
+from streamsvm.batch.tree_descent.descent import Loss, descend
+from streamsvm.batch.tree_descent.walk import leaf_weights, lift, walk
 from streamsvm.hss.compositional import RIDGE, compose
 from streamsvm.hss.cuts import grow
 from streamsvm.kernels import RBF, Kernel

@@ -1,4 +1,4 @@
-"""Block coordinate descent on the dual problem of a compositional kernel, leaf by leaf in walks through its tree.
+"""Block coordinate descent on the dual problem of a compressed kernel matrix, leaf by leaf in walks through its tree.
 
 A walk carries two vectors through each node, as long as its skeleton: ``up`` is what the coefficients of the node's rows bring to
 its skeleton, and ``down`` what those of all other rows bring back. At a leaf they give the exact values of its rows, whatever was
@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm._stopping import stop_if_asked
-from streamsvm.batch.hierarchical.walk import leaf_weights, lift, walk
 from streamsvm.batch.problem import Bounds
+from streamsvm.batch.tree_descent.walk import leaf_weights, lift, walk
 from streamsvm.hss.compositional import CompositionalMatrix
 from streamsvm.hss.cuts import Cuts
 from streamsvm.sklearn_base import is_interrupt
@@ -44,6 +44,13 @@ class Loss(NamedTuple):
     scale: float
     """The mean self-kernel of the rows, above 0."""
 
+    @staticmethod
+    def of(targets: np.ndarray, epsilon: float | None, scale: float) -> Loss:
+        """Return the loss of targets, of which a tenth of the deviation is a margin at least; without epsilon, of two classes."""
+        if epsilon is None:
+            return Loss(targets, 1.0, 1.0, True, scale)
+        return Loss(targets, epsilon, max(epsilon, 0.1 * float(targets.std())), False, scale)
+
 
 class Solution(NamedTuple):
     """The end of a descent."""
@@ -52,7 +59,9 @@ class Solution(NamedTuple):
     """float64 [n]: the coefficients."""
     bias: float
     weights: np.ndarray
-    """float64 [n]: of each row in the expansion by which the rows of its leaf are predicted."""
+    """float64 [n]: of each row in the expansion by which the rows of its leaf are predicted, if the matrix has what it takes,
+    ``inverses``; else b.
+    """
     objective: float
     """The primal objective."""
     gap: float
@@ -77,7 +86,7 @@ def descend(
     Parameters
     ----------
     cuts, matrix
-        The tree and the matrix of its compositional kernel.
+        The tree and its matrix.
     loss, bounds
         The problem.
     start
@@ -92,8 +101,7 @@ def descend(
     Notes
     -----
     A walk costs O(n r + changed m) for ranks r and leaves of m rows of which some change. The gap of a walk is that of each leaf
-    as it was found: where it may have fallen to ``tol``, a walk without
-    steps computes the true one.
+    as it was found: where it may have fallen to ``tol``, a walk without steps computes the true one.
     """
     n = len(loss.targets)
     tree = cuts.begin, cuts.end, cuts.right
@@ -115,7 +123,7 @@ def descend(
     def end() -> Solution:
         gap, objective = go(0)
         relative = float(gap / objective) if objective > 0.0 else 0.0
-        weights = leaf_weights(cuts.right, matrix, b, down)
+        weights = leaf_weights(cuts.right, matrix, b, down) if len(matrix.inverses) else b
         return Solution(b, bias, weights, objective, relative, n_iter, stop.is_set() and relative > tol)
 
     try:

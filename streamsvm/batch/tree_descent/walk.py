@@ -1,4 +1,4 @@
-"""Compiled walks through the tree of a compositional kernel: products, and coordinate steps leaf by leaf.
+"""Compiled walks through the tree of a compressed kernel matrix: products, and coordinate steps leaf by leaf.
 
 Vectors of all nodes' skeletons, ``up`` and ``down``, are one after the other in arrays as long as the matrix's ``skeletons``.
 """

@@ -1,0 +1,1 @@
+"""Dual descent along the tree of a compressed kernel matrix."""
