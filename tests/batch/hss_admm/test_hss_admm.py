@@ -35,6 +35,14 @@ def curve(n=N):
     return sine_curve(n, 2, 0.1)
 
 
+def exact_classifier(**parameters):
+    return HSSADMMClassifier(predict_with="exact", **parameters)
+
+
+def exact_regressor(**parameters):
+    return HSSADMMRegressor(predict_with="exact", **parameters)
+
+
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize(("beta", "relaxation"), [(100.0, 1.0), (3.0, 1.6), (0.2, 1.9)])
 def test_steps_are_those_of_the_twin(beta, relaxation, regression):
@@ -62,20 +70,20 @@ def test_classifier_is_nearly_the_exact_one(C):
     X = ((X - X.mean(axis=0)) / X.std(axis=0))[:N]
     y = y[:N]
     exact = CSMOClassifier(C=C, gamma=0.03).fit(X, y)
-    ours = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.01, tol=1e-5, max_iter=2000, leaf_size=64).fit(X, y)
+    ours = exact_classifier(C=C, gamma=0.03, rel_tol=0.01, tol=1e-5, max_iter=2000, leaf_size=64).fit(X, y)
     assert ours.compression_error_ <= 0.02
     assert np.abs(ours.decision_function(X) - exact.decision_function(X)).max() < 0.15
     assert (ours.predict(X) == exact.predict(X)).mean() > 0.99
-    polished = HSSADMMClassifier(C=C, gamma=0.03, rel_tol=0.3, polish=True, leaf_size=64).fit(X, y)
+    polished = exact_classifier(C=C, gamma=0.03, rel_tol=0.3, polish=True, leaf_size=64).fit(X, y)
     assert np.abs(polished.decision_function(X) - exact.decision_function(X)).max() < 5e-3
 
 
 def test_regressor_is_nearly_the_exact_one():
     X, y = curve()
     exact = CSMORegressor(C=3.0, epsilon=0.05, gamma=0.5).fit(X, y)
-    ours = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, rel_tol=1e-3, tol=1e-4, max_iter=5000, leaf_size=64).fit(X, y)
+    ours = exact_regressor(C=3.0, epsilon=0.05, gamma=0.5, rel_tol=1e-3, tol=1e-4, max_iter=5000, leaf_size=64).fit(X, y)
     assert np.abs(ours.predict(X) - exact.predict(X)).mean() < 0.01
-    polished = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, polish=True, leaf_size=64).fit(X, y)
+    polished = exact_regressor(C=3.0, epsilon=0.05, gamma=0.5, polish=True, leaf_size=64).fit(X, y)
     assert np.abs(polished.predict(X) - exact.predict(X)).max() < 5e-3
     shifted = HSSADMMRegressor(**ours.get_params()).fit(X, y + 1e4)  # an offset is one of the intercept
     np.testing.assert_allclose(shifted.predict(X), ours.predict(X) + 1e4, atol=1e-5)
@@ -86,7 +94,7 @@ def test_values_without_errors_are_found_though_nothing_is_to_be_balanced(C):
     X = np.round(np.random.default_rng(0).normal(size=(N, 1)))  # few rows, and a function that is found exactly
     y = np.sin(2.0 * X[:, 0])
     exact = CSMORegressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
-    ours = HSSADMMRegressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
+    ours = exact_regressor(C=C, gamma=3.5, epsilon=0.0).fit(X, y)
     assert ours.beta_ > 1e-6
     np.testing.assert_allclose(ours.predict(X), exact.predict(X), atol=0.02)
 
@@ -95,7 +103,7 @@ def test_an_objective_of_nearly_nothing_need_not_be_found_to_the_last_digit():
     X = np.random.default_rng(0).uniform(-1.5, 2.5, size=(N, 1))
     y = np.sin(3.0 * X[:, 0])
     exact = CSMORegressor(C=100.0).fit(X, y)
-    model = HSSADMMRegressor(C=100.0, leaf_size=64).fit(X, y)
+    model = exact_regressor(C=100.0, leaf_size=64).fit(X, y)
     assert model.n_iter_ < 300
     assert np.abs(model.predict(X) - exact.predict(X)).mean() < 0.03
 
@@ -185,7 +193,7 @@ def test_differences_far_from_the_margin_are_seen():
 def test_three_classes_share_a_compression():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
-    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.01, leaf_size=40).fit(X, names)
+    model = exact_classifier(gamma=0.5, rel_tol=0.01, leaf_size=40).fit(X, names)
     assert model.decision_function(X).shape == (150, 3)
     assert model.dual_coef_.shape == (3, len(model.support_))
     assert model.score(X, names) > 0.95
@@ -207,7 +215,7 @@ def test_no_setting_diverges(n, log_h, tolerance, log_beta, relaxation, log_C, r
     X = rng.normal(size=(n, 3))
     X = np.round(X) if repeats else X
     y = rng.permutation(np.arange(n) % 2)
-    model = HSSADMMClassifier(
+    model = exact_classifier(
         C=10.0**log_C,
         gamma=0.5 * 10.0 ** (-2.0 * log_h),
         rel_tol=tolerance,
@@ -233,7 +241,7 @@ def test_a_path_costs_one_compression(monkeypatch):
     compressions = []
     compress = HSSMatrix.compress
     monkeypatch.setattr(HSSMatrix, "compress", staticmethod(lambda *a, **k: compressions.append(1) or compress(*a, **k)))
-    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.05, beta=10.0, leaf_size=64, tol=1e-4, max_iter=20_000)
+    model = exact_classifier(gamma=0.5, rel_tol=0.05, beta=10.0, leaf_size=64, tol=1e-4, max_iter=20_000)
     models = model.fit_path(X, y, [0.1, 1.0, 10.0])
     assert compressions == [1]
     assert [m.C for m in models] == [0.1, 1.0, 10.0]
@@ -260,14 +268,14 @@ def test_setting_of_the_paper():
 def test_compression_is_as_exact_as_values_ask_for():
     X, y = two_classes()
     coarse, closer = (
-        HSSADMMClassifier(C=50.0, gamma=0.1, leaf_size=64, rel_tol=tol, max_iter=5000).fit(X, y) for tol in (0.3, "auto")
+        exact_classifier(C=50.0, gamma=0.1, leaf_size=64, rel_tol=tol, max_iter=5000).fit(X, y) for tol in (0.3, "auto")
     )
     exact = CSMOClassifier(C=50.0, gamma=0.1).fit(X, y)
     assert closer.value_error_ <= 0.3 < coarse.value_error_
     assert closer.compression_error_ < 0.5 * coarse.compression_error_
     errors = [np.abs(model.decision_function(X) - exact.decision_function(X)).mean() for model in (coarse, closer)]
     assert errors[1] < 0.5 * errors[0]
-    easy, hard = HSSADMMClassifier(gamma=0.1, leaf_size=64, max_iter=5000).fit_path(X, y, [0.01, 50.0])
+    easy, hard = exact_classifier(gamma=0.1, leaf_size=64, max_iter=5000).fit_path(X, y, [0.01, 50.0])
     assert hard.compression_error_ < 0.5 * easy.compression_error_  # which had been enough
     assert max(easy.value_error_, hard.value_error_) <= 0.3
 
@@ -278,14 +286,14 @@ def test_what_is_left_of_a_compressions_error_is_warned_of():
     with pytest.warns(
         ConvergenceWarning, match=r"values of the model for C=1000 differ from exact ones by .*: lower rel_tol, or polish"
     ):
-        HSSADMMClassifier(C=1000.0, gamma=0.1, leaf_size=64, max_rank=3, max_iter=20, tol=1e3).fit(X, y)
+        exact_classifier(C=1000.0, gamma=0.1, leaf_size=64, max_rank=3, max_iter=20, tol=1e3).fit(X, y)
     with pytest.warns(ConvergenceWarning, match=r"ended for C=50 after 30 iterations with relative residuals"):
-        HSSADMMClassifier(gamma=0.1, leaf_size=64, max_iter=30).fit_path(X, y, [0.01, 50.0])
+        exact_classifier(gamma=0.1, leaf_size=64, max_iter=30).fit_path(X, y, [0.01, 50.0])
 
 
 def test_warnings_point_at_the_line_that_fits():
     X, y = two_classes()
-    machine = HSSADMMClassifier(gamma=0.1, leaf_size=64, max_rank=3, max_iter=20)
+    machine = exact_classifier(gamma=0.1, leaf_size=64, max_rank=3, max_iter=20)
     for fit in (lambda: machine.fit(X, y), lambda: machine.fit_path(X, y, [1.0])):
         with pytest.warns((RuntimeWarning, ConvergenceWarning)) as caught:
             fit()
@@ -296,7 +304,7 @@ def test_warnings_point_at_the_line_that_fits():
 @pytest.mark.parametrize(("kernel", "scale", "offset"), [("linear", 1e8, 0.0), ("poly", 1.0, 300.0)])
 def test_features_of_a_bad_scale_are_warned_of(kernel, scale, offset):
     X, y = two_classes()
-    model = HSSADMMClassifier(kernel=kernel, leaf_size=64, max_iter=500)
+    model = exact_classifier(kernel=kernel, leaf_size=64, max_iter=500)
     with pytest.warns(ConvergenceWarning, match="relative residuals"):
         model.fit(X * scale + offset, y)
     assert len(model.support_) > 0
@@ -304,12 +312,12 @@ def test_features_of_a_bad_scale_are_warned_of(kernel, scale, offset):
 
 def test_all_rows_are_zero():
     y = np.arange(10) % 2
-    assert HSSADMMClassifier(kernel="linear").fit(np.zeros((10, 2)), y).score(np.zeros((10, 2)), y) == 0.5
+    assert exact_classifier(kernel="linear").fit(np.zeros((10, 2)), y).score(np.zeros((10, 2)), y) == 0.5
 
 
 def test_models_of_a_path_share_nothing():
     X, y = two_classes(60)
-    first, second = HSSADMMClassifier(gamma=0.5, class_weight={1: 2.0}).fit_path(X, y, [1.0, 2.0])
+    first, second = exact_classifier(gamma=0.5, class_weight={1: 2.0}).fit_path(X, y, [1.0, 2.0])
     expected = second.predict(X)
     first.classes_[:] = [7, 8]
     first.class_weight[1] = 9.0
@@ -322,11 +330,11 @@ def test_weights_are_repetitions():
     weights = np.random.default_rng(1).integers(0, 4, len(y))
     often = np.repeat(np.arange(len(y)), weights)
     options = {"gamma": 0.5, "leaf_size": 32, "rel_tol": 0.05}
-    one, other = HSSADMMClassifier(**options).fit(X, y, weights), HSSADMMClassifier(**options).fit(X[often], y[often])
+    one, other = exact_classifier(**options).fit(X, y, weights), exact_classifier(**options).fit(X[often], y[often])
     np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-8)
     assert (weights[one.support_] > 0).all()
-    heavy = HSSADMMClassifier(class_weight={1: 3.0}, **options).fit(X, y)
-    same = HSSADMMClassifier(**options).fit(X, y, np.where(y > 0, 3.0, 1.0))
+    heavy = exact_classifier(class_weight={1: 3.0}, **options).fit(X, y)
+    same = exact_classifier(**options).fit(X, y, np.where(y > 0, 3.0, 1.0))
     np.testing.assert_allclose(heavy.decision_function(X), same.decision_function(X), atol=1e-8)
 
 
@@ -377,7 +385,7 @@ def test_one_class_and_values_that_are_not_finite():
 
 def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
-    model, calls = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64), []
+    model, calls = exact_classifier(gamma=0.5, tol=0.0, leaf_size=64), []
     monkeypatch.setattr(
         "streamsvm.batch.hss_admm.iteration._relative", lambda part, whole: calls.append(1) or _interrupt_after(calls, part)
     )
@@ -388,9 +396,9 @@ def test_an_interrupt_leaves_the_last_iterate(monkeypatch):
 
 def test_an_interrupt_between_compressions_leaves_the_last_iterate(monkeypatch):
     X, y = two_classes()
-    coarse = HSSADMMClassifier(C=50.0, gamma=0.1, leaf_size=64, rel_tol=0.3, max_iter=500).fit(X, y)
+    coarse = exact_classifier(C=50.0, gamma=0.1, leaf_size=64, rel_tol=0.3, max_iter=500).fit(X, y)
     monkeypatch.setattr(HSSMatrix, "closer", lambda *_: _interrupt_after(range(11), None))
-    model = HSSADMMClassifier(C=50.0, gamma=0.1, leaf_size=64, max_iter=2000)
+    model = exact_classifier(C=50.0, gamma=0.1, leaf_size=64, max_iter=2000)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     np.testing.assert_array_equal(model.decision_function(X), coarse.decision_function(X))
@@ -399,7 +407,7 @@ def test_an_interrupt_between_compressions_leaves_the_last_iterate(monkeypatch):
 @pytest.mark.parametrize("method", ["compress", "factorize"])
 def test_an_interrupt_before_it_iterates_leaves_the_model_as_it_was(method, monkeypatch):
     X, y = two_classes(60)
-    model = HSSADMMClassifier(gamma=0.5).fit(X, y)
+    model = exact_classifier(gamma=0.5).fit(X, y)
     before = model.decision_function(X)
     monkeypatch.setattr(HSSMatrix, method, lambda *_, **__: _interrupt_after(range(11), None))
     with pytest.raises(KeyboardInterrupt):
@@ -411,7 +419,7 @@ def test_an_interrupt_before_it_iterates_leaves_the_model_as_it_was(method, monk
 @pytest.mark.parametrize("where", ["streamsvm.batch.hss_admm.machine.compare_values", "streamsvm.hss.HSSMatrix.factorize"])
 def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, monkeypatch):
     X, y = two_classes(60)
-    model = HSSADMMClassifier(gamma=0.5).fit(X, y)
+    model = exact_classifier(gamma=0.5).fit(X, y)
     before = model.decision_function(X)
     monkeypatch.setattr(where, lambda *_, **__: _interrupt_after(range(11), None))
     with pytest.raises(KeyboardInterrupt):
@@ -421,7 +429,7 @@ def test_an_interrupt_of_what_is_found_first_leaves_the_model_as_it_was(where, m
 
 def test_an_interrupt_of_compiled_code_is_none_of_the_system(monkeypatch):
     X, y = two_classes()
-    model, calls, advance = HSSADMMClassifier(gamma=0.5, tol=0.0, leaf_size=64), [], iteration._advance
+    model, calls, advance = exact_classifier(gamma=0.5, tol=0.0, leaf_size=64), [], iteration._advance
 
     def interrupted(*arguments):
         calls.append(1)
@@ -447,20 +455,20 @@ def _interrupt_after(calls, part):
 def test_too_few_iterations_are_warned_of():
     X, y = two_classes()
     with pytest.warns(ConvergenceWarning, match=r"after 3 iterations with .* above tol=1e-08, or .*: raise max_iter or tol"):
-        HSSADMMClassifier(gamma=0.5, tol=1e-8, max_iter=3).fit(X, y)
+        exact_classifier(gamma=0.5, tol=1e-8, max_iter=3).fit(X, y)
 
 
 def test_saved_models_distilled_models_and_the_adapter():
     X, y = two_classes()
-    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.05, leaf_size=64).fit(X, y)
+    model = exact_classifier(gamma=0.5, rel_tol=0.05, leaf_size=64).fit(X, y)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
     learner = model.to_budget(60, X)
     assert (learner.predict_many(X) == model.predict(X)).mean() > 0.95
     iris, kinds = load_iris(return_X_y=True)
-    three = HSSADMMClassifier(gamma=0.3, leaf_size=40).fit(iris, kinds)
+    three = exact_classifier(gamma=0.3, leaf_size=40).fit(iris, kinds)
     assert (three.to_budget(40, iris).predict_many(iris) == three.predict(iris)).mean() > 0.9
-    adapter = BatchAdapter(HSSADMMClassifier(gamma=0.5, rel_tol=0.05), window=300, refit_every=100)
+    adapter = BatchAdapter(exact_classifier(gamma=0.5, rel_tol=0.05), window=300, refit_every=100)
     for row, label in zip(X[:250].tolist(), y[:250].tolist(), strict=True):
         adapter.learn_one(dict(enumerate(row)), label)
     assert adapter.n_fits == min(N, 250) // 100
@@ -533,7 +541,7 @@ def test_compressed_values_are_as_good_as_exact_ones():
 
 def test_the_kernel_of_predictions_is_that_of_the_last_fit():
     X, y = two_classes()
-    model = HSSADMMClassifier(gamma=0.5, rel_tol=0.1, max_iter=5000)
+    model = exact_classifier(gamma=0.5, rel_tol=0.1, max_iter=5000)
     exact = model.fit(X, y).decision_function(X)
     model.set_params(predict_with="compressed").fit(X, y)
     assert not np.array_equal(model.decision_function(X), exact)
