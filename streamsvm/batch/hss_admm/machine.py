@@ -23,7 +23,7 @@ from streamsvm.batch.tree_descent.descent import Loss
 from streamsvm.checks import check_number, check_one_of, parameter
 from streamsvm.hss import HSSMatrix
 from streamsvm.kernels import KERNELS, LARGEST_KERNEL
-from streamsvm.sklearn_base import seed_of
+from streamsvm.sklearn_base import is_interrupt, seed_of
 
 __all__ = ["HSSADMM"]
 
@@ -209,22 +209,31 @@ class HSSADMM(ForestMachine):
         It does not serve where values are off, or descent along the tree does not come to an end soon.
         """
         loss = Loss.of(groups.targets, self._epsilon, K.mean_diagonal or 1.0)
-        problems = Problems(K, loss, bounds, paths, self._tol, int(self.max_iter))
+        problems = Problems(K, loss, bounds, paths, self._tol, int(self.max_iter), bool(self.verbose))
         results = start(problems)
-        if results.interrupted or self.polish:
-            return results
+        if not (results.interrupted or self.polish):
+            try:
+                self._refine(problems, groups, results)
+            except BaseException as error:
+                if not is_interrupt(error):
+                    raise
+                results.interrupted = True  # the walks of the start are there
+        return results
+
+    def _refine(self, problems: Problems, groups: Groups, results: Results) -> None:
+        """Solve with the exact matrix where the start does not serve and that is cheap, and else go on from the start."""
         compare(problems, results)
+        slow = results.gap > CLOSE * self._tol
         if self.predict_with == "auto":
-            doubtful = (results.gap > CLOSE * self._tol) | (results.value_error > _CHEAP_ERROR * loss.margin)
-            machines = len(paths)  # those of one C are predicted alike
+            machines = len(problems.paths)  # those of one C are predicted alike
+            doubtful = slow | (results.value_error > _CHEAP_ERROR * problems.loss.margin)
             work = len(groups) * np.count_nonzero(results.b, axis=0).reshape(-1, machines).sum(axis=1)
             chosen = doubtful.reshape(-1, machines).any(axis=1) & (work <= _SOLVED_EXACTLY)
-            sets = list(np.arange(len(bounds)).reshape(-1, machines)[chosen])
-            self._polished(groups, bounds, results, sets, max(_POLISH_WORK // len(groups), 1))
-        slow = np.flatnonzero((results.gap > CLOSE * self._tol) & ~results.exact)
-        if len(slow) and not results.interrupted:
-            go_on(problems, results, slow, self._admm_options(len(groups), K, None, 0))
-        return results
+            sets = list(np.arange(len(slow)).reshape(-1, machines)[chosen])
+            self._polished(groups, problems.bounds, results, sets, max(_POLISH_WORK // len(groups), 1))
+        which = np.flatnonzero(slow & ~results.exact)
+        if len(which) and not results.interrupted:
+            go_on(problems, results, which, self._admm_options(len(groups), problems.K, None, 0))
 
     def _polished(self, groups: Groups, bounds: list[Bounds], results: Results, sets: list[np.ndarray], max_iter: int) -> None:
         """Go on with conjugate SMO for the problems of each C in ``sets``, its machines, for at most so many steps each.
@@ -243,7 +252,7 @@ class HSSADMM(ForestMachine):
                 if found[-1].interrupted:
                     break
             results.interrupted = found[-1].interrupted
-            solved = len(found) == len(columns) and (max_iter < 0 or max(exact.gap for exact in found) <= self._tol)
+            solved = len(found) == len(columns) and (max_iter < 0 or max(exact.gap for exact in found) <= GAP * self._tol)
             if (solved and not results.interrupted) or not self._compressed_values:
                 for column, exact in zip(columns, found, strict=False):
                     results.put_exact(column, exact.b, exact.bias, exact.gap)

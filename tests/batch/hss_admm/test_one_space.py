@@ -226,3 +226,16 @@ def test_an_interrupt_of_admm_leaves_the_last_walk(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.score(X, y) > 0.6
+
+
+def test_an_interrupt_of_what_follows_the_walks_leaves_these(monkeypatch):
+    X, y = two_classes()
+    expected = HSSADMMClassifier(0.1, **FINE).fit(X, y).decision_function(X)
+    monkeypatch.setattr(machine, "compare", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    model = HSSADMMClassifier(0.1, **FINE)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), expected)
+    monkeypatch.setattr(machine, "compare", lambda *_: (_ for _ in ()).throw(OSError("no")))
+    with pytest.raises(OSError, match="no"):
+        model.fit(X, y)
