@@ -19,7 +19,7 @@ _LARGEST_DENSE = 1e9  # values of a sparse X that is made dense
 
 
 class Prepared(NamedTuple):
-    """What the fits of all C share."""
+    """Rows, weights and bounds that the fits of all C share."""
 
     training: Training
     weights: np.ndarray

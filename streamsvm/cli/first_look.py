@@ -36,7 +36,7 @@ class Column(NamedTuple):
 
     name: str
     kind: str
-    """What it is taken for."""
+    """The kind that the column is taken for."""
     values: str
     note: str = ""
     answer: tuple[str, Any] | None = None

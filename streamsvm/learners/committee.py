@@ -1,4 +1,4 @@
-"""What committees share: experts of several kinds in one block, which learn the same rows, and are combined."""
+"""The base of committees: experts of several kinds in one block, which learn the same rows, and are combined."""
 
 from __future__ import annotations
 

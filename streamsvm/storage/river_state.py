@@ -51,7 +51,7 @@ class _Argument(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """What is known of a class: the arguments of its constructor, how its state is read, whose attribute it is in river."""
+    """A class of river: the arguments of its constructor, how its state is read, whose attribute it is."""
 
     arguments: tuple[_Argument, ...]
     read: Callable[..., None]

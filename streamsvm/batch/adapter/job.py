@@ -1,4 +1,4 @@
-"""What a fit of a window needs, apart from the adapter, which goes on while a thread does it."""
+"""A fit of a window to be done: it has all that it needs, so that the adapter can go on while a thread does it."""
 
 from __future__ import annotations
 

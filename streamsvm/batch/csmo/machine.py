@@ -63,7 +63,7 @@ class CSMO(KernelMachine):
 
     @property
     def _sign(self) -> float:
-        """What the machines' values are multiplied by for scikit-learn's: of a pair of several classes, its first is positive."""
+        """The factor from the machines' values to scikit-learn's: of a pair of several classes, its first is positive."""
         return 1.0
 
     def _as_rows(self, values: np.ndarray) -> Any:

@@ -44,7 +44,7 @@ class _Tree(NamedTuple):
 
 
 class _Problems(NamedTuple):
-    """What all trees of a fit share."""
+    """The problems of a fit, which all of its trees share."""
 
     X: np.ndarray
     kernel: Kernel

@@ -33,7 +33,7 @@ _LEAST_CURVATURE = 1e-9  # of a coordinate, relative to the mean
 
 
 class Loss(NamedTuple):
-    """What the problems of a fit have in common, see `streamsvm.batch.problem`."""
+    """The part that the problems of a fit have in common, see `streamsvm.batch.problem`."""
 
     targets: np.ndarray
     """float64 [n]; 0 for classification."""

@@ -1,4 +1,4 @@
-"""What compiled code knows of a committee: kinds of experts, and the state beside what all learners have."""
+"""The kinds of experts of a committee, and its state beside that of all learners, for compiled code."""
 
 from __future__ import annotations
 

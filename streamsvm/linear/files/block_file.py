@@ -212,12 +212,11 @@ class BlockFile:
         BlockFileError
             The block is corrupt, or the file was changed since it was opened.
         """
-        entry = self._index[number]
+        begin, first, n, values, crc, _ = self._index[number].item()
         data = np.empty(self._sizes[number], np.uint8)
-        self._file.seek(int(entry["begin"]))
+        self._file.seek(begin)
         if self._file.readinto(data.data) != len(data) or self._stat() != self._opened:
             raise BlockFileError(f"{self.path} was changed while it was read")
-        n, values = int(entry["rows"]), int(entry["values"])
         sizes = [
             8 * n,
             8 * n * self.numbered,
@@ -231,12 +230,12 @@ class BlockFile:
         )
         whole = self.dense or _fits(starts, indices, self.shape[1], not self._checked[number])
         if not self._checked[number]:
-            whole = whole and zlib.crc32(data.data) == entry["crc"] and np.isfinite(labels).all() and np.isfinite(found).all()
+            whole = whole and zlib.crc32(data.data) == crc and np.isfinite(labels).all() and np.isfinite(found).all()
             whole = whole and bool(((weights >= self.weights[0]) & (weights <= self.weights[1])).all())
         if not whole:
             raise BlockFileError(f"{self.path} is corrupt: block {number:,} is not what was written")
         self._checked[number] = True
-        return Block(int(entry["first"]), labels, numbers, starts, indices, found, weights)
+        return Block(first, labels, numbers, starts, indices, found, weights)
 
     def expect(self, number: int) -> None:
         """Say that a block is read next: the operating system reads it meanwhile."""

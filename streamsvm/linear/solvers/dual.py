@@ -36,6 +36,7 @@ _STAGE_TOLERANCE = 0.03  # a stage ends where the estimate of the relative gap i
 _STAGES_PART = 0.3  # stages take at most this part of the passes
 _MEASURE_BELOW = 4.0  # the gap is measured where its estimate is at most so many tolerances
 _SAVE_EVERY = 1.0  # seconds
+_AT_ONCE = 1.0 / 16.0  # of a block of the working set: coefficients that take no more are read and written once a pass
 
 
 class DualSolver:
@@ -50,7 +51,8 @@ class DualSolver:
 
     def __init__(self, file: BlockFile, folder: Path, options: Options, seed: int, *, resumable: bool) -> None:
         self._file, self._options, self._seed = file, options, seed
-        self._files = DualFiles(file, folder, seed, resumable=resumable)
+        self._at_once = 8 * file.shape[0] <= _AT_ONCE * options.working_set_bytes
+        self._files = DualFiles(file, folder, seed, resumable=resumable, at_once=self._at_once)
         self._begun = False
 
     def solve(self, loss: Loss) -> Solution:
@@ -156,12 +158,15 @@ class DualSolver:
             path, size, durable = self._files.working_set_path(state), self._options.working_set_bytes, self._files.resumable
             if collect:
                 writer, free_b = stack.enter_context(working_set_writer(path, like=file, block_bytes=size, durable=durable))
+            whole = rows.b.read(0, file.shape[0]) if self._at_once else None
+            free_parts: list[np.ndarray] = []
             rows.b.begin()
             for at, number in enumerate(shown(order, f"pass {state.n_passes}", self._options.verbose)):
                 if at + 1 < len(order):
                     file.expect(order[at + 1])
                 block = file.block(number)
-                b = rows.b.read(block.first, len(block.labels))
+                end = block.first + len(block.labels)
+                b = rows.b.read(block.first, len(block.labels)) if whole is None else whole[block.first : end]
                 if over_all:
                     steps = len(b)
                     largest, gain, cost, free = sweep(state.w, b, block, np.arange(steps), seeds[at], state.loss)
@@ -169,16 +174,24 @@ class DualSolver:
                 else:
                     tolerance = state.step_tolerance
                     largest, gain, free, steps = sweep_free(state.w, b, block, seeds[at], state.loss, tolerance, most)
-                rows.b.write(block.first, b)
+                if whole is None:
+                    rows.b.write(block.first, b)
                 state.largest_step = max(state.largest_step, float(largest))
                 state.dual += float(gain)
                 state.free += int(free)
                 state.visited += int(steps)
                 if collect and free:
                     chosen = free_rows(b, block, state.loss)
-                    free_b.write(writer.shape[0], b[chosen])
+                    if whole is None:
+                        free_b.write(writer.shape[0], b[chosen])
+                    else:
+                        free_parts.append(b[chosen])
                     writer.append(take(block, chosen), self._file.shape[1])
                 del block, b  # to free their memory before the next are read
+            if whole is not None:
+                rows.b.write(0, whole)
+                if free_parts:
+                    free_b.write(0, np.concatenate(free_parts))
             rows.b.end()
         return total, StoredRows(BlockFile(path), free_b) if collect else None
 

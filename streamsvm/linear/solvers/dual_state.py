@@ -51,13 +51,14 @@ class DualState:
 class DualFiles:
     """The coefficients of all rows, the working set and the saved state, in a folder.
 
-    With ``resumable`` the state is saved, and opened again by a fit of the same rows and ``seed``.
+    With ``resumable`` the state is saved, and opened again by a fit of the same rows and ``seed``. With ``at_once`` all
+    coefficients may be in memory, which saves reads and writes for each block.
     """
 
     all_rows: StoredRows
 
-    def __init__(self, file: BlockFile, folder: Path, seed: int, *, resumable: bool) -> None:
-        self._file, self._folder, self.resumable = file, folder, resumable
+    def __init__(self, file: BlockFile, folder: Path, seed: int, *, resumable: bool, at_once: bool) -> None:
+        self._file, self._folder, self.resumable, self._at_once = file, folder, resumable, at_once
         self._problem = {"rows": file.signature, "seed": seed}
         self.working_set: StoredRows | None = None
         self._saved_working_set: StoredRows | None = None
@@ -119,12 +120,19 @@ class DualFiles:
         rows, b = self.working_set, self.all_rows.b
         if rows is None:
             return
-        b.begin(some=True)
+        whole = b.read(0, self._file.shape[0]) if self._at_once else None
+        b.begin(some=whole is None)
         for number in range(len(rows.file)):
             block = rows.file.block(number)
             if block.numbers.max() >= self._file.shape[0]:
                 raise BlockFileError(f"{rows.file.path} is corrupt: it numbers a row that {self._file.path} does not have")
-            b.scatter(block.numbers, rows.b.read(block.first, len(block.labels)), self._file.firsts)
+            found = rows.b.read(block.first, len(block.labels))
+            if whole is None:
+                b.scatter(block.numbers, found, self._file.firsts)
+            else:
+                whole[block.numbers] = found
+        if whole is not None:
+            b.write(0, whole)
         b.end()
         self.working_set = None
         if rows is not self._saved_working_set:  # from which a new process would go on
