@@ -98,6 +98,7 @@ def test_regressor_is_that_of_linear_svr(loss, dual, monkeypatch):
     assert model.objective_ <= best * (1.0 + 1.01e-4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("balanced", [None, "balanced"])
 def test_whole_weights_are_repeated_rows(balanced):
     X, y = two_classes(200, dense=True)
@@ -109,6 +110,7 @@ def test_whole_weights_are_repeated_rows(balanced):
     assert weighted.objective_ == pytest.approx(repeated.objective_, rel=1e-6)
 
 
+@pytest.mark.once
 def test_weights_of_one_are_none():
     X, y = two_classes(300)
     first, second = (OutOfCoreLinearSVC(memory_limit=SEVERAL).fit(X, y, sample_weight=w) for w in (None, np.ones(300)))
