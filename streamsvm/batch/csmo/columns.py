@@ -27,6 +27,7 @@ __all__ = [
     "part_of_column",
     "same_rows",
     "single",
+    "sparse_column",
     "store",
     "store_dense",
     "store_sparse",
@@ -212,7 +213,8 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
 def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray, differ: bool) -> None:
     """Add the products of x [d] with n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n].
 
-    With ``differ``, which is a constant where this is inlined, add their squared distances.
+    With ``differ``, which is a constant where this is inlined, add their squared distances. It is given as ``np.bool_``, since
+    literals of Python would be compiled one by one.
     """
     first, d, j = np.uint64(begin), len(vectors), 0  # unsigned: a signed index may be negative, which prevents SIMD
     while j + 4 <= d:  # four features at once: the running sum is loaded and stored once for them
@@ -265,21 +267,22 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
     if kernel.kind == RBF:
         negative_exponentials(sums, kernel.gamma, n, out)
     elif kernel.kind == LINEAR:
-        out[:] = sums
+        for i in range(n):  # an assignment of slices takes a second to compile
+            out[i] = sums[i]
     elif kernel.kind == SIGMOID:
         for i in range(n):
             out[i] = math.tanh(kernel.gamma * sums[i] + kernel.coef0)
     else:
         for i in range(n):
             sums[i] = kernel.gamma * sums[i] + kernel.coef0
-        out[:] = sums
+            out[i] = sums[i]
         for _ in range(kernel.degree - 1):
             for i in range(n):
                 out[i] *= sums[i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
+def sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
     """Compute a column of sparse rows, through the rows that share a feature with row i of ``source``."""
     n, lists, members, entries = len(out), rows.lists, rows.members, rows.entries
     products = np.zeros(n)
@@ -291,7 +294,8 @@ def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.nda
         for t in range(n):
             products[t] = max(rows.squares[t] + source.squares[i] - 2.0 * products[t], 0.0)
     sums = np.empty(n, out.dtype)
-    sums[:] = products
+    for t in range(n):
+        sums[t] = products[t]
     _from_sums(kernel, sums, out)
 
 
@@ -299,7 +303,10 @@ def _sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.nda
 def part_of_column(rows: Rows, source: Rows, i: int, kernel: Kernel, begin: int, end: int, out: np.ndarray) -> None:
     """Write those of the values of `column` from ``begin`` to ``end``. Rows are not sparse."""
     if rows.kind == BITS:
-        _differing(source.words[:, i].copy(), rows.words, rows.table, begin, end, out)
+        bits = np.empty(len(source.words), np.uint64)
+        for j in range(len(bits)):
+            bits[j] = source.words[j, i]
+        _differing(bits, rows.words, rows.table, begin, end, out)
         return
     x, sums = np.empty(rows.features, out.dtype), np.empty(min(end - begin, _TILE), out.dtype)
     for j in range(rows.features):
@@ -308,9 +315,9 @@ def part_of_column(rows: Rows, source: Rows, i: int, kernel: Kernel, begin: int,
         part = sums[: min(end - first, _TILE)]
         part[:] = 0.0
         if kernel.kind == RBF:
-            _add_terms(x, rows.dense, first, len(part), part, True)
+            _add_terms(x, rows.dense, first, len(part), part, np.bool_(True))
         else:
-            _add_terms(x, rows.dense, first, len(part), part, False)
+            _add_terms(x, rows.dense, first, len(part), part, np.bool_(False))
         _from_sums(kernel, part, out[first : first + len(part)])
 
 
@@ -321,7 +328,7 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
     O(n d), or for sparse rows O(n + values that are not zero in both rows).
     """
     if rows.kind == SPARSE:
-        _sparse_column(rows, source, i, kernel, out)
+        sparse_column(rows, source, i, kernel, out)
     else:
         part_of_column(rows, source, i, kernel, np.int64(0), len(out), out)  # a literal would be compiled anew
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from streamsvm.batch.csmo.column_cache import Slots, find
-from streamsvm.batch.csmo.columns import SPARSE, Rows, column, part_of_column
+from streamsvm.batch.csmo.columns import SPARSE, Rows, part_of_column, sparse_column
 from streamsvm.batch.csmo.sweeps import COLUMN, PARTNER, SWEEP, TAU, WorkingSet, best_partner, sweep
 from streamsvm.batch.csmo.team import FOUND, PARTS, Team, bounds_of, call, claim, finish, present, wait
 from streamsvm.kernels import GIVEN, Kernel
@@ -153,7 +153,7 @@ def _float(bits: int) -> np.float32:
 def _share_column(words: np.ndarray, threads: int, at: int, i: int, rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
     """Write column i, whose place begins ``at`` a value of the buffer; that of sparse rows alone."""
     if rows.kind == SPARSE:
-        column(rows, rows, i, kernel, out)
+        sparse_column(rows, rows, i, kernel, out)
         return
     number = call(words, threads, COLUMN, at, i, False)
     for part in range(threads):

@@ -121,10 +121,16 @@ def sweep(
     least, most, at = _ALL_BUT_SIGN, -_ALL_BUT_SIGN, begin
     for first in range(begin, end, _CHUNK):
         last = min(first + _CHUNK, end)
-        if keep_image:
-            _advance(first, last, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, True)
+        if keep_image:  # the flags are no literals of Python, which would be compiled one by one
+            _advance(
+                first, last, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent,
+                np.bool_(True),
+            )  # fmt: skip
         else:
-            _advance(first, last, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent, False)
+            _advance(
+                first, last, columns, at_i, at_j, beta, image, step, gradient, rise, fall, origin, ascent, descent,
+                np.bool_(False),
+            )  # fmt: skip
         u, v = _extremes(first, last, low, high)
         most = max(most, v)
         if u < least:

@@ -110,16 +110,18 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     ) -> tuple[int, int]:
         """Do steps, as `steps` does, with all threads where there are enough rows and processors are idle."""
         # Given kernel values come from the interpreter; and words that are exchanged need compiled code.
-        few = self._pool is None or len(a.b) < _ENOUGH or kernel.kind == GIVEN or numba.config.DISABLE_JIT
-        if few or self._calls_alone > 0:
-            self._calls_alone -= not few
+        pool = self._pool
+        few = len(a.b) < _ENOUGH or kernel.kind == GIVEN or numba.config.DISABLE_JIT
+        if pool is None or few or self._calls_alone > 0:
+            self._calls_alone = max(self._calls_alone - (not few), 0)
             return steps(a, slots, rows, kernel, epsilon, tol, conjugate, limit, ALONE)
         futures: list[Future[None]] = []
         team = self._team
         try:
             team.left = False
             for part in range(1, self.threads):
-                futures.append(self._pool.submit(help_with_steps, part, team, a, slots, rows, kernel))  # type: ignore[union-attr] # noqa: PERF401 - an interrupt
+                helper = pool.submit(help_with_steps, part, team, a, slots, rows, kernel)
+                futures.append(helper)  # one by one, as an interrupt may come
             result = steps(a, slots, rows, kernel, epsilon, tol, conjugate, limit, team)
             # Where other programs take the processors, waiting for helpers costs more than they do.
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if team.left else 1
