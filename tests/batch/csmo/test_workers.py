@@ -11,7 +11,8 @@ from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import block_phase, solver, workers
 from streamsvm.batch.csmo.team import Team, bounds_of
 
-N = 700
+SLOW = bool(config.DISABLE_JIT)
+N = 60 if SLOW else 700
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_results_do_not_depend_on_the_number_of_threads(case, jobs):
         assert same
 
 
-@pytest.mark.skipif(config.DISABLE_JIT, reason="a team needs compiled code")
+@pytest.mark.skipif(SLOW, reason="a team needs compiled code")
 def test_steps_share_their_loops(monkeypatch):
     X, y = rows()
     asked = []
@@ -77,6 +78,7 @@ def test_steps_share_their_loops(monkeypatch):
     assert set(asked) == {1, 2}
 
 
+@pytest.mark.skipif(SLOW, reason="minutes without compilation")
 def test_predictions_of_many_rows():
     X, y = rows()
     many = np.random.default_rng(1).normal(size=(9000, 5))
@@ -85,6 +87,7 @@ def test_predictions_of_many_rows():
     assert np.array_equal(values[0], values[2])
 
 
+@pytest.mark.skipif(SLOW, reason="minutes without compilation")
 @pytest.mark.parametrize("case", ["classes", "pairs"])
 def test_an_interrupt_stops_all_threads(case, monkeypatch):
     make, _, target = CASES[case]
