@@ -32,7 +32,7 @@ class HSSADMMClassifier(KernelClassifier, HSSADMM):
         `streamsvm.hss.HSSMatrix.extend`. The fit begins by dual descent along the tree, as `HierarchicalSVC`, each C from the
         one before; ADMM goes on where that is slow. Values jump a little where leaves meet.
 
-        ``"auto"``: the same; but the models of a C whose values differ from exact ones by more than 0.3 of the margin, or that
+        ``"auto"``: the same; but the models of a C whose values differ from exact ones by more than 0.15 of the margin, or that
         30 walks of the descent do not solve, are solved with the exact kernel as by ``polish``, if rows times support vectors
         are at most 10^9, in steps whose number times the rows is at most 3 10^9. With ``beta="paper"`` it is ``"exact"``.
 

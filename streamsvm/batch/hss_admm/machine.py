@@ -33,6 +33,7 @@ _TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the compressions with r
 _TRIAL_PART = 4  # a compression that may be replaced is given one of so many parts of the iterations that are left
 _MARGIN_ERROR = 1.0  # margins by which values may be off; else a closer compression is tried whatever it costs
 _CHEAP_ERROR = 0.3  # margins by which values may be off; else a closer compression is tried if it is cheap
+_ONE_SPACE_ERROR = 0.15  # margins by which values of the compressed kernel may differ from exact ones where these are cheap
 _LOW_RANK = 0.5  # a compression is cheap if its ranks are at most this part of a leaf's rows
 _EXACT_TOL, _COMPRESSED_TOL = 1e-2, 5e-2  # with tol="auto"; values of the compressed kernel are as good with the latter
 _LEAF_SIZE = 512  # where values are compressed
@@ -226,7 +227,7 @@ class HSSADMM(ForestMachine):
         slow = results.gap > CLOSE * self._tol
         if self.predict_with == "auto":
             machines = len(problems.paths)  # those of one C are predicted alike
-            doubtful = slow | (results.value_error > _CHEAP_ERROR * problems.loss.margin)
+            doubtful = slow | (results.value_error > _ONE_SPACE_ERROR * problems.loss.margin)
             work = len(groups) * np.count_nonzero(results.b, axis=0).reshape(-1, machines).sum(axis=1)
             chosen = doubtful.reshape(-1, machines).any(axis=1) & (work <= _SOLVED_EXACTLY)
             sets = list(np.arange(len(slow)).reshape(-1, machines)[chosen])

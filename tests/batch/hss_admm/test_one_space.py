@@ -102,19 +102,20 @@ def test_exact_solutions_are_for_what_compression_does_not_serve():
     X, y = two_classes()
     easy, hard = HSSADMMClassifier(**FINE).fit_path(X, y, [0.1, 10.0])
     assert easy.predict_with_ == "compressed"
-    assert easy.value_error_ <= 0.3
+    assert easy.value_error_ <= 0.15
     b = np.zeros(len(X))
     b[easy.support_] = easy.dual_coef_[0]
     K = HSSMatrix.compress(X, rel_tol=None, n_neighbors=16, zero_sum=True, **FINE)
     np.testing.assert_allclose(easy.decision_function(X), K @ b + easy.intercept_[0], atol=1e-6 * np.abs(b).sum())
     hard = HSSADMMClassifier(C=10.0, **COARSE).fit(X, y)
     assert hard.predict_with_ == "exact"
-    assert hard.value_error_ > 0.3
+    assert hard.value_error_ > 0.15
     assert hard.gap_ <= 1e-3
     exact = CSMOClassifier(10.0, gamma=0.5).fit(X, y)
     assert np.abs(hard.decision_function(X) - exact.decision_function(X)).max() < 0.02
 
 
+@pytest.mark.once
 def test_the_default_regression_is_the_exact_one():
     X, y = sine_curve(N, 2, 0.1)
     ours = HSSADMMRegressor(C=3.0, epsilon=0.05, gamma=0.5, leaf_size=40, max_rank=3).fit(X, y)
@@ -134,6 +135,7 @@ def test_too_many_rows_are_not_solved_exactly(limit, monkeypatch):
     np.testing.assert_array_equal(model.decision_function(X), same.decision_function(X))
 
 
+@pytest.mark.once
 def test_all_machines_of_several_classes_are_solved_alike():
     X, kinds = load_iris(return_X_y=True)
     X = X[:, :3]
@@ -146,6 +148,7 @@ def test_all_machines_of_several_classes_are_solved_alike():
         assert np.abs(ours - exact.decision_function(X)).max() < 0.1
 
 
+@pytest.mark.once
 def test_a_tolerance_that_is_given_and_the_setting_of_the_paper():
     X, y = two_classes()
     model = HSSADMMClassifier(gamma=0.5, rel_tol=0.02, leaf_size=60).fit(X, y)
@@ -156,6 +159,7 @@ def test_a_tolerance_that_is_given_and_the_setting_of_the_paper():
     assert paper.predict_with_ == "exact"
 
 
+@pytest.mark.once
 def test_polish_solves_all_exactly():
     X, y = two_classes()
     exact = CSMOClassifier(0.1, gamma=0.5).fit(X, y)
