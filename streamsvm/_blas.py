@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+import scipy.linalg  # noqa: F401 - loads the BLAS that compiled functions call, before it is looked for
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["one_blas_thread"]
 
@@ -16,13 +18,18 @@ _limits: list[Any] = []  # one for all, as the last to leave must find the numbe
 _inside = 0
 
 
+@functools.cache
+def _libraries() -> Any:
+    return ThreadpoolController()  # looks through what is loaded, which takes milliseconds
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread in the context. The limit is that of the process, and ends with the last such context."""
     global _inside  # noqa: PLW0603 - it counts contexts of the process
     with _lock:
         if not _inside:
-            _limits.append(threadpool_limits(1, "blas"))
+            _limits.append(_libraries().limit(limits=1, user_api="blas"))
         _inside += 1
     try:
         yield

@@ -14,11 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
+from streamsvm._blas import one_blas_thread
 from streamsvm._stopping import stoppable
 from streamsvm._warnings import warn
 from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
-from streamsvm.batch.csmo.workers import Workers, one_blas_thread, thread_count
+from streamsvm.batch.csmo.workers import Workers, thread_count
 from streamsvm.batch.given import GivenRows, kernel_values
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
 from streamsvm.batch.problem import Groups, check_bounds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -13,8 +12,6 @@ from typing import Any, Self, TypeVar
 
 import joblib
 import numba
-import scipy.linalg  # noqa: F401 - loads the BLAS that compiled functions call, before it is looked for
-from threadpoolctl import ThreadpoolController
 
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import Rows
@@ -24,7 +21,7 @@ from streamsvm.batch.csmo.team import ALONE, Team
 from streamsvm.checks import check_number
 from streamsvm.kernels import GIVEN, Kernel
 
-__all__ = ["Workers", "one_blas_thread", "thread_count"]
+__all__ = ["Workers", "thread_count"]
 
 _ENOUGH = 4000  # rows in the working set that are worth a second thread: a loop over fewer ends before another thread sees it
 _LONGEST_PAUSE = 32  # calls of steps without helpers, after one in which they were put aside
@@ -46,16 +43,6 @@ def thread_count(n_jobs: int | None) -> int:
         raise ValueError(f"n_jobs must be None, or an integer other than 0, not {n_jobs!r}")
     check_number("n_jobs", n_jobs, -(10**6), high=10**6, integer=True)
     return n_jobs if n_jobs > 0 else max(joblib.cpu_count() + 1 + n_jobs, 1)
-
-
-@functools.cache
-def _libraries() -> Any:
-    return ThreadpoolController()  # looks through what is loaded, which takes milliseconds
-
-
-def one_blas_thread() -> Any:
-    """Return a context in which products take one thread: they are small, and do not depend on how many there would be."""
-    return _libraries().limit(limits=1, user_api="blas")
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):

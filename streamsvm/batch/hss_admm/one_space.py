@@ -11,8 +11,8 @@ import threading
 from typing import NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from streamsvm._blas import one_blas_thread
 from streamsvm._progress import shown
 from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
@@ -69,7 +69,7 @@ def _descend(problems: Problems, results: Results, paths: list[list[int]], walks
     order, stop = problems.K.order, threading.Event()
     cuts, matrix = problems.K.compositional()
     loss = problems.loss._replace(targets=problems.loss.targets[order])
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():
         solution: Solution | None = None
         numbers, firsts = [number for path in paths for number in path], {path[0] for path in paths}
         for place in shown(range(len(numbers)), "descents", problems.verbose):
