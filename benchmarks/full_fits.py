@@ -92,6 +92,7 @@ def one_fit(args: argparse.Namespace) -> dict[str, float]:
     """Time and accuracy of one method; in a process of its own, so that memory is that of this fit."""
     method, name, n, C = json.loads(args.one)
     X, y, X_test, y_test, gamma = data(name, n, args.data)
+    n = len(X)
 
     def fit(some: np.ndarray) -> Any:
         model = METHODS[method](gamma, C, len(some))

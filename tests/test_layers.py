@@ -22,8 +22,8 @@ LAYERS = (
     "kernels frames",
     "_numba_cache",
     "_numba_linking",
-    "storage",
-    "checks _options _progress _warnings _locks _stopping _blas",
+    "storage _threads",
+    "checks _options _progress _warnings _locks _stopping",
 )
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 

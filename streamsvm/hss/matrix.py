@@ -9,6 +9,7 @@ from scipy import sparse
 
 from streamsvm._options import KernelName, Split
 from streamsvm._progress import shown
+from streamsvm._threads import one_blas_thread
 from streamsvm.checks import check_number, check_one_of
 from streamsvm.hss.compositional import CompositionalMatrix, flattened
 from streamsvm.hss.compression import Compression, Compressor
@@ -155,17 +156,11 @@ class HSSMatrix:
         parameters = checked_kernel(kernel, gamma, degree, coef0)
         if memory_limit is not None:
             _check_memory(memory_limit, X, leaf_size, max_rank, n_neighbors, split)
-        compressor = Compressor(
-            X,
-            parameters,
-            ClusterTree.build(X, leaf_size, split, seed),
-            max_rank=max_rank,
-            n_neighbors=n_neighbors,
-            zero_sum=zero_sum,
-            seed=seed,
-            verbose=verbose,
-        )
-        return HSSMatrix(compressor, compressor.at_rank() if rel_tol is None else compressor.compress(rel_tol, abs_tol))
+        with one_blas_thread():  # products are small
+            tree = ClusterTree.build(X, leaf_size, split, seed)
+            how: dict[str, Any] = {"max_rank": max_rank, "n_neighbors": n_neighbors, "zero_sum": zero_sum, "seed": seed}
+            compressor = Compressor(X, parameters, tree, **how, verbose=verbose)
+            return HSSMatrix(compressor, compressor.at_rank() if rel_tol is None else compressor.compress(rel_tol, abs_tol))
 
     def closer(self, rel_tol: float, abs_tol: float = 0.0) -> HSSMatrix:
         """Compress the same kernel matrix to a smaller tolerance, with the same tree and neighbours.

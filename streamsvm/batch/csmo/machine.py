@@ -14,12 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from streamsvm._blas import one_blas_thread
 from streamsvm._stopping import stoppable
+from streamsvm._threads import one_blas_thread, thread_count
 from streamsvm._warnings import warn
 from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
-from streamsvm.batch.csmo.workers import Workers, thread_count
+from streamsvm.batch.csmo.workers import Workers
 from streamsvm.batch.given import GivenRows, kernel_values
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
 from streamsvm.batch.problem import Groups, check_bounds
@@ -30,6 +30,7 @@ __all__ = ["CSMO", "Part"]
 
 _NO_BOUND = 1e10  # what an infinite C counts as
 _VALUES = 4_000_000  # kernel values of a prediction that are given at a time
+_LARGEST_GAMMA = 1e37
 _NO_KERNEL = Kernel(-1, 1.0, 0.0, 1)
 
 
@@ -228,7 +229,12 @@ class CSMO(KernelMachine):
 
     def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
         given = callable(self.kernel) or self.kernel == "precomputed"
-        return Kernel(GIVEN, 1.0, 0.0, 1) if given else super()._kernel_of(X, weights)
+        if given:
+            return Kernel(GIVEN, 1.0, 0.0, 1)
+        found = super()._kernel_of(X, weights)
+        if found.kind != LINEAR and found.gamma > _LARGEST_GAMMA:
+            raise ValueError(f"gamma is {found.gamma:.3g}, which steps in float32 cannot take: scale the features")
+        return found
 
     def _solver_rows(self, X: Any, n: int) -> Any:
         """Return n rows in the form in which the solver takes them."""

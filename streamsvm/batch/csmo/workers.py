@@ -10,7 +10,6 @@ from contextvars import copy_context
 from threading import Event
 from typing import Any, Self, TypeVar
 
-import joblib
 import numba
 
 from streamsvm.batch.csmo.column_cache import Slots
@@ -18,31 +17,14 @@ from streamsvm.batch.csmo.columns import Rows
 from streamsvm.batch.csmo.steps import steps
 from streamsvm.batch.csmo.sweeps import WorkingSet, help_with_steps
 from streamsvm.batch.csmo.team import ALONE, Team
-from streamsvm.checks import check_number
 from streamsvm.kernels import GIVEN, Kernel
 
-__all__ = ["Workers", "thread_count"]
+__all__ = ["Workers"]
 
 _ENOUGH = 4000  # rows in the working set that are worth a second thread: a loop over fewer ends before another thread sees it
 _LONGEST_PAUSE = 32  # calls of steps without helpers, after one in which they were put aside
 
 T = TypeVar("T")
-
-
-def thread_count(n_jobs: int | None) -> int:
-    """Return how many threads ``n_jobs`` stands for: None one, -1 one for each processor, -2 one less, and so on.
-
-    Raises
-    ------
-    ValueError
-        It is 0, or no integer.
-    """
-    if n_jobs is None:
-        return 1
-    if isinstance(n_jobs, bool) or n_jobs == 0:
-        raise ValueError(f"n_jobs must be None, or an integer other than 0, not {n_jobs!r}")
-    check_number("n_jobs", n_jobs, -(10**6), high=10**6, integer=True)
-    return n_jobs if n_jobs > 0 else max(joblib.cpu_count() + 1 + n_jobs, 1)
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):

@@ -39,7 +39,7 @@ class HierarchicalSVC(KernelClassifier, HierarchicalMachine):
     max_iter
         Walks through a tree for each problem, at most.
     n_jobs
-        Threads, with a tree each, and of predictions. Results do not depend on it.
+        Threads, with a tree each, and of predictions: None: 1; -1: one for each processor. Results do not depend on it.
     memory_limit
         Bytes that the fit may take beside X; None: no limit.
     random_state

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm._blas import one_blas_thread
 from streamsvm._progress import shown
 from streamsvm._stopping import stop_if_asked
+from streamsvm._threads import one_blas_thread, thread_count
 from streamsvm._warnings import warn
 from streamsvm.batch.forest_machine import ForestMachine
 from streamsvm.batch.kernel_machine import Training
@@ -94,7 +94,7 @@ class HierarchicalMachine(ForestMachine):
     rank: int | str = "auto"
     tol: float = parameter(default=0.05, least=0.0)
     max_iter: int = parameter(default=1000, least=1, integer=True)
-    n_jobs: int = parameter(default=1, least=1, integer=True)
+    n_jobs: int | None = None
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         Cs = [model.C for model in models]
@@ -117,6 +117,7 @@ class HierarchicalMachine(ForestMachine):
 
     def _check_parameters(self, Cs: Iterable[float]) -> None:
         super()._check_parameters(Cs)
+        thread_count(self.n_jobs)
         for name, least in {"leaf_size": 2, "rank": 1}.items():
             value = getattr(self, name)
             if isinstance(value, str):
@@ -144,14 +145,14 @@ class HierarchicalMachine(ForestMachine):
     def _check_memory(self, rows: np.ndarray, leaf_size: int, rank: int, problems: int) -> None:
         if self.memory_limit is None:
             return
-        (n, d), jobs = rows.shape, min(self.n_jobs, self.n_trees)
+        (n, d), jobs = rows.shape, min(thread_count(self.n_jobs), self.n_trees)
         matrix = 4.0 * floats_needed(n, leaf_size, rank)
         vectors = 8.0 * n * (2 * d + 12 + 3 * problems)
         needed = jobs * (matrix + vectors) + 8.0 * n * self.n_trees * (d + 3 + 2 * problems)
         if needed > self.memory_limit:
             raise ValueError(
                 f"memory_limit={self.memory_limit:,.0f} bytes, and {n:,} rows of {d} features take about {needed:,.0f} with "
-                f"n_trees={self.n_trees}, leaf_size={leaf_size}, rank={rank} and n_jobs={self.n_jobs}: lower these, or "
+                f"n_trees={self.n_trees}, leaf_size={leaf_size}, rank={rank} and {jobs} threads: lower these, or "
                 "learn from fewer rows"
             )
 
@@ -159,7 +160,7 @@ class HierarchicalMachine(ForestMachine):
         """Return the trees, and whether the user interrupted: then those that were finished, or else that were begun."""
         seeds = np.random.SeedSequence(seed_of(self.random_state)).generate_state(self.n_trees).tolist()
         with one_blas_thread():  # threads have a tree each; and products do not depend on how many there are
-            found = (self._in_turn if self.n_jobs == 1 else self._in_threads)(problems, seeds)
+            found = (self._in_turn if thread_count(self.n_jobs) == 1 else self._in_threads)(problems, seeds)
         trees = [tree for tree in found if tree is not None]
         finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
         return finished or trees, problems.stop.is_set()
@@ -176,7 +177,7 @@ class HierarchicalMachine(ForestMachine):
         return trees
 
     def _in_threads(self, problems: _Problems, seeds: list[int]) -> list[_Tree | None]:
-        with ThreadPoolExecutor(min(self.n_jobs, len(seeds))) as pool:
+        with ThreadPoolExecutor(min(thread_count(self.n_jobs), len(seeds))) as pool:
             futures = [pool.submit(copy_context().run, problems.tree, seed) for seed in seeds]
             try:
                 for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
@@ -223,10 +224,11 @@ class HierarchicalMachine(ForestMachine):
     # Predictions and saved models -------------------------------------------------------------------------------------------
 
     def _decide_chunks(self, decide: Callable[[int], None], begins: range) -> None:
-        if self.n_jobs == 1 or len(begins) < 2:
+        threads = thread_count(self.n_jobs)
+        if threads == 1 or len(begins) < 2:
             super()._decide_chunks(decide, begins)
         else:
-            with ThreadPoolExecutor(self.n_jobs) as pool:
+            with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(decide, begins))
 
     def _check_saved(self, state: dict[str, Any], machines: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from streamsvm._options import KernelName, PredictionKernel
+from streamsvm._threads import one_blas_thread
 from streamsvm._warnings import warn
 from streamsvm.batch.csmo.problem import problem_of
 from streamsvm.batch.csmo.solver import Options, column_buffer, solve
@@ -67,7 +68,10 @@ class HSSADMM(ForestMachine):
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         """Fit each of the models, of which this is the first one, with its C."""
         Cs = [model.C for model in models]
-        with self._all_or_nothing():
+        with (
+            self._all_or_nothing(),
+            one_blas_thread(),
+        ):  # products are small: threads of BLAS wait for each other most of the time
             training, weights, sides, dense, groups, units = self._prepared(Cs, X, y, sample_weight)
             K = self._compressed(groups)
             bounds = [Bounds(*(C * side for side in unit)) for C in Cs for unit in units]

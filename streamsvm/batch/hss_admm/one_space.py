@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm._blas import one_blas_thread
 from streamsvm._progress import shown
 from streamsvm.batch.hss_admm.accuracy import compare_values
 from streamsvm.batch.hss_admm.iteration import ADMMOptions, admm
@@ -69,19 +68,18 @@ def _descend(problems: Problems, results: Results, paths: list[list[int]], walks
     order, stop = problems.K.order, threading.Event()
     cuts, matrix = problems.K.compositional()
     loss = problems.loss._replace(targets=problems.loss.targets[order])
-    with one_blas_thread():
-        solution: Solution | None = None
-        numbers, firsts = [number for path in paths for number in path], {path[0] for path in paths}
-        for place in shown(range(len(numbers)), "descents", problems.verbose):
-            number = numbers[place]
-            if going_on:
-                b, bias = results.b[order, number], float(results.bias[number])
-                solution = Solution(b, bias, b, 0.0, float(results.gap[number]), 0, False)
-            elif number in firsts:
-                solution = None
-            bounds = Bounds(*(side[order] for side in problems.bounds[number]))
-            solution = descend(cuts, matrix, loss, bounds, solution, 0.5 * CLOSE * problems.tol, walks, stop)
-            results.put_walks(number, problems.K, solution)
+    solution: Solution | None = None
+    numbers, firsts = [number for path in paths for number in path], {path[0] for path in paths}
+    for place in shown(range(len(numbers)), "descents", problems.verbose):
+        number = numbers[place]
+        if going_on:
+            b, bias = results.b[order, number], float(results.bias[number])
+            solution = Solution(b, bias, b, 0.0, float(results.gap[number]), 0, False)
+        elif number in firsts:
+            solution = None
+        bounds = Bounds(*(side[order] for side in problems.bounds[number]))
+        solution = descend(cuts, matrix, loss, bounds, solution, 0.5 * CLOSE * problems.tol, walks, stop)
+        results.put_walks(number, problems.K, solution)
     results.interrupted = stop.is_set()
 
 

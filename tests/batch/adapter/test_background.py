@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from adapters import ROWS, adapter
 from saved import dumps
-from streamsvm._blas import one_blas_thread
 from streamsvm._stopping import stop_if_asked, stoppable
+from streamsvm._threads import one_blas_thread
 from streamsvm.batch import (
     BatchAdapter,
     CSMOClassifier,

@@ -132,3 +132,10 @@ def test_sparse_rows_with_large_indices():
         CSMOClassifier(gamma=0.5).fit(X, y).decision_function(X),
         atol=2e-3,
     )
+
+
+def test_units_that_float32_cannot_take():
+    X, y = make_blobs(50, centers=2, random_state=0)
+    for model in (CSMOClassifier(), CSMOClassifier(kernel="poly"), CSMOClassifier(gamma=1e40)):
+        with pytest.raises(ValueError, match="gamma is .*, which steps in float32 cannot take: scale the features"):
+            model.fit(X * 1e-20, y)

@@ -7,6 +7,7 @@ import pytest
 from numba import config
 from scipy import sparse
 
+from streamsvm._threads import thread_count
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import block_phase, solver, workers
 from streamsvm.batch.csmo.team import Team, bounds_of
@@ -142,8 +143,8 @@ def test_a_team_that_nobody_leads_is_left():
 
 @pytest.mark.parametrize(("n_jobs", "expected"), [(None, 1), (1, 1), (3, 3), (-1000, 1)])
 def test_number_of_threads(n_jobs, expected):
-    assert workers.thread_count(n_jobs) == expected
-    assert workers.thread_count(-1) >= 1
+    assert thread_count(n_jobs) == expected
+    assert thread_count(-1) >= 1
 
 
 @pytest.mark.parametrize("n_jobs", [0, 1.5, True, "2"])
