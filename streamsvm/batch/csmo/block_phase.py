@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,7 +28,15 @@ _STEPS = 20  # for each variable of a block, at most
 _SHRINK_EVERY = 2  # blocks
 
 
-def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_iter: int, verbose: bool) -> None:
+def block_phase(
+    state: State,
+    tol: float,
+    conjugate: bool,
+    shrinking: bool,
+    max_iter: int,
+    verbose: bool,
+    look: Callable[[], None] = lambda: None,
+) -> None:
     """Solve block after block until most of the worst violators have been in one before.
 
     O(n d m) a block in which m coefficients change. A block's matrix lies in the memory of the columns' cache, which is empty.
@@ -39,6 +48,7 @@ def block_phase(state: State, tol: float, conjugate: bool, shrinking: bool, max_
     before, seen, number = np.arange(0), np.zeros(n, bool), 0
     while len(state.which) > _FEW and state.n_iter < max_iter:
         stop_if_asked()
+        look()
         rises, falls = state.derivatives()
         least, most = rises.min(), falls.max()
         gap, worst = most - least, _violators(rises, falls, size // 2)

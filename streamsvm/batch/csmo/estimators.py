@@ -113,6 +113,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     ConvergenceWarning
         The gap is above ``tol``. The attributes are those of the last iterate, which is the best one: each step lowers the
         objective.
+    UserWarning
+        The fit takes long, and another machine would do it in about a tenth of the time so far.
 
     Notes
     -----
@@ -156,6 +158,8 @@ class CSMOClassifier(KernelClassifier, CSMO):
     >>> print(f"{model.score(X, y):.2f}")
     0.99
     """
+
+    _others = "OutOfCoreLinearSVC", "HierarchicalSVC"
 
     decision_function_shape: DecisionShape = parameter(default="ovr", choices=("ovr", "ovo"))
     break_ties: bool = False
@@ -295,3 +299,5 @@ class CSMORegressor(KernelRegressor, CSMO):
     >>> print(f"{model.predict([[1.0]])[0]:.1f}")
     0.8
     """
+
+    _others = "OutOfCoreLinearSVR", "HierarchicalSVR"

@@ -17,14 +17,16 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from streamsvm._stopping import stoppable
 from streamsvm._threads import one_blas_thread, thread_count
 from streamsvm._warnings import warn
+from streamsvm.batch.advice import Alternative, hierarchical, linear, watch
 from streamsvm.batch.csmo.problem import problem_of, quickest_form
 from streamsvm.batch.csmo.solver import Options, Solution, column_buffer, solve
 from streamsvm.batch.csmo.workers import Workers
 from streamsvm.batch.given import GivenRows, kernel_values
 from streamsvm.batch.kernel_machine import KernelMachine, Training, check_coefficients
+from streamsvm.batch.path_machine import LARGEST_DENSE
 from streamsvm.batch.problem import Groups, check_bounds
 from streamsvm.checks import check_one_of, parameter
-from streamsvm.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, Kernel
+from streamsvm.kernels import GIVEN, LARGEST_KERNEL, LINEAR, MACHINE_KERNELS, POLY, RBF, Kernel
 
 __all__ = ["CSMO", "Part"]
 
@@ -57,6 +59,9 @@ class CSMO(KernelMachine):
     n_jobs: int | None = None
 
     _kernels: ClassVar[Mapping[str, int]] = MACHINE_KERNELS
+
+    #: Machines for the same problem, with a linear kernel and with others; None: there are none.
+    _others: ClassVar[tuple[str, str] | None] = None
 
     #: The sum of the dual coefficients, as a part of that of their bounds.
     _share = 0.0
@@ -153,13 +158,14 @@ class CSMO(KernelMachine):
         rows = self._solver_rows(training.X, n)
         options = Options(float(self.tol), self.conjugate, self.shrinking, int(self.max_iter), bool(self.verbose))
         coefficients, stop = np.zeros((len(parts), n)), threading.Event()
+        look = watch(type(self).__name__, n, self._alternative(training))
 
         def solve_part(k: int, buffer: np.ndarray, workers: Workers) -> Solution:
             which, positive = parts[k]
             groups = Groups(rows, which, None if training.targets is None else training.targets[which])
             bounds, total = groups.bounds(C[which], positive), self._share * float(C[which].sum())
             problem = problem_of(groups, bounds, self._kernel, self._epsilon, total)
-            solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer, workers)
+            solution = solve(problem, None if start is None else groups.sums(start[which]), options, buffer, workers, look)
             coefficients[k, which] = groups.coefficients(solution.b, C[which], positive)
             return solution
 
@@ -171,6 +177,17 @@ class CSMO(KernelMachine):
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
         self._set_solution(training.X, coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
+
+    def _alternative(self, training: Training) -> Alternative | None:
+        """Return the machine that may be quicker for such rows; None if there is none."""
+        if self._others is None or self._kernel.kind not in (LINEAR, POLY, RBF):
+            return None
+        X, classes = training.X, 2 if training.labels is None else int(training.labels.max(initial=1)) + 1
+        problems = 1 if classes == 2 else classes
+        if self._kernel.kind == LINEAR:
+            return linear(self._others[0], X.nnz if sparse.issparse(X) else X.size, problems)
+        n, d = X.shape
+        return hierarchical(self._others[1], n, d, problems) if float(n) * d <= LARGEST_DENSE else None
 
     def _solve_parts(
         self, solve_part: Callable[[int, np.ndarray, Workers], Solution], parts: int, largest: int, stop: threading.Event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -58,10 +59,12 @@ def solve(
     options: Options,
     buffer: np.ndarray,
     workers: Workers | None = None,
+    look: Callable[[], None] = lambda: None,
 ) -> Solution:
     """Solve a problem from coefficients ``start`` float64 [n], or from the first point, with a cache in a `column_buffer`.
 
-    O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far.
+    O(n) a step, and O(n d) for each new column. An interrupt, or `stop_if_asked`, ends it with the point so far. ``look`` is
+    called now and then.
     """
     n = len(problem.lower)
     limit = int(_MEGABYTES_AN_OPERATION * cost(problem.rows) * _MEGABYTE)
@@ -71,9 +74,10 @@ def solve(
     max_iter = options.max_iter if options.max_iter >= 0 else sys.maxsize
     goal, since = options.tol, 0
     try:
-        block_phase(state, goal, options.conjugate, options.shrinking, max_iter, options.verbose)
+        block_phase(state, goal, options.conjugate, options.shrinking, max_iter, options.verbose, look)
         while True:
             stop_if_asked()
+            look()
             m = len(state.which)
             pause = max(int(PAUSE / (m * cost(state.rows))), 50)
             status, done = state.workers.steps(
