@@ -10,7 +10,7 @@ import orjson
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Position, Prediction, Row, StreamError, VersionedPrediction
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Record, Row, StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 
@@ -123,7 +123,7 @@ class KafkaSink:
         self._writer = _Writer(bootstrap, topic, client or {})
         self.name = self._writer.name
 
-    def write(self, record: Prediction | VersionedPrediction | DeadLetter) -> None:
+    def write(self, record: Record) -> None:
         """Send a prediction or a dead letter, which is durable after `flush`; StreamError if JSON cannot hold it."""
         try:
             value = orjson.dumps(record._asdict(), option=orjson.OPT_SERIALIZE_NUMPY)

@@ -4,9 +4,11 @@ from streamsvm.runtime.arrow import ArrowSource
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load
 from streamsvm.runtime.csv_source import CSVSource
 from streamsvm.runtime.curve import CurvePoint, LearningCurve
+from streamsvm.runtime.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
 from streamsvm.runtime.endpoints import (
     BadRow,
     DeadLetter,
+    JoinedPrediction,
     Position,
     Prediction,
     Row,
@@ -24,6 +26,7 @@ from streamsvm.runtime.sources import IterableSource, JSONLinesSource, LIBSVMSou
 
 __all__ = [
     "ArrowSource",
+    "Awaited",
     "BadRow",
     "CSVSource",
     "Checkpoint",
@@ -31,11 +34,16 @@ __all__ = [
     "CheckpointFolder",
     "CurvePoint",
     "DeadLetter",
+    "DelayedLabels",
+    "DelayedLearningLoop",
     "FileSink",
     "FollowedFolder",
     "IterableSource",
     "JSONLinesSource",
+    "JoinedPrediction",
+    "JoinedSource",
     "LIBSVMSource",
+    "Labelled",
     "LearningCurve",
     "LearningLoop",
     "Position",

@@ -9,8 +9,10 @@ __all__ = [
     "START_AFRESH",
     "BadRow",
     "DeadLetter",
+    "JoinedPrediction",
     "Position",
     "Prediction",
+    "Record",
     "Row",
     "Sink",
     "Source",
@@ -90,6 +92,24 @@ class VersionedPrediction(NamedTuple):
     """The version of the model: rows that it had seen."""
 
 
+class JoinedPrediction(NamedTuple):
+    """A prediction of a row whose label comes from another stream, written when the row comes."""
+
+    row: int
+    """Rows and labels of both streams before this one."""
+    y_pred: Any
+    """As those of `Prediction`."""
+    y_true: Any
+    """None, unless the label came before its row."""
+    probability: float | None
+    key: str
+    """By which the label will find the row."""
+
+
+#: What goes into a sink.
+Record = Prediction | VersionedPrediction | JoinedPrediction | DeadLetter
+
+
 @runtime_checkable
 class Source(Protocol):
     """A stream of rows that can be resumed.
@@ -145,7 +165,7 @@ class Sink(Protocol):
     def name(self) -> str:
         """The sink in messages (a path, a URL)."""
 
-    def write(self, record: Prediction | VersionedPrediction | DeadLetter) -> None:
+    def write(self, record: Record) -> None:
         """Write a prediction or a dead letter; StreamError if it cannot be written."""
 
     def flush(self) -> Position:

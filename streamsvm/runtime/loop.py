@@ -15,7 +15,7 @@ from river import base, compose, metrics
 from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.curve import LearningCurve
-from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
 from streamsvm.runtime.rows import GuardedModel, LabelRules, checked_number, gives_probabilities, listed
 from streamsvm.runtime.score import Score, ScoreError
 from streamsvm.runtime.stream_loop import StreamLoop
@@ -46,6 +46,8 @@ class Progress:
         Rows that were refused, by kind of reason. They are among ``rows``, and had no influence.
     unlabelled, empty
         Rows without a label, which were predicted only; and rows without any feature.
+    delayed
+        Where labels come from another stream: the counts of `DelayedLabels`. ``rows`` are messages of both streams then.
     """
 
     rows: int
@@ -62,6 +64,7 @@ class Progress:
     refused: Mapping[str, int] = field(default_factory=dict)
     unlabelled: int = 0
     empty: int = 0
+    delayed: Mapping[str, int] | None = None
 
 
 class LearningLoop(StreamLoop):
@@ -213,7 +216,8 @@ class LearningLoop(StreamLoop):
             )
             if learned + unlabelled > rows or empty > rows:
                 raise ValueError(f"of {rows:,} rows {learned:,} were learned, {unlabelled:,} had no label, {empty:,} no feature")
-            labels, (metric, windowed, rows_anew) = header["label_rules"], found.metric
+            labels, (metric, windowed, rows_anew, *parts) = header["label_rules"], found.metric
+            self._resume_delayed(folder, header.get("delayed"), parts, rows)
             curve = LearningCurve.of(header["curve"], rows)
         except (KeyError, TypeError, ValueError) as error:
             text = f"{folder}: its checkpoint was not written by a learning loop ({error}): give another folder"
@@ -236,6 +240,11 @@ class LearningLoop(StreamLoop):
         self.rows, self._saved_rows, self.curve = rows, rows, curve
         self.model, self._guarded = found.model, GuardedModel(found.model)
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
+
+    def _resume_delayed(self, folder: Path, facts: Any, parts: list[Any], rows: int) -> None:  # noqa: ARG002
+        """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
+        if facts is not None or parts:
+            raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
     def run(self, max_rows: int | None = None) -> Progress:
         """Learn until the stream ends or `stop` is called.
@@ -264,76 +273,78 @@ class LearningLoop(StreamLoop):
         progress: Progress = super().run(max_rows)
         return progress
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | None]:
-        model, score, labels, wanted = self.model, self._score, self._labels, self.sink is not None
-        prepare, check, predictor, known = guarded.prepare, guarded.check, guarded.last, labels.known
-        timings = self.timings
+    def _predictor(self, guarded: GuardedModel) -> Callable[[Any], tuple[Any, Any, Any, float | None]]:
+        """Return the function that predicts a row: the row as the last step sees it, the label, what is scored, probability."""
+        score, prepare, predictor = self._score, guarded.prepare, guarded.last
+        wanted = self.sink is not None and not self._regression
         wants_probability = not score.wants_labels or (wanted and gives_probabilities(predictor))
 
-        def take(x: Any, y: Any) -> Prediction | None:
-            predicted: Any
-            probability: float | None = None
+        def predict(x: Any) -> tuple[Any, Any, Any, float | None]:
             seen = x if prepare is None else prepare(x)
             if not wants_probability:
-                label = predicted = predictor.predict_one(seen)
-            else:
-                probabilities = predictor.predict_proba_one(seen)
-                probability = max(probabilities.values(), default=None)
                 label = predictor.predict_one(seen)
-                predicted = label if score.wants_labels else probabilities
-            if timings is not None:
-                timings.predicted()
-            if y is None:
-                self.unlabelled += 1
+                return seen, label, label, None
+            probabilities = predictor.predict_proba_one(seen)
+            label = predictor.predict_one(seen)
+            return seen, label, label if score.wants_labels else probabilities, max(probabilities.values(), default=None)
+
+        return predict
+
+    def _learner(self, guarded: GuardedModel) -> Callable[[Any, Any, Any, Any], Any]:
+        """Return the function that learns a row and scores its prediction: row, label, row as the last step sees it, prediction.
+
+        It returns the label, of a regression as a number. A label that is refused raises before anything was learned.
+        """
+        model, score, labels = self.model, self._score, self._labels
+        check, known, timings, regression = guarded.check, labels.known, self.timings, self._regression
+
+        def learn(x: Any, y: Any, seen: Any, predicted: Any) -> Any:
+            new = False
+            if regression:
+                y = checked_number(y)
             else:
                 try:
                     new = y not in known
                 except TypeError:
                     new = True
                 new = new and labels.check(y)
-                if check is not None:
-                    check(seen, y)
-                if score.binary:
-                    try:
-                        score.admit(y)
-                    except ScoreError as error:  # of all rows with that label
-                        raise StreamError(f"{self.source.place}: {error}") from error
-                model.learn_one(x, y)
-                if guarded.new_names:
-                    guarded.learned(x)
-                score.update(y, predicted)
-                self.learned += 1
-                if new:
-                    labels.add(y)
-                if timings is not None:
-                    timings.learned()
-            if not x:
-                self.empty += 1
-            return Prediction(self.rows, label, y, probability) if wanted else None
+            if check is not None:
+                check(seen, y)
+            if score.binary:
+                try:
+                    score.admit(y)
+                except ScoreError as error:  # of all rows with that label
+                    raise StreamError(f"{self.source.place}: {error}") from error
+            model.learn_one(x, y)
+            if guarded.new_names:
+                guarded.learned(x)
+            score.update(y, predicted)
+            self.learned += 1
+            if new:
+                labels.add(y)
+            if timings is not None:
+                timings.learned()
+            return y
 
-        def take_number(x: Any, y: Any) -> Prediction | None:
-            seen = x if prepare is None else prepare(x)
-            predicted = predictor.predict_one(seen)
+        return learn
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
+        predict, learn = self._predictor(guarded), self._learner(guarded)
+        wanted, timings = self.sink is not None, self.timings
+
+        def take(x: Any, y: Any) -> Prediction | None:
+            seen, label, predicted, probability = predict(x)
             if timings is not None:
                 timings.predicted()
             if y is None:
                 self.unlabelled += 1
             else:
-                y = checked_number(y)
-                if check is not None:
-                    check(seen, y)
-                model.learn_one(x, y)
-                if guarded.new_names:
-                    guarded.learned(x)
-                score.update(y, predicted)
-                self.learned += 1
-                if timings is not None:
-                    timings.learned()
+                y = learn(x, y, seen, predicted)
             if not x:
                 self.empty += 1
-            return Prediction(self.rows, predicted, y, None) if wanted else None
+            return Prediction(self.rows, label, y, probability) if wanted else None
 
-        return take_number if self._regression else take
+        return take
 
     def _add_point(self) -> None:
         if self._score.counted:
@@ -374,12 +385,16 @@ class LearningLoop(StreamLoop):
         }
         return self.model, self._score.state, facts
 
+    @property
+    def _delayed_counts(self) -> Mapping[str, int] | None:
+        return None
+
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
         score = self._score
         values = (score.value, score.windowed_value) if score.counted else (math.nan, math.nan)
         scores = score.name, *values, score.window
         interrupted = ended and self._stopped
-        counts = self.refused, self.unlabelled, self.empty
+        counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
         return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted, *counts)
 
 

@@ -97,8 +97,7 @@ class Refusals:
         reason = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}..."
         if self._stops:
             raise StreamError(f"{place}: {reason}{'' if reason.endswith('.') else '.'} {_LEAVE_OUT}")
-        if self._spec or self._given is not None:
-            self._write(DeadLetter(row, place, kind, reason, datetime.now(UTC).isoformat(timespec="milliseconds"), *_shown(raw)))
+        self.report(row, place, raw, kind, reason)
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self._recent = self._recent * math.exp((self._recent_row - row) / _WINDOW) + 1.0
         self._recent_row = row
@@ -116,10 +115,13 @@ class Refusals:
         counted = ", ".join(f"{kind} {count:,}" for kind, count in self.counts.items())
         return StreamError(f"{text} (so far: {counted}). Is it the right stream? If so, raise the limit")
 
-    def _write(self, letter: DeadLetter) -> None:
-        self.open()
+    def report(self, row: int, place: str, raw: Any, kind: str, reason: str) -> None:
+        """Write a row where dead letters go, if they go anywhere, without counting it; as `add`."""
+        if self._spec or self._given is not None:
+            self.open()
         if self._sink is not None:
-            self._sink.write(letter)
+            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._sink.write(DeadLetter(row, place, kind, reason, time, *_shown(raw)))
 
     def open(self) -> None:
         """Open the file or connection for dead letters, if there is one, behind those that are durable.

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm._locks import locks
 from streamsvm.checks import checked_count, shown
-from streamsvm.runtime.endpoints import START_AFRESH, DeadLetter, Position, Prediction, StreamError, VersionedPrediction
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Record, StreamError
 from streamsvm.runtime.lines import FINGERPRINT_BYTES, digest
 from streamsvm.storage.model_file import sync_folder
 
@@ -75,7 +75,7 @@ class FileSink:
             return error
         return StreamError(f"{self.name}: {error.strerror}")
 
-    def write(self, record: Prediction | VersionedPrediction | DeadLetter) -> None:
+    def write(self, record: Record) -> None:
         """Write one line; StreamError if that fails."""
         cells = [_plain(value) for value in record]
         if self._csv:

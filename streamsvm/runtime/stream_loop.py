@@ -10,7 +10,7 @@ from typing import Any
 
 from streamsvm.checks import checked_mapping, shown
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Row, Sink, Source, StreamError, VersionedPrediction
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Record, Row, Sink, Source, StreamError
 from streamsvm.runtime.refusals import Refusals
 from streamsvm.runtime.rows import GuardedModel, reason_of
 from streamsvm.runtime.timings import Timings
@@ -78,7 +78,7 @@ class StreamLoop:
         """The progress now, without rates and times. May be read from another thread."""
         return self._progress(math.nan, math.nan)
 
-    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction | None]:
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
 

@@ -73,7 +73,7 @@ def families(loop: Any, progress: Any) -> Iterator[Metric]:
     yield InfoMetricFamily("streamsvm", "The process", value={"version": __version__, "source": loop.source.name})
 
 
-def lags(loop: Any) -> dict[int, int] | None:
+def lags(loop: Any) -> dict[int | str, int] | None:
     """Return the messages that wait to be read, by partition; None where the source does not tell."""
     lag = getattr(loop.source, "lag", None)
     return None if lag is None else lag()

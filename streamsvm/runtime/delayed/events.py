@@ -1,0 +1,212 @@
+"""Rows that wait for their label and labels that look for their row: their keys, their times, and the text that is saved."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.checks import shown
+from streamsvm.runtime.rows import RowError
+
+__all__ = [
+    "MOST_ROW_BYTES",
+    "Awaited",
+    "Labelled",
+    "checked_key",
+    "checked_label",
+    "checked_time",
+    "pack_prediction",
+    "pack_row",
+    "unpack_prediction",
+    "unpack_row",
+]
+
+#: The most characters of a row that waits, as `pack_row` writes it.
+MOST_ROW_BYTES = 2**20
+_LONGEST_KEY = 256  # characters
+_LARGEST_KEY = 2**63
+_LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exact to a millisecond
+
+
+class Awaited(NamedTuple):
+    """Stands in the place of a row's label that is still to come."""
+
+    key: str
+    time: float
+    """Of the row, in the merged order."""
+    packed: str
+    """The features, as `pack_row` writes them."""
+
+
+class Labelled(NamedTuple):
+    """Stands in the place of the label of a row without features: the label of the row with that key."""
+
+    key: str
+    time: float
+    y: Any
+
+
+def checked_key(value: Any) -> str:
+    """Return a key as text: 7, 7.0 and "7" are one key.
+
+    Raises
+    ------
+    RowError
+        It is missing, empty, longer than 256 characters, or neither text nor a whole number.
+
+    Examples
+    --------
+    >>> checked_key("a7"), checked_key(7), checked_key(7.0)
+    ('a7', '7', '7')
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    kind = type(value)
+    if kind is str:
+        text: str = value.strip()
+    elif (kind is int or (kind is float and value.is_integer())) and abs(value) < _LARGEST_KEY:
+        text = str(int(value))
+    elif value is None:
+        raise RowError("key", "the key is missing: rows and labels are joined by it")
+    else:
+        raise RowError("key", f"the key is {shown(value)}: it must be a text or a whole number of 64 bits")
+    if not 0 < len(text) <= _LONGEST_KEY:
+        raise RowError("key", f"the key is {shown(value)}: it must have from 1 to {_LONGEST_KEY} characters")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise RowError("key", f"the key {shown(value)} is no text: it has half of a surrogate pair")
+    return text
+
+
+def checked_time(value: Any, latest: float = math.inf) -> float:
+    """Return an event time in seconds since 1970, from a number, its text, or a date in ISO 8601 (UTC if it names no zone).
+
+    Raises
+    ------
+    RowError
+        It is missing, no time, or later than ``latest``.
+
+    Examples
+    --------
+    >>> checked_time("2026-03-01T12:00:00Z"), checked_time("1.5")
+    (1772366400.0, 1.5)
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None:
+        raise RowError("time", "the event time is missing: rows and labels are read in its order")
+    time = math.nan
+    if isinstance(value, datetime):
+        time = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    elif type(value) in (int, float):
+        time = float(value) if abs(value) <= _LATEST else math.inf
+    elif type(value) is str and len(value) < 64 and "_" not in value:
+        try:
+            time = float(value)
+        except ValueError:
+            try:
+                date = datetime.fromisoformat(value.strip())
+                time = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+            except (ValueError, OverflowError):
+                time = math.nan
+    if math.isnan(time):
+        raise RowError("time", f"the event time is {shown(value)}: it must be seconds since 1970, or a date in ISO 8601")
+    if not -_LATEST <= time <= min(latest, _LATEST):
+        hint = ". Is it in milliseconds?" if abs(time) > _LATEST / 10 or time > 20 * latest else ""
+        raise RowError("time", f"the event time is {shown(value)}, which is in the future{hint}")
+    return time
+
+
+def checked_label(y: Any) -> Any:
+    """Return a label that can wait; RowError if there is none, or it is neither a bool, an int, a float nor a text."""
+    y = y.item() if isinstance(y, np.generic) else y
+    if y is None:
+        raise RowError("label", "the message of a label has no label")
+    if type(y) not in (bool, int, float, str) or (type(y) is str and len(y) > MOST_ROW_BYTES):
+        raise RowError("label", f"label {shown(y)} is none: a label is a bool, a number or a text")
+    return y
+
+
+def pack_row(x: Any) -> str:
+    """Return features as JSON, from which `unpack_row` makes equal ones.
+
+    Raises
+    ------
+    RowError
+        A name is neither text nor a whole number, or a value neither a number, a text nor a bool, or it is too long.
+
+    Examples
+    --------
+    >>> pack_row({"a": 1.5, "b": "word"})
+    '[["a","b"],[1.5,"word"]]'
+    """
+    if not isinstance(x, Mapping):
+        raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
+    values = [value.item() if isinstance(value, np.generic) else value for value in x.values()]
+    for name, value in zip(x, values, strict=True):
+        if type(name) not in _NAMES or type(value) not in _VALUES:
+            raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
+    text = _written([list(x), values])
+    if len(text) > MOST_ROW_BYTES:
+        raise RowError("too long", f"the row takes {len(text):,} characters; one that waits may take {MOST_ROW_BYTES:,}")
+    return text
+
+
+def unpack_row(text: str) -> dict[Hashable, Any]:
+    """Return the features of a row that was packed; ValueError if the text is none."""
+    found = json.loads(text)
+    names, values = _checked_list("row", found, 2)
+    _checked_list("row", names), _checked_list("row", values, len(names))
+    if not all(type(name) in _NAMES for name in names) or not all(type(value) in _VALUES for value in values):
+        raise ValueError(f"row is {shown(text)}, and holds no numbers and texts by name")
+    row: dict[Hashable, Any] = dict(zip(names, values, strict=True))
+    if len(row) < len(names):
+        raise ValueError(f"row is {shown(text)}, and names a feature twice")
+    return row
+
+
+def pack_prediction(predicted: Any) -> str:
+    """Return a prediction as JSON: a label, a number, None, or probabilities by label.
+
+    Examples
+    --------
+    >>> pack_prediction(True), pack_prediction({0: 0.25, 1: 0.75})
+    ('[true]', '[[0,1],[0.25,0.75]]')
+    """
+    if isinstance(predicted, Mapping):
+        return _written([list(map(_plain, predicted)), list(map(float, predicted.values()))])
+    return _written([_plain(predicted)])
+
+
+def unpack_prediction(text: str) -> Any:
+    """Return a prediction that was packed; ValueError if the text is none."""
+    found = _checked_list("prediction", json.loads(text))
+    if len(found) == 2 and type(found[0]) is type(found[1]) is list and len(found[0]) == len(found[1]):
+        if all(type(y) in _VALUES for y in found[0]) and all(type(part) is float for part in found[1]):
+            return dict(zip(found[0], found[1], strict=True))
+    elif len(found) == 1 and (found[0] is None or type(found[0]) in _VALUES):
+        return found[0]
+    raise ValueError(f"prediction is {shown(text)}, and no label or probabilities")
+
+
+_NAMES = frozenset((str, int))
+_VALUES = frozenset((float, int, bool, str))
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is not None and type(value) not in _VALUES:
+        raise RowError("model", f"the model predicts {shown(value)}, which cannot wait for a label")
+    return value
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _checked_list(name: str, value: Any, length: int | None = None) -> list[Any]:
+    if type(value) is not list or (length is not None and len(value) != length):
+        raise ValueError(f"{name} is {shown(value)}, and no list{'' if length is None else f' of {length}'}")
+    return value

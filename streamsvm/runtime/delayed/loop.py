@@ -1,0 +1,167 @@
+"""The learning loop over rows whose labels come later, from another stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamsvm._warnings import warn
+from streamsvm.runtime.checkpoint import CheckpointError
+from streamsvm.runtime.delayed.buffer import DelayedLabels, Expired, Pending
+from streamsvm.runtime.delayed.events import Awaited, pack_prediction, unpack_prediction, unpack_row
+from streamsvm.runtime.delayed.joined import JoinedSource
+from streamsvm.runtime.endpoints import START_AFRESH, JoinedPrediction, StreamError
+from streamsvm.runtime.loop import LearningLoop
+from streamsvm.runtime.rows import GuardedModel, reason_of
+
+__all__ = ["DelayedLearningLoop"]
+
+
+class DelayedLearningLoop(LearningLoop):
+    """Predicts each row when it comes, and learns it when its label comes from another stream.
+
+    A row is predicted on arrival, and its features and the prediction are kept. The prediction goes to the sink at once, with its
+    key; its label is None there, unless it came first. When the label comes, that prediction is scored (no new one is made) and
+    the kept features are learned with it. `DelayedLabels` says which rows wait and how long, and what becomes of those whose
+    label does not come, of labels without a row, and of duplicates.
+
+    All of it is in the checkpoint: rows that wait, early labels, the positions of both streams, counts. A run that was killed
+    ends with the bytes of one that was not, where the order of the streams is fixed (files, and topics with ``stop_at_end``).
+    When both streams have ended, what waits goes on waiting, for the next run.
+
+    A row that cannot be read or predicted is refused, as is one that the model refuses when its label has come: its key is
+    settled then, and the dead letter has features and label.
+
+    Parameters
+    ----------
+    source
+        Rows and labels.
+    model, metric, **options
+        As of `LearningLoop`. ``rows`` of its progress, ``checkpoint_every`` and ``max_rows`` count messages of both streams.
+    delayed
+        The buffer of rows and labels, which must be new.
+
+    Attributes
+    ----------
+    delayed : DelayedLabels
+        Its ``counts`` are in the progress, too.
+
+    Raises
+    ------
+    ValueError
+        Expired rows are to be dead letters, and ``on_error`` names no place for them.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.runtime import DelayedLabels, DelayedLearningLoop, IterableSource, JoinedSource
+    >>> pairs = list(datasets.Bananas().take(1000))
+    >>> rows = IterableSource([({**x, "id": i, "t": float(i)}, None) for i, (x, _) in enumerate(pairs)])
+    >>> labels = IterableSource([({"id": i, "t": i + 50.0}, y) for i, (_, y) in enumerate(pairs)])
+    >>> source = JoinedSource(rows, labels, key="id", time="t")
+    >>> loop = DelayedLearningLoop(source, BSGDClassifier(budget=50), delayed=DelayedLabels(max_age=60.0))
+    >>> end = loop.run()
+    >>> end.rows, end.learned, end.delayed["pending"]
+    (2000, 1000, 0)
+    """
+
+    def __init__(self, source: JoinedSource, model: Any, metric: Any = None, *, delayed: DelayedLabels, **options: Any) -> None:
+        if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
+            raise ValueError(
+                "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
+            )
+        self.delayed = delayed
+        super().__init__(source, model, metric, **options)
+
+    def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], JoinedPrediction | None]:
+        delayed, wanted, timings = self.delayed, self.sink is not None, self.timings
+        predict, learn, prepare = self._predictor(guarded), self._learner(guarded), guarded.prepare
+
+        def take(x: Any, event: Any) -> JoinedPrediction | None:
+            for expired in delayed.expire(event.time):
+                expire(expired)
+            prediction = None
+            if type(event) is Awaited:
+                prediction = arrive(x, event)
+            elif (pending := delayed.add_label(*event)) is not None:
+                learn_kept(pending, event.y, f"{self.source.place}: the label of row {pending.number:,}, key {event.key!r}")
+            for expired in delayed.shrink():
+                expire(expired)
+            return prediction
+
+        def arrive(x: Any, event: Awaited) -> JoinedPrediction | None:
+            key = event.key
+            if delayed.knows(key):
+                delayed.count_duplicate_row()
+                return None
+            seen, label, predicted, probability = predict(x)
+            kept = pack_prediction(predicted)
+            if timings is not None:
+                timings.predicted()
+            early = delayed.early_label(key)
+            if early is None:
+                delayed.add_row(key, Pending(event.time, self.rows, event.packed, kept))
+            else:
+                delayed.meet(key, event.time)
+                try:
+                    learn(x, early[0], seen, predicted)
+                except Exception:
+                    delayed.count_refused()
+                    raise
+            if not x:
+                self.empty += 1
+            y = None if early is None else early[0]
+            return JoinedPrediction(self.rows, label, y, probability, key) if wanted else None
+
+        def learn_kept(pending: Pending, y: Any, place: str) -> None:
+            x = unpack_row(pending.row)
+            try:
+                learn(x, y, x if prepare is None else prepare(x), unpack_prediction(pending.prediction))
+            except (MemoryError, StreamError):
+                raise
+            except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                delayed.count_refused()
+                self._refusals.add(self.rows, place, (x, y), *reason_of(error, x, guarded))
+
+        def expire(expired: Expired) -> None:
+            place = f"{self.source.name}: row {expired.pending.number:,}, key {expired.key!r}"
+            if delayed.expired == "negative":
+                learn_kept(expired.pending, delayed.negative, place)
+            elif delayed.expired == "dead-letter":
+                reason = f"no label came while it waited ({_LIMITS[expired.reason]})"
+                x = unpack_row(expired.pending.row)
+                self._refusals.report(expired.pending.number, place, {"key": expired.key, "x": x}, "expired", reason)
+
+        return take
+
+    @property
+    def _worth_saving(self) -> bool:
+        return True
+
+    def _check_end(self, x: Any) -> None:  # noqa: ARG002
+        if not self.rows:
+            raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
+        counts = self.delayed.counts
+        if counts["features"] and counts["labels"] and not counts["joined"]:
+            rows, labels = (f"{counts[name]:,} {name}" for name in ("features", "labels"))
+            warn(f"{self.source.name}: of {rows.replace('features', 'rows')} and {labels} none have met. Is the key right?")
+
+    def _resume_delayed(self, folder: Path, facts: Any, parts: list[Any], rows: int) -> None:
+        if facts is None:
+            raise CheckpointError(f"{folder} was learned without labels from another stream: leave --labels out, {START_AFRESH}")
+        (entries,) = parts
+        self.delayed.resume(facts, entries, rows)
+
+    def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
+        model, score, facts = super()._checkpoint()
+        counts, entries = self.delayed.state
+        return model, (*score, entries), facts | {"delayed": counts}
+
+    @property
+    def _delayed_counts(self) -> Mapping[str, int]:
+        return self.delayed.counts
+
+
+_LIMITS = {"age": "too long", "count": "too many rows wait", "bytes": "the rows that wait take too many bytes"}
