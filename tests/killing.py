@@ -16,12 +16,21 @@ AHEAD = 20  # a learner waits for its kill so many rows after the one at which i
 
 
 def learn(url, options, folder, predictions, *others):
-    """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows."""
+    """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows.
+
+    Where the options have ``labels``, a URL, these are of another stream: ``join`` is then for `JoinedSource`, and ``delayed``
+    for `DelayedLabels`.
+    """
     *on_error, announcements, most = others
     policy = {"on_error": on_error[0]} if on_error else {}
-    from warm_learner import CheckpointFolder, FileSink, LearningLoop, make_model, open_source
+    from warm_learner import CheckpointFolder, FileSink, LearningLoop, delayed_loop, make_model, open_source
 
+    options = dict(options)
+    labels, join, delayed = (options.pop(name, None) for name in ("labels", "join", "delayed"))
     source = open_source(url, **options)
+    make_loop = LearningLoop
+    if labels is not None:
+        source, make_loop = delayed_loop(source, open_source(labels, **options), join, delayed)
     kind, rows_of = type(source), type(source).__iter__
 
     def announced_rows(self):
@@ -34,7 +43,7 @@ def learn(url, options, folder, predictions, *others):
     kind.__iter__ = announced_rows
     sink = None if predictions is None else FileSink(predictions)
     with CheckpointFolder(folder) as checkpoints:
-        LearningLoop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73, **policy).run()
+        make_loop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73, **policy).run()
     source.close()
     if sink is not None:
         sink.close()

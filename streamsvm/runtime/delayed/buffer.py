@@ -205,8 +205,6 @@ class DelayedLabels:
 
     def shrink(self) -> Iterator[Expired]:
         """Give the oldest rows as long as there is more than the limits allow; they wait no more."""
-        while len(self._settled) > self.max_rows:
-            self._settled.popitem(last=False)
         while len(self._early) > self.max_rows:
             self._drop_label()
         while len(self._rows) > self.max_rows:
@@ -216,6 +214,8 @@ class DelayedLabels:
                 self._drop_label()
             else:
                 yield self._expire_row("bytes")
+        while len(self._settled) > self.max_rows:
+            self._settled.popitem(last=False)
 
     def _expire_row(self, reason: str) -> Expired:
         key, pending = self._rows.popitem(last=False)
@@ -271,7 +271,7 @@ class DelayedLabels:
         new.clock = -math.inf if clock is None else clock
         for number, line in enumerate(lines):
             new._add_saved(json.loads(line), 0 if number < n_rows else 1 if number < n_rows + n_early else 2, rows)
-        if [len(new._rows), len(new._early), len(new._settled)] != numbers or new._rows.keys() & new._early.keys():
+        if len(new._rows.keys() | new._early.keys() | new._settled.keys()) < len(lines):
             raise ValueError("a key comes twice")
         for total, parts in (
             ("features", counts["joined"] + sum(expired.values()) + counts["duplicate_rows"] + n_rows),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -28,7 +29,7 @@ __all__ = ["JoinedSource"]
 FUTURE_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.01  # between two looks at a stream that is silent
 _SIDES = ("rows", "labels")
-_END = object()
+_END: Any = object()
 
 
 class JoinedSource:
@@ -90,7 +91,8 @@ class JoinedSource:
         self._side = 0  # of the row that was given last
         self._saved: list[tuple[str, bytes | None] | None] = [None, None]  # place and bytes of a head that came from a checkpoint
         self._at: tuple[str, bytes | None] | None = None  # of the row that was given last, if it was such a one
-        self._resumed = self._stopping = False
+        self._resumed = False
+        self._stopping = threading.Event()
 
     @property
     def place(self) -> str:
@@ -168,12 +170,12 @@ class JoinedSource:
     def __iter__(self) -> Iterator[Row | BadRow]:
         if not self._streams:
             self._streams = [self._stream(source) for source in self._sources]
-        while not self._stopping:
+        while not self._stopping.is_set():
             for side in (0, 1):
                 while (bad := self._look(side)) is not None:
                     self._side, self._at = side, None
                     yield bad
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             waiting = [(head.y.time, side, head) for side, head in enumerate(self._heads) if head is not None]
             if waiting:
@@ -193,14 +195,14 @@ class JoinedSource:
 
     def _look(self, side: int) -> BadRow | None:
         """Read the next message of a stream, if none is held and there is one; return it if it cannot be used."""
-        if self._heads[side] is not None or self._ended[side] or self._stopping:
+        if self._heads[side] is not None or self._ended[side] or self._stopping.is_set():
             return None
         if self._looks[side] and time.monotonic() < self._looks[side]:
             return None
         found = next(self._streams[side], _END)
         self._looks[side] = 0.0
         if found is _END:
-            self._ended[side] = not self._stopping
+            self._ended[side] = not self._stopping.is_set()
         elif found is None:
             self._looks[side] = time.monotonic() + _PAUSE_SECONDS
         elif type(found) is BadRow:
@@ -246,7 +248,7 @@ class JoinedSource:
 
     def stop(self) -> None:
         """End a wait for messages of either stream."""
-        self._stopping = True
+        self._stopping.set()
         for source in self._sources:
             source.stop()
 
