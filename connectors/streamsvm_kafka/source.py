@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 import time
@@ -32,6 +33,8 @@ FETCH_BYTES = 1 << 18
 PREFETCH = 1000
 #: A bounded pass gives up if none of its remaining messages comes for so long.
 STALL_SECONDS = 60.0
+#: A joined stream goes on without this one if it has messages to read and none comes for so long (of an open transaction).
+BEHIND_SECONDS = 5.0
 #: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
 REFRESH_SECONDS = 60.0
 
@@ -143,6 +146,7 @@ class KafkaSource:
         self._last = (self._turn, -1)  # partition and offset of the row that was given last
         #: The value of the message that was given last.
         self.raw = b""
+        self._record: Any = None
 
     @property
     def place(self) -> str:
@@ -204,14 +208,29 @@ class KafkaSource:
             self._ends = {partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends}
             self._turn = int(position["turn"])
 
+    @property
+    def message_time(self) -> float | None:
+        """The time of the message that was given last, in seconds since 1970; None if it has none."""
+        return None if self._record is None or self._record.timestamp < 0 else self._record.timestamp / 1000
+
+    @property
+    def message_key(self) -> str | bytes | None:
+        """The key of the message that was given last, as text; as bytes where they are none of UTF-8."""
+        key: bytes | None = None if self._record is None else self._record.key
+        try:
+            return None if key is None else key.decode()
+        except UnicodeDecodeError:
+            return key
+
+    @property
+    def endless(self) -> bool:
+        """Whether the stream never ends."""
+        return not self._stop_at_end
+
     def __iter__(self) -> Iterator[Row | BadRow]:
-        removed = {} if self._sought else {p: begin for p, begin in self._beginnings.items() if self._offsets[p] == begin > 0}
-        if removed:
-            places = ", ".join(f"{begin:,} of partition {partition}" for partition, begin in removed.items())
-            warn(f"{self.name}: retention has removed the oldest messages before this run: {places}")
-        self._sought = True
+        self._warn_of_removed()
         if self._ends is None:
-            yield from self._endless()
+            yield from (row for row in self._endless(pauses=False) if row is not None)
             return
         began = False
         for row in self._bounded(self._ends):
@@ -220,6 +239,22 @@ class KafkaSource:
         # The checkpoint may have been written after the last row of its pass: then this pass is for the messages since.
         if not began and not self._stopping.is_set():
             yield from self._bounded(self._newest)
+
+    def messages(self) -> Iterator[Row | BadRow | None]:
+        """Iterate as a part of a `JoinedSource`.
+
+        An endless stream gives None where it has nothing more to read. A bounded pass has the order of the messages' times, of
+        all partitions; within a partition the order is kept. One that is resumed ends where it would have ended.
+        """
+        self._warn_of_removed()
+        yield from self._endless(pauses=True) if self._ends is None else self._bounded(self._ends, by_time=True)
+
+    def _warn_of_removed(self) -> None:
+        removed = {} if self._sought else {p: begin for p, begin in self._beginnings.items() if self._offsets[p] == begin > 0}
+        if removed:
+            places = ", ".join(f"{begin:,} of partition {partition}" for partition, begin in removed.items())
+            warn(f"{self.name}: retention has removed the oldest messages before this run: {places}")
+        self._sought = True
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
@@ -237,23 +272,39 @@ class KafkaSource:
         """Close the connection. Nothing of this source is left on the broker."""
         self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
 
-    def _endless(self) -> Iterator[Row | BadRow]:
+    def _endless(self, pauses: bool) -> Iterator[Row | BadRow | None]:
+        """Give rows as they come; with ``pauses`` None instead of a wait, once all was read."""
         self._assign(self._offsets)
-        refresh = time.monotonic() + REFRESH_SECONDS
+        now = time.monotonic()
+        refresh, came, silent = now + REFRESH_SECONDS, now, False
         while not self._stopping.is_set():
-            if time.monotonic() >= refresh:
+            now = time.monotonic()
+            if now >= refresh:
                 self._refresh()
-                refresh = time.monotonic() + REFRESH_SECONDS
-            for key, records in self._poll().items():
+                refresh = now + REFRESH_SECONDS
+            polled = self._poll(0 if silent else POLL_MS)
+            for key, records in polled.items():
                 for record in records:
                     if self._stopping.is_set():
                         return
-                    row = self._decode(record)
                     self._offsets[key.partition] = record.offset + 1
-                    if row is not None:
-                        yield row
+                    if record.value is not None:
+                        yield self._decode(record)
+            if polled:
+                came, silent = time.monotonic(), False
+            elif pauses:
+                silent = silent or self._caught_up() or time.monotonic() - came > BEHIND_SECONDS
+                if silent:
+                    yield None
 
-    def _bounded(self, ends: dict[int, int]) -> Iterator[Row | BadRow]:
+    def _caught_up(self) -> bool:
+        """Whether all that the broker has told of was read."""
+        keys = [TopicPartition(self._topic, partition) for partition in self._offsets]
+        reached = {key: self._consumer.position(key, timeout_ms=POLL_MS) for key in keys}
+        known = {key: max(self._consumer.highwater(key) or 0, self._newest.get(key.partition, 0)) for key in keys}
+        return all(reached[key] is not None and reached[key] >= known[key] for key in keys)
+
+    def _bounded(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Row | BadRow]:
         buffers: dict[int, deque[Any]] = {partition: deque() for partition in ends}
         order = sorted(ends)
         first = order.index(self._turn) if self._turn in ends else 0
@@ -261,24 +312,31 @@ class KafkaSource:
         self._ends = ends
         self._assign(ends)
         while waiting:
+            if by_time:
+                waiting = self._oldest_first(waiting, buffers, ends)
             partition = waiting[0]
-            row, offset = None, 0
-            while row is None and self._fill(partition, buffers, ends):
-                record = buffers[partition].popleft()
-                row, offset = self._decode(record), record.offset
+            filled = self._fill(partition, buffers, ends)
             if self._stopping.is_set():
                 return
-            if row is None:
+            if not filled:
                 waiting.popleft()
                 continue
+            record = buffers[partition].popleft()
+            row = self._decode(record)
             waiting.rotate(-1)
             # The offset never runs ahead of the rows (over tombstones, markers of transactions), which arrive at any moment:
             # equal rows must leave equal positions.
-            self._offsets[partition], self._turn = offset + 1, waiting[0]
+            self._offsets[partition], self._turn = record.offset + 1, order[0] if by_time else waiting[0]
             yield row
         self._offsets |= ends
         self._ends = None
         self._turn = order[0]
+
+    def _oldest_first(self, waiting: Iterable[int], buffers: dict[int, deque[Any]], ends: dict[int, int]) -> deque[int]:
+        """Return partitions by the time of their next message; those that are exhausted come first."""
+        for partition in waiting:
+            self._fill(partition, buffers, ends)
+        return deque(sorted(waiting, key=lambda p: (buffers[p][0].timestamp if buffers[p] else -math.inf, p)))
 
     def _fill(self, partition: int, buffers: dict[int, deque[Any]], ends: dict[int, int]) -> bool:
         """Wait until the partition has a message in its buffer; False if it is exhausted, or the source was stopped."""
@@ -299,12 +357,12 @@ class KafkaSource:
                 (self._consumer.pause if full else self._consumer.resume)(TopicPartition(self._topic, p))
             for key, records in self._poll().items():
                 end = ends[key.partition]
-                buffers[key.partition].extend(record for record in records if record.offset < end)
+                buffers[key.partition].extend(one for one in records if one.offset < end and one.value is not None)
         return not self._stopping.is_set()
 
-    def _poll(self) -> dict[Any, list[Any]]:
+    def _poll(self, milliseconds: int = POLL_MS) -> dict[Any, list[Any]]:
         try:
-            messages: dict[Any, list[Any]] = self._consumer.poll(POLL_MS)
+            messages: dict[Any, list[Any]] = self._consumer.poll(milliseconds)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
             raise self._lost(f"retention has removed unread messages ({error})") from error
         except LogTruncationError as error:
@@ -313,10 +371,8 @@ class KafkaSource:
             raise StreamError(f"{self.name}: cannot be read: {error}") from error
         return messages
 
-    def _decode(self, record: Any) -> Row | BadRow | None:
-        if record.value is None:
-            return None
-        self._last, self.raw = (record.partition, record.offset), record.value
+    def _decode(self, record: Any) -> Row | BadRow:
+        self._last, self.raw, self._record = (record.partition, record.offset), record.value, record
         try:
             return self._codec.decode(record.value)
         except ValueError as error:

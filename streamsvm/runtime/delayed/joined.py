@@ -91,7 +91,6 @@ class JoinedSource:
         self._side = 0  # of the row that was given last
         self._saved: list[tuple[str, bytes | None] | None] = [None, None]  # place and bytes of a head that came from a checkpoint
         self._at: tuple[str, bytes | None] | None = None  # of the row that was given last, if it was such a one
-        self._resumed = False
         self._stopping = threading.Event()
 
     @property
@@ -161,8 +160,9 @@ class JoinedSource:
             source.seek(place)
         self._times = times
         # Once both had ended, a new pass reads what has come since.
-        self._resumed = not all(ended) or any(found_heads)
-        self._ended = ended if self._resumed else [False, False]
+        in_a_pass = not all(ended) or any(found_heads)
+        for side, source in enumerate(self._sources):
+            self._ended[side] = in_a_pass and ended[side] and not getattr(source, "endless", False)
         for side, head in enumerate(found_heads):
             if head is not None:
                 self._heads[side], self._saved[side] = head
@@ -190,8 +190,8 @@ class JoinedSource:
 
     def _stream(self, source: Any) -> Iterator[Any]:
         """Return the messages of a stream, with None where an endless one has no more for the moment."""
-        messages: Callable[[bool], Iterator[Any]] | None = getattr(source, "messages", None)
-        return iter(source) if messages is None else messages(self._resumed)
+        messages: Callable[[], Iterator[Any]] | None = getattr(source, "messages", None)
+        return iter(source) if messages is None else messages()
 
     def _look(self, side: int) -> BadRow | None:
         """Read the next message of a stream, if none is held and there is one; return it if it cannot be used."""

@@ -1,0 +1,170 @@
+"""Rows in one topic, their labels in another: joined by key, in the order of the messages' times, whatever is killed."""
+
+import itertools
+import json
+import random
+import threading
+import time
+
+import pytest
+from kafka import KafkaProducer
+
+from delayed_twin import FATES, check_sums, replay, streams
+from killing import kill_at_random_rows, run_to_the_end
+from saved import dumps
+from streamsvm.runtime import DelayedLabels, DelayedLearningLoop, JoinedSource
+from streamsvm.runtime.checkpoint import read_newest
+from streamsvm_kafka import JSONCodec, KafkaSource
+from warm_learner import make_model
+
+pytestmark = pytest.mark.broker
+
+BEGIN = 1_700_000_000.0  # of all streams
+PARTITIONS = {"rows": 2, "labels": 3}
+
+
+@pytest.fixture
+def producer(bootstrap):
+    client = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=2**24)
+    yield client
+    client.close()
+
+
+def send(producer, topic, messages, partitions, time="timestamp"):
+    """Write messages with their times, over all partitions; rows of one time keep their order, for they are of one partition."""
+    for message in messages:
+        fields = dict(message)
+        stamp = round(1000 * fields["t"])
+        if time == "timestamp":
+            del fields["t"]
+        producer.send(topic, json.dumps(fields).encode(), partition=hash_of(fields["id"]) % partitions, timestamp_ms=stamp)
+    producer.flush()
+
+
+def hash_of(key):
+    return sum(map(ord, str(key)))
+
+
+def in_milliseconds(messages):
+    """The messages with times that Kafka can hold, no two alike."""
+    return [message | {"t": BEGIN + i / 1000 + round(message["t"])} for i, message in enumerate(messages)]
+
+
+@pytest.fixture
+def topics(bootstrap, new_topic, producer):
+    rows, labels = (in_milliseconds(found) for found in streams(7, 1200, 60.0))
+    names = {name: new_topic(partitions=n) for name, n in PARTITIONS.items()}
+    send(producer, names["rows"], rows, PARTITIONS["rows"])
+    send(producer, names["labels"], labels, PARTITIONS["labels"])
+    return rows, labels, {name: f"kafka://{bootstrap}/{topic}" for name, topic in names.items()}
+
+
+def test_killed_learner_ends_with_the_bytes_of_a_replay(topics, tmp_path):
+    rows, labels, urls = topics
+    total = len(rows) + len(labels)
+    options = {"labels": urls["labels"], "label": "y", "stop_at_end": True, "join": {"key": "id"}, "delayed": {"max_age": 60.0}}
+    run_to_the_end(urls["rows"], options, tmp_path / "whole", None)
+    kill_at_random_rows(random.randrange(10**6), 6, total, urls["rows"], options, tmp_path / "killed", None)
+    run_to_the_end(urls["rows"], options, tmp_path / "killed", None)
+    whole, killed = (max((tmp_path / name).glob("*.ckpt")) for name in ("whole", "killed"))
+    assert whole.name == killed.name == f"checkpoint-{total:012d}.ckpt"
+    assert whole.read_bytes() == killed.read_bytes()
+    model = make_model()
+    metric, counts = replay(rows, labels, model, 60.0)
+    found = read_newest(killed)
+    assert dumps(found.model) == dumps(model)
+    assert dumps(found.metric[0]) == dumps(metric)
+    delayed = DelayedLabels()
+    delayed.resume(found.header["delayed"], found.metric[-1], total)
+    assert {name: delayed.counts[name] for name in FATES} == counts
+    check_sums(delayed.counts, len(rows), len(labels))
+
+
+def opened(bootstrap, names, **options):
+    sources = [KafkaSource(bootstrap, name, JSONCodec("y"), **options) for name in names]
+    return JoinedSource(*sources, key="id")
+
+
+def test_what_comes_later_is_for_the_next_pass(bootstrap, new_topic, producer):
+    names = [new_topic(), new_topic()]
+    rows, labels = ([{"id": i, "t": BEGIN + i + add} for i in range(40)] for add in (0.0, 5.5))
+    labels = [label | {"y": True} for label in labels]
+    given = []
+
+    def read(position, most=None):
+        source = opened(bootstrap, names, stop_at_end=True)
+        if position is not None:
+            source.seek(position)
+        read = [(y.key, type(y).__name__) for _, y in itertools.islice(source, most)]
+        position = json.loads(json.dumps(dict(source.position)))
+        source.close()
+        given.extend(read)
+        return position
+
+    send(producer, names[0], rows[:20], 1)
+    send(producer, names[1], labels[:15], 1)
+    position = read(None, 34)
+    send(producer, names[0], rows[20:], 1)
+    send(producer, names[1], labels[15:], 1)
+    position = read(position)
+    assert len(given) == 35
+    position = read(position)
+    assert len(given) == 80
+    first, second = given[:35], given[35:]
+    for part, (begin, end), (first_label, last_label) in ((first, (0, 20), (0, 15)), (second, (20, 40), (15, 40))):
+        events = [(i, str(i), "Awaited") for i in range(begin, end)]
+        events += [(i + 5.5, str(i), "Labelled") for i in range(first_label, last_label)]
+        assert part == [event[1:] for event in sorted(events)]
+
+
+def test_a_silent_stream_holds_nothing_up(bootstrap, new_topic, producer):
+    names = [new_topic(), new_topic(partitions=2)]
+    source = opened(bootstrap, names)
+    loop = DelayedLearningLoop(source, make_model(), delayed=DelayedLabels())
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+
+    def wait_for(**counts):
+        deadline = time.monotonic() + 20
+        while any(loop.delayed.counts[name] != count for name, count in counts.items()):
+            assert time.monotonic() < deadline, loop.delayed.counts
+            time.sleep(0.01)
+
+    try:
+        now = time.time()
+        send(producer, names[0], [{"id": i, "t": now, "a": float(i)} for i in range(300)], 1)
+        wait_for(pending=300)
+        send(producer, names[1], [{"id": i, "t": now + 1, "y": i % 2} for i in range(400)], 2)
+        wait_for(joined=300, early=100)
+        send(producer, names[0], [{"id": i, "t": now + 2, "a": float(i)} for i in range(300, 400)], 1)
+        wait_for(joined=400, pending=0, early=0)
+    finally:
+        loop.stop()
+        thread.join()
+        source.close()
+    assert loop.rows == 800
+
+
+def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path):
+    any_time = {"message.timestamp.after.max.ms": str(2**62)}  # brokers refuse what is an hour ahead, unless told otherwise
+    names = [new_topic(**{"max.message.bytes": str(2**24), **any_time}), new_topic()]
+    stamp = {"timestamp_ms": 1000 * int(BEGIN)}
+    producer.send(names[0], b'{"a": 1.0}', key=b"of the message", **stamp)
+    producer.send(names[0], b'{"a": 1.0}', **stamp)
+    producer.send(names[0], b'{"a": 1.0}', key=b"\xff", **stamp)
+    producer.send(names[0], b'{"id": "long", "a": "%s"}' % (b"x" * 12_000_000), **stamp)
+    producer.send(names[0], b'{"id": 9, "a": 2.0}', timestamp_ms=4_000_000_000_000)
+    producer.send(names[1], b'{"id": "of the message", "y": true}', **stamp)
+    producer.send(names[1], None, key=b"tombstone", **stamp)
+    producer.flush()
+    source, letters = opened(bootstrap, names, stop_at_end=True), tmp_path / "letters.jsonl"
+    end = DelayedLearningLoop(source, make_model(), delayed=DelayedLabels(), on_error=letters).run()
+    source.close()
+    reasons = [json.loads(line)["reason"] for line in letters.read_text().splitlines()]
+    assert [reason.split(":")[0][:45] for reason in reasons] == [
+        "the key is missing",
+        r"the key is b'\xff'",
+        "12000023 bytes; a row may take 1048576",
+        "the event time is 4000000000.0, which is in t",
+    ]
+    assert (end.rows, end.learned) == (6, 1)
