@@ -7,14 +7,16 @@ import argparse
 import contextlib
 import sys
 import warnings
+from functools import partial
 
 from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
+from streamsvm.cli.labels import delayed_of, looked_at
 from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
-from streamsvm.runtime import CheckpointFolder, LearningLoop, StreamError
+from streamsvm.runtime import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError
 from streamsvm.runtime.open import format_of
 
 __all__ = ["run"]
@@ -41,6 +43,7 @@ def run(arguments: argparse.Namespace) -> bool:
     if classes is not None and len(classes) > most:
         raise UsageError(f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --set")
     metric = make_metric(arguments.metric or ("MAE" if regression else "Accuracy"), arguments.window, positive, regression)
+    delayed = delayed_of(arguments, text_format)
     with contextlib.ExitStack() as stack:
         checkpoints = None
         if arguments.checkpoint is not None:
@@ -60,7 +63,8 @@ def run(arguments: argparse.Namespace) -> bool:
         )
         source, sink, on_error = stack.enter_context(open_streams(arguments, table))
         display = stack.enter_context(Display(arguments.quiet))
-        loop = LearningLoop(
+        make_loop = LearningLoop if delayed is None else partial(DelayedLearningLoop, delayed=delayed)
+        loop = make_loop(
             source if looked or rows_may_fail else FirstRow(source, table),
             model,
             metric,
@@ -82,14 +86,15 @@ def run(arguments: argparse.Namespace) -> bool:
         )
         with monitored(arguments, loop), stopping(loop.stop):
             end = loop.run(arguments.max_rows)
-    if end.rows and not end.learned and not end.interrupted:
+    if delayed is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
     return end.interrupted
 
 
 def _look(arguments: argparse.Namespace, text_format: str | None, table: Table, rows_may_fail: bool) -> bool:
     """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
-    n_rows, columns = look(arguments.source, text_format, arguments.label, table, arguments.regression, rows_may_fail)
+    label = arguments.label if arguments.labels is None else None  # not in these rows
+    n_rows, columns = look(arguments.source, text_format, label, looked_at(arguments, table), arguments.regression, rows_may_fail)
     if columns and not arguments.quiet:
         print(printable(drawn(arguments.source, n_rows, columns), newlines=True), file=sys.stderr)
     if (error := unanswered(arguments.source, columns, table, rows_may_fail)) is not None:

@@ -99,6 +99,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_streams(learn, label="the column or key that holds the label (LIBSVM text needs none)", sink_required=False)
+    _add_labels(learn.add_argument_group("labels from another stream"))
     _add_errors(learn, labels=True)
     add_table_flags(learn.add_argument_group("the table"))
     model = learn.add_argument_group("the model")
@@ -214,6 +215,27 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
     streams.add_argument("--config", metavar="F.toml", help=text)
 
 
+def _add_labels(group: Any) -> None:
+    """Add the flags about labels that come later than their rows."""
+    text = (
+        "where labels come from, if they are not in the rows: a path or kafka://host:port/topic. Each row is predicted when it "
+        "comes; when its label does, that prediction is scored and the row is learned"
+    )
+    group.add_argument("--labels", metavar="STREAM", help=text)
+    group.add_argument("--key", metavar="NAME", help="the column or field by which labels find their row")
+    text = (
+        "the column or field of the event time, seconds since 1970 or ISO 8601, in whose order both streams are read and which "
+        "each must have (default: the time of the messages of Kafka)"
+    )
+    group.add_argument("--time", metavar="NAME", help=text)
+    text = "seconds of event time that a row waits for its label (default: 86400; inf: no limit)"
+    group.add_argument("--max-age", type=_seconds, metavar="S", help=text)
+    group.add_argument("--max-pending", type=_count, metavar="N", help="the most rows that wait (default: 100000)")
+    group.add_argument("--max-pending-bytes", type=_count, metavar="N", help="the most bytes that they take (default: 134217728)")
+    text = "what becomes of a row whose label does not come in time (default: drop); with a label, it is learned with that one"
+    group.add_argument("--expired", metavar="drop|dead-letter|negative=LABEL", help=text)
+
+
 def _add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
     """Add the flags about rows that cannot be used, with that which declares the ``labels``."""
     errors = command.add_argument_group("rows that cannot be used")
@@ -244,6 +266,16 @@ def _count(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0.0:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, or inf, not {text}")
     return number
 
 
@@ -286,7 +318,7 @@ def _check_sink(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"{' and '.join(option + ' -' * (option in sinks) for option in wanted)} both want standard output: leave one out"
         )
-    files = {"SOURCE": arguments.source, "--config": arguments.config} | sinks
+    files = {"SOURCE": arguments.source, "--labels": getattr(arguments, "labels", None), "--config": arguments.config} | sinks
     # --model of `learn` is the name of a learner.
     folders = {"--checkpoint": arguments.checkpoint} | ({"--model": arguments.model} if arguments.command == "predict" else {})
     for option, sink in sinks.items():

@@ -20,6 +20,16 @@ __all__ = ["Display"]
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 
 _COUNTS = {"n_support": "support vectors", "n_merges": "merges"}
+#: Of labels from another stream.
+_WAITING = {
+    "pending": "wait for a label",
+    "early": "labels wait for a row",
+    "expired_rows": "expired",
+    "expired_labels": "labels without a row",
+    "late_labels": "labels too late",
+    "duplicate_rows": "duplicate rows",
+    "duplicate_labels": "duplicate labels",
+}
 
 
 class Display:
@@ -76,6 +86,7 @@ def _line(progress: Progress) -> str:
     if hasattr(learner, "follows"):
         line += f"  follows {learner.follows}"
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
+    counts |= {what: progress.delayed[name] for name, what in _WAITING.items()} if progress.delayed is not None else {}
     if progress.refused:
         line += f"  {sum(progress.refused.values()):,} refused"
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
@@ -103,6 +114,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "bounded": _bounded(progress.model),
         "seconds": round(progress.seconds, 3),
     }
+    facts |= {} if progress.delayed is None else {"delayed": dict(progress.delayed)}
     facts |= {name: getattr(learner, name) for name in (*_COUNTS, "follows", "nbytes") if hasattr(learner, name)}
     if progress.ended:
         facts["interrupted"] = progress.interrupted

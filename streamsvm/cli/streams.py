@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamsvm.cli import CommandError
+from streamsvm.cli.labels import joined_tables, labels_format
 from streamsvm.cli.tables import Table
-from streamsvm.runtime import Sink, Source, open_sink, open_source
+from streamsvm.runtime import JoinedSource, Sink, Source, open_sink, open_source
 
 __all__ = ["monitored", "open_streams", "stopping"]
 
@@ -27,8 +28,11 @@ def open_streams(
     with contextlib.ExitStack() as stack:
         how: dict[str, Any] = {"format": arguments.format, "stop_at_end": arguments.stop_at_end, "start": arguments.start}
         how |= {"label": usual_label, "label_needed": False} if arguments.label is None else {"label": arguments.label}
-        source = open_source(arguments.source, **how, **_options(arguments, arguments.source), **table.source)
-        stack.callback(source.close)
+        if (labels := getattr(arguments, "labels", None)) is None:
+            source = open_source(arguments.source, **how, **_options(arguments, arguments.source), **table.source)
+            stack.callback(source.close)
+        else:
+            source = _joined(arguments, labels, table, how, stack)
 
         def opened(spec: str) -> Sink:
             sink = open_sink(spec, **_options(arguments, spec))
@@ -38,6 +42,20 @@ def open_streams(
         sink = None if arguments.to is None else opened(arguments.to)
         letters = arguments.on_error
         yield source, sink, opened(letters) if "://" in letters else letters
+
+
+def _joined(
+    arguments: argparse.Namespace, labels: str, table: Table, how: dict[str, Any], stack: contextlib.ExitStack
+) -> JoinedSource:
+    """Open rows and labels, which the stack closes."""
+    reading, found = joined_tables(arguments, table), []
+    own = {"format": arguments.format, "label_needed": False}, {"format": labels_format(arguments)}
+    for spec, options, columns in zip((arguments.source, labels), own, reading, strict=True):
+        start = arguments.start if "://" in spec else None
+        source = open_source(spec, **(how | options | {"start": start}), **_options(arguments, spec), **columns)
+        stack.callback(source.close)
+        found.append(source)
+    return JoinedSource(*found, key=arguments.key, time=arguments.time)
 
 
 @contextlib.contextmanager

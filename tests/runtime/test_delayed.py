@@ -379,6 +379,12 @@ def test_keys_that_never_meet_are_told():
         learn([], [])
 
 
+def test_one_stream_is_not_two():
+    loop = DelayedLearningLoop(iterable([row("a", 0.0)]), make_model(), delayed=DelayedLabels(), on_error="skip")
+    with pytest.raises(StreamError, match="make a JoinedSource"):
+        loop.run()
+
+
 def test_rows_without_times_ask_for_the_column():
     with pytest.raises(StreamError, match="--time NAME"):
         JoinedSource(iterable([]), iterable([]), key="id")

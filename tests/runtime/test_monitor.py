@@ -14,7 +14,15 @@ from river import metrics
 
 from command_words import main
 from streamsvm import BSGDClassifier, BSGDRegressor
-from streamsvm.runtime import IterableSource, LearningLoop, PredictionLoop, StreamError
+from streamsvm.runtime import (
+    DelayedLabels,
+    DelayedLearningLoop,
+    IterableSource,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+)
 from streamsvm.runtime.monitor import Monitor, MonitorError, monitor
 from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.timings import BOUNDS, Histogram
@@ -176,3 +184,17 @@ def test_quantiles_are_ends_of_buckets():
     assert [histogram.quantile(part) for part in (0.0, 0.25, 0.5, 0.75, 1.0)] == [1e-6, 1e-6, 5e-6, 0.5, math.inf]
     assert histogram.total == pytest.approx(7.500004)
     assert list(BOUNDS) == sorted(BOUNDS)
+
+
+def test_figures_of_labels_from_another_stream():
+    streams = [IterableSource([({"id": i, "t": float(i), "a": 1.0}, None) for i in range(9)])]
+    streams.append(IterableSource([({"id": i, "t": i + 2.5}, i % 2) for i in (-1, 0, 0, 1, 2)]))
+    source = JoinedSource(*streams, key="id", time="t")
+    loop = DelayedLearningLoop(source, BSGDClassifier(budget=10), delayed=DelayedLabels(max_age=4.0))
+    with Monitor(loop) as server:
+        loop.run()
+        found = samples(server)
+    expected = {"labels_total": 5, "joined_rows_total": 3, "pending_rows": 5, "early_labels": 0, "expired_labels_total": 1}
+    expected |= {"duplicate_labels_total": 1, "late_labels_total": 0, "duplicate_rows_total": 0, "learned_rows_total": 3}
+    assert {name: found[f"streamsvm_{name}",] for name in expected} == expected
+    assert [found["streamsvm_expired_rows_total", ("reason", reason)] for reason in ("age", "count", "bytes")] == [1, 0, 0]

@@ -9,9 +9,8 @@ from typing import Any
 from streamsvm._warnings import warn
 from streamsvm.runtime.checkpoint import CheckpointError
 from streamsvm.runtime.delayed.buffer import DelayedLabels, Expired, Pending
-from streamsvm.runtime.delayed.events import Awaited, pack_prediction, unpack_prediction, unpack_row
-from streamsvm.runtime.delayed.joined import JoinedSource
-from streamsvm.runtime.endpoints import START_AFRESH, JoinedPrediction, StreamError
+from streamsvm.runtime.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
+from streamsvm.runtime.endpoints import START_AFRESH, JoinedPrediction, Source, StreamError
 from streamsvm.runtime.loop import LearningLoop
 from streamsvm.runtime.rows import GuardedModel, reason_of
 
@@ -36,7 +35,7 @@ class DelayedLearningLoop(LearningLoop):
     Parameters
     ----------
     source
-        Rows and labels.
+        Rows and labels: a `JoinedSource`.
     model, metric, **options
         As of `LearningLoop`. ``rows`` of its progress, ``checkpoint_every`` and ``max_rows`` count messages of both streams.
     delayed
@@ -67,7 +66,7 @@ class DelayedLearningLoop(LearningLoop):
     (2000, 1000, 0)
     """
 
-    def __init__(self, source: JoinedSource, model: Any, metric: Any = None, *, delayed: DelayedLabels, **options: Any) -> None:
+    def __init__(self, source: Source, model: Any, metric: Any = None, *, delayed: DelayedLabels, **options: Any) -> None:
         if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
             raise ValueError(
                 "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
@@ -80,6 +79,8 @@ class DelayedLearningLoop(LearningLoop):
         predict, learn, prepare = self._predictor(guarded), self._learner(guarded), guarded.prepare
 
         def take(x: Any, event: Any) -> JoinedPrediction | None:
+            if type(event) not in (Awaited, Labelled):
+                raise StreamError(f"{self.source.name} is one stream: make a JoinedSource of it and the stream of labels")
             for expired in delayed.expire(event.time):
                 expire(expired)
             prediction = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -45,6 +45,8 @@ def families(loop: Any, progress: Any) -> Iterator[Metric]:
     for kind, count in progress.refused.items():
         refused.add_metric([kind], count)
     yield refused
+    if getattr(progress, "delayed", None) is not None:
+        yield from _delayed(progress.delayed)
     if hasattr(progress, "metric"):
         score = GaugeMetricFamily(
             "streamsvm_metric", "The metric, over all rows and over the last ones", labels=["name", "window"]
@@ -71,6 +73,33 @@ def families(loop: Any, progress: Any) -> Iterator[Metric]:
         if hasattr(progress, "learned"):
             yield _histogram("streamsvm_learn_seconds", "Time to learn a row and score its prediction", loop.timings.learn)
     yield InfoMetricFamily("streamsvm", "The process", value={"version": __version__, "source": loop.source.name})
+
+
+def _delayed(counts: Mapping[str, int]) -> Iterator[Metric]:
+    """Yield the metrics of labels that come from another stream."""
+    for name, key, text in _DELAYED_GAUGES:
+        yield GaugeMetricFamily(f"streamsvm_{name}", text, value=counts[key])
+    for name, key, text in _DELAYED_COUNTERS:
+        yield CounterMetricFamily(f"streamsvm_{name}", text, value=counts[key])
+    expired = CounterMetricFamily("streamsvm_expired_rows", "Rows whose label did not come in time", labels=["reason"])
+    for reason in ("age", "count", "bytes"):
+        expired.add_metric([reason], counts[f"expired_{reason}"])
+    yield expired
+
+
+_DELAYED_GAUGES = (
+    ("pending_rows", "pending", "Rows that wait for their label"),
+    ("pending_bytes", "bytes", "Bytes of the rows that wait, and of early labels"),
+    ("early_labels", "early", "Labels that wait for their row"),
+)
+_DELAYED_COUNTERS = (
+    ("labels", "labels", "Labels that came from another stream"),
+    ("joined_rows", "joined", "Rows that met their label"),
+    ("expired_labels", "expired_labels", "Labels whose row did not come in time"),
+    ("late_labels", "late_labels", "Labels of rows that had expired"),
+    ("duplicate_rows", "duplicate_rows", "Rows with a key that was there already"),
+    ("duplicate_labels", "duplicate_labels", "Further labels of a key"),
+)
 
 
 def lags(loop: Any) -> dict[int | str, int] | None:

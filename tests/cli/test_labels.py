@@ -1,0 +1,106 @@
+"""Labels from another stream, on the command line."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from delayed_twin import check_sums, streams, write
+
+
+@pytest.fixture
+def files(tmp_path):
+    rows, labels = streams(2, 600, 60.0)
+    return rows, labels, str(write(tmp_path / "rows.jsonl", rows)), str(write(tmp_path / "labels.jsonl", labels))
+
+
+WORDS = "--label", "y", "--key", "id", "--time", "t", "--max-age", 60, "--quiet"
+
+
+def end_of(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_pieces_are_equal_to_the_whole(files, tmp_path, call):
+    rows, labels, *paths = files
+
+    def learn(state, *more):
+        return end_of(call("learn", paths[0], "--labels", paths[1], *WORDS, "--checkpoint", tmp_path / state, *more))
+
+    whole = learn("whole")
+    check_sums(whole["delayed"], len(rows), len(labels))
+    assert whole["rows"] == len(rows) + len(labels)
+    assert whole["learned"] == whole["delayed"]["joined"] > 400
+    learn("pieces", "--max-rows", 333)
+    assert learn("pieces") == whole | {"rows_per_second": pytest.approx(0, abs=1e9), "seconds": pytest.approx(0, abs=1e9)}
+    files = [max((tmp_path / state).glob("*.ckpt")) for state in ("whole", "pieces")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    shown = json.loads(call("inspect", tmp_path / "whole", "--json").stdout)
+    assert shown["delayed"]["counts"]["joined"] == whole["learned"]
+
+
+def test_keys_of_csv_are_texts(tmp_path, call):
+    rows, labels, out = tmp_path / "rows.csv", tmp_path / "labels.csv", tmp_path / "out.csv"
+    keys = "007", "7", "1e3", "q"
+    rows.write_text("id,at,a\n" + "".join(f"{key},1970-01-01T00:00:0{i},{i}\n" for i, key in enumerate(keys)))
+    labels.write_text("y,id,at\n" + "".join(f"{i % 2},{key},{i + 10}\n" for i, key in enumerate(reversed(keys))))
+    words = "--label", "y", "--key", "id", "--time", "at", "--quiet", "--to", out
+    end = end_of(call("learn", rows, "--labels", labels, *words))
+    assert (end["learned"], end["delayed"]["pending"]) == (4, 0)
+    with out.open() as lines:
+        assert [line["key"] for line in csv.DictReader(lines)] == list(keys)
+
+
+def test_progress_says_what_waits(files, call):
+    done = call("learn", files[2], "--labels", files[3], *WORDS[:-1])
+    line = done.stderr.splitlines()[-1]
+    for what in ("expired", "labels too late", "duplicate rows", "duplicate labels", "labels without a row"):
+        assert what in line
+
+
+def test_expired_rows(files, tmp_path, call):
+    words = files[2], "--labels", files[3], *WORDS
+    letters = tmp_path / "letters.jsonl"
+    dropped = end_of(call("learn", *words))
+    written = end_of(call("learn", *words, "--expired", "dead-letter", "--on-error", letters))
+    assert len(letters.read_text().splitlines()) == written["delayed"]["expired_rows"] == dropped["delayed"]["expired_rows"] > 50
+    learned = end_of(call("learn", *words, "--expired", "negative=false"))
+    assert learned["learned"] == dropped["learned"] + dropped["delayed"]["expired_rows"]
+    capped = end_of(call("learn", *words, "--max-pending", 10))
+    assert capped["delayed"]["expired_count"] > 100
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--key", "id"], "--key is about labels from another stream"),
+        (["--labels", "{labels}"], "--labels needs --key"),
+        (["--labels", "{labels}", "--key", "y"], "must be three columns"),
+        (["--labels", "l.libsvm", "--key", "id"], "LIBSVM text"),
+        (["--labels", "{labels}", "--key", "id", "--expired", "dead-letter"], "needs a place for them"),
+        (["--labels", "{labels}", "--key", "id", "--expired", "forget"], "--expired must be one of"),
+        (["--labels", "{labels}", "--key", "id", "--expired", "negative"], "--expired='negative' needs the label"),
+        (["--labels", "{labels}", "--key", "id", "--max-age", "-1"], "must be a number of at least 0"),
+        (["--labels", "{labels}", "--key", "id", "--max-pending-bytes", "9"], "--max-pending-bytes must be"),
+        (["--labels", "{labels}", "--key", "id", "--from", "0:3"], "offsets of one topic"),
+        (["--labels", "{labels}", "--key", "id", "--to", "{labels}"], "would overwrite --labels"),
+    ],
+)
+def test_wrong_flags_are_told(files, call, words, message):
+    done = call("learn", files[2], "--label", "y", *(word.format(labels=files[3]) for word in words))
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_what_is_wrong_with_the_streams_is_told(files, call, tmp_path):
+    done = call("learn", files[2], "--labels", files[3], "--label", "y", "--key", "id")
+    assert (done.returncode, "Name the column: --time NAME" in done.stderr) == (1, True)
+    inside = tmp_path / "inside.jsonl"
+    inside.write_text('{"id": 1, "t": 1.0, "a": 1.0, "y": true}\n')
+    done = call("learn", inside, "--labels", files[3], *WORDS)
+    assert (done.returncode, "has its label inside" in done.stderr) == (1, True)
+    missing = Path(files[3]).with_name("none.jsonl")
+    done = call("learn", files[2], "--labels", missing, *WORDS)
+    assert (done.returncode, f"{missing}: No such file" in done.stderr) == (1, True)
