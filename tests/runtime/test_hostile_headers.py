@@ -7,7 +7,18 @@ import pytest
 
 from crafted import repacked
 from streamsvm import BSGDClassifier
-from streamsvm.runtime import CheckpointError, CheckpointFolder, CSVSource, FileSink, LearningLoop, PredictionLoop, StreamError
+from streamsvm.runtime import (
+    CheckpointError,
+    CheckpointFolder,
+    CSVSource,
+    DelayedLabels,
+    DelayedLearningLoop,
+    FileSink,
+    JoinedSource,
+    LearningLoop,
+    PredictionLoop,
+    StreamError,
+)
 from streamsvm.runtime.checkpoint import read_header
 from streamsvm.storage.container import Container, unpack
 from streamsvm.storage.model_file import CorruptFileError, facts_of
@@ -22,23 +33,33 @@ GONE = object()
 def run_on(kind, folder, model, rows):
     with (
         CheckpointFolder(folder / "saved") as checkpoints,
-        CSVSource(folder / "rows.csv", "y") as source,
+        CSVSource(folder / "rows.csv", "y", label_needed=kind == "learn") as source,
+        CSVSource(folder / "labels.csv", "y") as labels,
         FileSink(folder / f"{kind}.csv") as sink,
     ):
         common = {"checkpoints": checkpoints, "on_error": str(folder / f"{kind}.dead"), "error_share": 1.0}
         if kind == "learn":
             loop = LearningLoop(source, BSGDClassifier(budget=5, seed=1), sink=sink, window=50, **common)
+        elif kind == "delayed":
+            joined, delayed = JoinedSource(source, labels, key="id", time="t"), DelayedLabels(max_age=9.0)
+            loop = DelayedLearningLoop(joined, BSGDClassifier(budget=5, seed=1), delayed=delayed, sink=sink, window=50, **common)
         else:
             loop = PredictionLoop(source, model, sink, **common)
         loop.run(rows)
 
 
-@pytest.fixture(scope="module", params=["learn", "predict"])
+@pytest.fixture(scope="module", params=["learn", "predict", "delayed"])
 def run(request, tmp_path_factory):
     """A run of 100 rows, of which two are refused: its kind, its folder, its model and its checkpoint."""
     folder, kind = tmp_path_factory.mktemp(request.param), request.param
     rows = [f"{i % 7},{i % 5},{'yes' if i % 3 else 'no'}" if i % 50 else "x,," for i in range(1, 121)]
-    (folder / "rows.csv").write_text("\n".join(["a,b,y", *rows]))
+    if kind != "delayed":
+        (folder / "rows.csv").write_text("\n".join(["a,b,y", *rows]))
+    else:
+        rows = [f"{i % 7},{i % 5},{i},{i}" if i % 25 else "x,,,3" for i in range(1, 121)]
+        (folder / "rows.csv").write_text("\n".join(["a,b,id,t", *rows]))
+    labels = [f"{i},{i + (i % 5) * 4.0 - 5},{'yes' if i % 3 else 'no'}" for i in range(1, 121)]
+    (folder / "labels.csv").write_text("\n".join(["id,t,y", *labels]))
     model = BSGDClassifier(budget=5, seed=1)
     for i in range(20):
         model.learn_one({"a": i % 7, "b": i % 5}, "yes" if i % 3 else "no")
@@ -93,18 +114,25 @@ def places(value, at=()):
 
 def test_a_wild_header_is_read_or_refused(run):
     for place in places(read_header(run[3])):
+        if run[0] == "delayed" and (
+            place[0] not in ("delayed", "position") or (place[1:2] in (("rows",), ("labels",)) and place[2:])
+        ):
+            continue  # as those of `learn`
         for value in (*WILD, GONE):
             resumed(run, put(place, value))  # which lets no other error pass
 
 
-COUNTS = [("rows",), ("position", "rows"), ("position", "offset"), ("position", "line"), ("sink", "offset")]
+COUNTS = [("rows",), ("sink", "offset")]
+OF_TEXT = [("rows",), ("offset",), ("line",)]
 COUNTS += [("refused", "recent_row"), ("refused", "letters", "offset"), ("refused", "counts", "not a number")]
 OF_LEARNING = [("learned",), ("unlabelled",), ("empty",)]
 NO_COUNTS = [-1, 0.5, True, "12", None, [], 2**63, float("inf")]
 
 
 def test_what_is_no_count_is_refused(run):
-    for place in (*COUNTS, *(OF_LEARNING if run[0] == "learn" else [("predicted",)])):
+    streams = [("position", "rows"), ("position", "labels")] if run[0] == "delayed" else [("position",)]
+    of_streams = [(*stream, *place) for stream in streams for place in OF_TEXT]
+    for place in (*COUNTS, *of_streams, *([("predicted",)] if run[0] == "predict" else OF_LEARNING)):
         for value in NO_COUNTS:
             error = resumed(run, put(place, value))
             assert error, (place, value)
@@ -113,7 +141,7 @@ def test_what_is_no_count_is_refused(run):
 
 def test_what_is_no_mapping_is_refused(run):
     places = [("position",), ("refused",), ("sink",), ("refused", "letters"), ("refused", "counts")]
-    for place in (*places, *([("label_rules",)] if run[0] == "learn" else [])):
+    for place in (*places, *([] if run[0] == "predict" else [("label_rules",)])):
         for value in ([], [1], "text", 5, True):
             error = resumed(run, put(place, value))
             assert error, (place, value)
@@ -138,11 +166,18 @@ def test_what_is_no_mapping_is_refused(run):
         (("empty",), 101),
         (("predicted",), 101),
         (("mismatch",), 5),
+        (("delayed", "counts", "joined"), 10**6),
+        (("delayed", "clock"), "now"),
+        (("delayed", "entries"), [0, 0, 0]),
+        (("position", "ended"), [1, 0]),
+        (("position", "times"), [None]),
+        (("position", "heads"), {}),
+        (("position", "key"), "a"),
     ],
 )
 def test_what_no_run_has_saved_is_refused(run, place, value):
     header = read_header(run[3])
-    if place[0] not in header:
+    if place[0] not in header or (place[0] == "position" and run[0] != "delayed"):
         return
     error = resumed(run, put(place, value))
     assert error

@@ -12,6 +12,7 @@ import numpy as np
 
 from streamsvm.checks import shown
 from streamsvm.runtime.rows import RowError
+from streamsvm.storage.bounds import check_hashes
 
 __all__ = [
     "MOST_ROW_BYTES",
@@ -22,6 +23,7 @@ __all__ = [
     "checked_time",
     "pack_prediction",
     "pack_row",
+    "parsed",
     "unpack_prediction",
     "unpack_row",
 ]
@@ -29,7 +31,7 @@ __all__ = [
 #: The most characters of a row that waits, as `pack_row` writes it.
 MOST_ROW_BYTES = 2**20
 _LONGEST_KEY = 256  # characters
-_LARGEST_KEY = 2**63
+_LARGEST = 2**63
 _LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exact to a millisecond
 
 
@@ -57,7 +59,7 @@ def checked_key(value: Any) -> str:
     Raises
     ------
     RowError
-        It is missing, empty, longer than 256 characters, or neither text nor a whole number.
+        It is missing, empty, longer than 256 characters, or neither a text nor a whole number.
 
     Examples
     --------
@@ -68,7 +70,7 @@ def checked_key(value: Any) -> str:
     kind = type(value)
     if kind is str:
         text: str = value.strip()
-    elif (kind is int or (kind is float and value.is_integer())) and abs(value) < _LARGEST_KEY:
+    elif (kind is int or (kind is float and value.is_integer())) and abs(value) < _LARGEST:
         text = str(int(value))
     elif value is None:
         raise RowError("key", "the key is missing: rows and labels are joined by it")
@@ -120,12 +122,14 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
 
 
 def checked_label(y: Any) -> Any:
-    """Return a label that can wait; RowError if there is none, or it is neither a bool, an int, a float nor a text."""
+    """Return a label that can wait; RowError if there is none, or it is neither a bool, a number nor a text, or too long."""
     y = y.item() if isinstance(y, np.generic) else y
     if y is None:
         raise RowError("label", "the message of a label has no label")
-    if type(y) not in (bool, int, float, str) or (type(y) is str and len(y) > MOST_ROW_BYTES):
-        raise RowError("label", f"label {shown(y)} is none: a label is a bool, a number or a text")
+    small = abs(y) < _LARGEST if type(y) in (int, float) else type(y) is bool or (type(y) is str and len(y) <= _LONGEST_KEY)
+    if not small:
+        text = f"a label that comes by itself is a bool, a number below 2**63, or a text of at most {_LONGEST_KEY} characters"
+        raise RowError("label", f"label {shown(y)} is none: {text}")
     return y
 
 
@@ -156,11 +160,11 @@ def pack_row(x: Any) -> str:
 
 def unpack_row(text: str) -> dict[Hashable, Any]:
     """Return the features of a row that was packed; ValueError if the text is none."""
-    found = json.loads(text)
-    names, values = _checked_list("row", found, 2)
+    names, values = _checked_list("row", parsed(text), 2)
     _checked_list("row", names), _checked_list("row", values, len(names))
     if not all(type(name) in _NAMES for name in names) or not all(type(value) in _VALUES for value in values):
         raise ValueError(f"row is {shown(text)}, and holds no numbers and texts by name")
+    check_hashes(names)
     row: dict[Hashable, Any] = dict(zip(names, values, strict=True))
     if len(row) < len(names):
         raise ValueError(f"row is {shown(text)}, and names a feature twice")
@@ -182,13 +186,21 @@ def pack_prediction(predicted: Any) -> str:
 
 def unpack_prediction(text: str) -> Any:
     """Return a prediction that was packed; ValueError if the text is none."""
-    found = _checked_list("prediction", json.loads(text))
+    found = _checked_list("prediction", parsed(text))
     if len(found) == 2 and type(found[0]) is type(found[1]) is list and len(found[0]) == len(found[1]):
         if all(type(y) in _VALUES for y in found[0]) and all(type(part) is float for part in found[1]):
             return dict(zip(found[0], found[1], strict=True))
     elif len(found) == 1 and (found[0] is None or type(found[0]) in _VALUES):
         return found[0]
     raise ValueError(f"prediction is {shown(text)}, and no label or probabilities")
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return what a text of JSON holds; ValueError if it is none, or nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the text is nested too deep") from None
 
 
 _NAMES = frozenset((str, int))

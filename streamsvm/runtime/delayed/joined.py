@@ -211,7 +211,7 @@ class JoinedSource:
             source = self._sources[side]
             try:
                 self._heads[side] = self._keyed(side, source, *found)
-            except RowError as error:
+            except ValueError as error:
                 return BadRow(source.place, getattr(source, "raw", None), str(error))
         return None
 
