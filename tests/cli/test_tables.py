@@ -140,7 +140,7 @@ def test_flags_from_a_file(people, tmp_path, call):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("labels = 'y'", "labels is no flag of learn or predict"),
+        ("lable = 'y'", "lable is no flag of learn or predict"),
         ("[learn]\nto-do = 1", "to-do is no flag of learn"),
         ("[predict]\nbudget = 1", "budget is no flag of predict"),
         ("learn = 1", "learn must be a table"),
