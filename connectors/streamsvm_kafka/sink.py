@@ -110,6 +110,7 @@ class KafkaSink:
     Examples
     --------
     >>> from streamsvm_kafka import EmbeddedBroker
+    >>> from streamsvm.runtime import Prediction
     >>> with EmbeddedBroker() as broker:
     ...     sink = KafkaSink(broker.bootstrap, "predictions", client=broker.client)
     ...     sink.write(Prediction(row=0, y_pred=1, y_true=0, probability=0.75))
