@@ -13,12 +13,12 @@ from streamsvm.runtime.delayed.events import (
     MOST_ROW_BYTES,
     checked_key,
     checked_label,
+    checked_prediction,
+    checked_row,
     checked_time,
     pack_prediction,
     pack_row,
     parsed,
-    unpack_prediction,
-    unpack_row,
 )
 
 __all__ = ["DelayedLabels", "Expired", "Pending"]
@@ -293,7 +293,7 @@ class DelayedLabels:
             number = checked_count("number", entry[2])
             if number >= rows:
                 raise ValueError(f"row {number:,} waits, and {rows:,} have come")
-            packed = pack_row(unpack_row(json.dumps(entry[3]))), pack_prediction(unpack_prediction(json.dumps(entry[4])))
+            packed = pack_row(checked_row(json.dumps(entry[3]))), pack_prediction(checked_prediction(json.dumps(entry[4])))
             self._rows[key] = Pending(time, number, *packed)
             self.nbytes += _row_bytes(key, self._rows[key])
         elif kind == 1:

@@ -20,6 +20,8 @@ __all__ = [
     "Labelled",
     "checked_key",
     "checked_label",
+    "checked_prediction",
+    "checked_row",
     "checked_time",
     "pack_prediction",
     "pack_row",
@@ -148,26 +150,37 @@ def pack_row(x: Any) -> str:
     """
     if not isinstance(x, Mapping):
         raise RowError("malformed", f"a row must be a mapping of names to values, not {shown(x)}")
-    values = [value.item() if isinstance(value, np.generic) else value for value in x.values()]
-    for name, value in zip(x, values, strict=True):
-        if type(name) not in _NAMES or type(value) not in _VALUES:
-            raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
-    text = _written([list(x), values])
+    names, values = list(x), list(x.values())
+    if not _VALUES.issuperset(map(type, values)):
+        values = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if not (_VALUES.issuperset(map(type, values)) and _NAMES.issuperset(map(type, names))):
+        wrong = ((name, value) for name, value in zip(names, values, strict=True) if not _fits(name, value))
+        name, value = next(wrong)
+        raise RowError("malformed", f"feature {shown(name)} is {shown(value)}: a row that waits has numbers and texts only")
+    text = _written([names, values])
     if len(text) > MOST_ROW_BYTES:
         raise RowError("too long", f"the row takes {len(text):,} characters; one that waits may take {MOST_ROW_BYTES:,}")
     return text
 
 
 def unpack_row(text: str) -> dict[Hashable, Any]:
-    """Return the features of a row that was packed; ValueError if the text is none."""
-    names, values = _checked_list("row", parsed(text), 2)
-    _checked_list("row", names), _checked_list("row", values, len(names))
-    if not all(type(name) in _NAMES for name in names) or not all(type(value) in _VALUES for value in values):
-        raise ValueError(f"row is {shown(text)}, and holds no numbers and texts by name")
+    """Return the features of a row that was packed."""
+    names, values = json.loads(text)
+    return dict(zip(names, values, strict=True))
+
+
+def checked_row(text: str) -> dict[Hashable, Any]:
+    """Return the features of a row that a checkpoint has saved; ValueError if the text is none."""
+    found = parsed(text)
+    if type(found) is not list or [*map(type, found)] != [list, list] or len(found[0]) != len(found[1]):
+        raise ValueError(f"a row is {shown(text)}, and no names with their values")
+    names, values = found
+    if not all(map(_fits, names, values)):
+        raise ValueError(f"a row is {shown(text)}, and holds no numbers and texts by name")
     check_hashes(names)
     row: dict[Hashable, Any] = dict(zip(names, values, strict=True))
     if len(row) < len(names):
-        raise ValueError(f"row is {shown(text)}, and names a feature twice")
+        raise ValueError(f"a row is {shown(text)}, and names a feature twice")
     return row
 
 
@@ -185,14 +198,20 @@ def pack_prediction(predicted: Any) -> str:
 
 
 def unpack_prediction(text: str) -> Any:
-    """Return a prediction that was packed; ValueError if the text is none."""
-    found = _checked_list("prediction", parsed(text))
-    if len(found) == 2 and type(found[0]) is type(found[1]) is list and len(found[0]) == len(found[1]):
+    """Return a prediction that was packed."""
+    found = json.loads(text)
+    return found[0] if len(found) == 1 else dict(zip(*found, strict=True))
+
+
+def checked_prediction(text: str) -> Any:
+    """Return a prediction that a checkpoint has saved; ValueError if the text is none."""
+    found = parsed(text)
+    if type(found) is list and [*map(type, found)] == [list, list] and len(found[0]) == len(found[1]):
         if all(type(y) in _VALUES for y in found[0]) and all(type(part) is float for part in found[1]):
-            return dict(zip(found[0], found[1], strict=True))
-    elif len(found) == 1 and (found[0] is None or type(found[0]) in _VALUES):
+            return unpack_prediction(text)
+    elif type(found) is list and len(found) == 1 and (found[0] is None or type(found[0]) in _VALUES):
         return found[0]
-    raise ValueError(f"prediction is {shown(text)}, and no label or probabilities")
+    raise ValueError(f"a prediction is {shown(text)}, and no label or probabilities")
 
 
 def parsed(text: str | bytes) -> Any:
@@ -214,11 +233,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _written(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+def _fits(name: Any, value: Any) -> bool:
+    return type(name) in _NAMES and type(value) in _VALUES
 
 
-def _checked_list(name: str, value: Any, length: int | None = None) -> list[Any]:
-    if type(value) is not list or (length is not None and len(value) != length):
-        raise ValueError(f"{name} is {shown(value)}, and no list{'' if length is None else f' of {length}'}")
-    return value
+_written = json.JSONEncoder(separators=(",", ":")).encode

@@ -16,9 +16,9 @@ from streamsvm.runtime.delayed.events import (
     Labelled,
     checked_key,
     checked_label,
+    checked_row,
     checked_time,
     pack_row,
-    unpack_row,
 )
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Source, StreamError
 from streamsvm.runtime.rows import RowError
@@ -275,5 +275,5 @@ def _head(side: int, saved: Any) -> tuple[Row, tuple[str, bytes | None]]:
         return Row({}, Labelled(key, moment, checked_label(saved["y"]))), (place, data)
     if type(saved["row"]) is not str:
         raise ValueError(f"heads are {shown(saved)}")
-    x = unpack_row(saved["row"])
+    x = checked_row(saved["row"])
     return Row(x, Awaited(key, moment, pack_row(x))), (place, data)
