@@ -16,6 +16,7 @@ from streamsvm.learners.compiled.iterates import ONE_CLASS, common
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector, violation
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import Mergeable
 from streamsvm.learners.regressor import OnlineRegressor
 from streamsvm.memory.support_vectors import views
 
@@ -81,7 +82,7 @@ class Descent(BudgetedEstimator):
 
 
 @learner
-class BSGDClassifier(BudgetedClassifier, Descent):
+class BSGDClassifier(BudgetedClassifier, Descent, Mergeable):
     """A kernel support vector machine that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the primal of the SVM with hinge loss. A row inside the margin becomes a support vector; when
@@ -198,7 +199,7 @@ class BSGDClassifier(BudgetedClassifier, Descent):
 
 
 @learner
-class BSGDRegressor(OnlineRegressor, Descent):
+class BSGDRegressor(OnlineRegressor, Descent, Mergeable):
     """A kernel support vector regression that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the epsilon-insensitive loss, otherwise as `BSGDClassifier`. Targets should be about 0 and

@@ -7,11 +7,12 @@ begins anew.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numba import njit
 
-__all__ = ["ANEW", "FOLLOWED", "LAST_MEAN", "N_FIRST", "RARE", "check_moments", "follow_value", "learn_value"]
+__all__ = ["ANEW", "FOLLOWED", "LAST_MEAN", "N_FIRST", "RARE", "check_moments", "follow_value", "learn_value", "pool_moments"]
 
 #: Values of a feature that are held, for a median of them.
 N_FIRST = 32
@@ -44,6 +45,42 @@ def check_moments(moments: np.ndarray) -> None:
         and np.isin(moments[:, _RENEWED], (0.0, 1.0, 2.0)).all()
     ):
         raise ValueError("the snapshot is corrupt: a feature, or the target, holds no number of values that is possible")
+
+
+def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], moments: np.ndarray, first: np.ndarray) -> None:
+    """Write the moments of all values of several streams, each of which has seen other ones.
+
+    Values beyond the bound that a stream holds are forgotten: they may be those of another level, which only comes in a row.
+
+    Parameters
+    ----------
+    parts
+        Of each stream: its moments, float64 [features or more, FOLLOWED], its first values, and the places of its features, int64
+        [features].
+    moments, first
+        Zeros of the same kinds, to be filled.
+    """
+    for of, _, places in parts:
+        count = of[: len(places), 0]
+        moments[places, 0] += count
+        moments[places, 1] += count * of[: len(places), 1]
+    moments[:, 1] /= np.maximum(moments[:, 0], 1.0)
+    for of, _, places in parts:
+        count, mean, squares = of[: len(places), :3].T
+        moments[places, 2] += squares + count * (mean - moments[places, 1]) ** 2
+        for flag in (RARE, _RENEWED):
+            moments[places, flag] = np.maximum(moments[places, flag], of[: len(places), flag])
+        unset = moments[places, _LAST_REACH] == 0.0
+        moments[places[unset], LAST_MEAN:] = of[: len(places)][unset, LAST_MEAN:]
+    few = (moments[:, 0] > 0.0) & (moments[:, 0] < N_FIRST)
+    held = np.zeros(len(moments), np.int64)
+    for of, values, places in parts:
+        for feature in np.flatnonzero(few[places]):
+            place, n = places[feature], int(of[feature, 0])
+            first[place, held[place] : held[place] + n] = values[feature, :n]
+            held[place] += n
+    for place in np.flatnonzero(few):
+        first[place, : held[place]].sort()
 
 
 @njit(cache=True, error_model="numpy")

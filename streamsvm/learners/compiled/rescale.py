@@ -20,7 +20,18 @@ from numba import njit
 from streamsvm.kernels import LARGEST_GAMMA
 from streamsvm.memory.moments import ANEW, LAST_MEAN, RARE, follow_value
 
-__all__ = ["BOUND", "RARE_REACH", "REACH", "gamma_of", "learn_moments", "move_rows", "move_vectors", "scale_moved", "scale_row"]
+__all__ = [
+    "BOUND",
+    "RARE_REACH",
+    "REACH",
+    "gamma_of",
+    "learn_moments",
+    "move_rows",
+    "move_vectors",
+    "scale_moved",
+    "scale_row",
+    "units_of",
+]
 
 #: Deviations from the location to which a value is bounded.
 BOUND = np.float32(8.0)
@@ -110,6 +121,21 @@ def scale_moved(
             location[j] = place
         spread[j], moments[j, ANEW] = running, 0.0
     return True
+
+
+@njit(cache=True, error_model="numpy")
+def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return location and spread, float64 [used], that bring stored vectors to the units of the features.
+
+    They are those in use; of a feature that has another level since, vectors are as far from that as they were from the old one.
+    """
+    place, size = location[:used].copy(), spread[:used].copy()
+    for j in range(used):
+        if moments[j, ANEW] and size[j] > 0.0:
+            running = _spread(moments[j])
+            place[j] = moments[j, 1] - running * (moments[j, LAST_MEAN] - place[j]) / size[j]
+            size[j] = running
+    return place, size
 
 
 @njit(cache=True, error_model="numpy")
