@@ -16,9 +16,9 @@ from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionErr
 
 from streamsvm._warnings import warn
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
-from streamsvm.runtime.rows import listed
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
+from streamsvm_kafka.offsets import TopicOffsets
 from streamsvm_kafka.start import Start, parse_start
 
 __all__ = ["KafkaSource"]
@@ -42,7 +42,7 @@ REFRESH_SECONDS = 60.0
 class KafkaSource:
     """The rows of all partitions of one topic.
 
-    The source joins no consumer group and commits nothing: the learning loop saves its `position` in one checkpoint with the
+    The source joins no consumer group: the learning loop saves its `position` in one checkpoint with the
     model, and `seek` returns to it, so that every row counts exactly once in the model however often the process is killed. Rows
     of aborted transactions are not read (``read_committed``); messages without a value (tombstones) are no rows. A message that
     the codec cannot decode is given as a `BadRow`.
@@ -72,6 +72,9 @@ class KafkaSource:
         Where to begin: ``"earliest"``, ``"latest"``, a time such as ``"2026-03-01T12:00:00Z"``, or ``"PARTITION:OFFSET"``,
         several with commas between them. None: at the earliest message. A position that `seek` goes on from counts more, unless
         the topic no longer holds what follows it: then a partition goes on from ``start`` (with a warning) if it is given.
+    group
+        The consumer group whose offsets follow the checkpoints, for tools that show how far a group is behind. Nothing is read
+        from there, and the source does not join it. None: nothing is committed.
     client
         Options of the connection, see `client_options`.
 
@@ -109,6 +112,7 @@ class KafkaSource:
         *,
         stop_at_end: bool = False,
         start: str | None = None,
+        group: str | None = None,
         client: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = f"kafka://{bootstrap}/{topic}"
@@ -123,6 +127,7 @@ class KafkaSource:
         self._topic_id = description.topic_id
         self._consumer = self._connection.client(
             KafkaConsumer,
+            group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="none",
             isolation_level="read_committed",
@@ -133,9 +138,12 @@ class KafkaSource:
             max_partition_fetch_bytes=FETCH_BYTES,
             fetch_max_bytes=64 * FETCH_BYTES,
         )
+        self._topic_offsets = TopicOffsets(self._consumer, self.name, topic)
         try:
-            self._beginnings, self._newest = self._bounds(description.partitions)
-            self._offsets = self._first_offsets(self._start or Start("earliest", "earliest"), self._beginnings, self._newest)
+            self._beginnings, self._newest = self._topic_offsets.bounds(description.partitions)
+            self._offsets = self._topic_offsets.first(
+                self._start or Start("earliest", "earliest"), self._beginnings, self._newest
+            )
         except BaseException:
             self.close()
             raise
@@ -184,7 +192,7 @@ class KafkaSource:
         self._check_topic(position)
         offsets = {int(partition): int(offset) for partition, offset in position["partitions"].items()}
         pass_ends = {int(partition): int(end) for partition, end in (position["ends"] or {}).items()}
-        beginnings, ends = self._bounds(self._offsets)
+        beginnings, ends = self._topic_offsets.bounds(self._offsets)
         lost = {}  # reasons, by partition
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
             lost = dict.fromkeys(beginnings, "it was deleted and created again since the checkpoint")
@@ -201,7 +209,7 @@ class KafkaSource:
                 lost[partition] = f"{place} knows of {known}: the topic was cut back, or is not the one that was learned"
         following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
         if lost:
-            first = self._first_offsets(self._lost_start(set(lost.values())), beginnings, ends)
+            first = self._topic_offsets.first(self._lost_start(set(lost.values())), beginnings, ends)
             following |= {partition: first[partition] for partition in lost if partition in first}
         self._offsets, self._sought = following, True
         if self._stop_at_end and pass_ends:
@@ -261,6 +269,11 @@ class KafkaSource:
         told = {key.partition: self._consumer.highwater(key) or 0 for key in self._consumer.assignment()}
         return {p: max(told.get(p, 0), self._newest.get(p, 0)) - offset for p, offset in dict(self._offsets).items()}
 
+    def saved(self) -> None:
+        """Commit the `position`, which a checkpoint holds now, for the group. A failure is logged."""
+        if self._consumer.config["group_id"] is not None:
+            self._topic_offsets.commit(self._offsets)
+
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.
 
@@ -269,7 +282,9 @@ class KafkaSource:
         self._stopping.set()
 
     def close(self) -> None:
-        """Close the connection. Nothing of this source is left on the broker."""
+        """Close the connection."""
+        if hasattr(self, "_topic_offsets"):
+            self._topic_offsets.finish()
         self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
 
     def _endless(self, pauses: bool) -> Iterator[Row | BadRow | None]:
@@ -384,16 +399,6 @@ class KafkaSource:
         for key in keys:
             self._consumer.seek(key, self._offsets[key.partition])
 
-    def _bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """First and next offset of each partition."""
-        keys = [TopicPartition(self._topic, partition) for partition in sorted(partitions)]
-        try:
-            beginnings = self._consumer.beginning_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
-            ends = self._consumer.end_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
-        except KafkaError as error:
-            raise StreamError(f"{self.name}: its offsets cannot be read: {error}. Check the broker and its log.") from error
-        return {key.partition: beginnings[key] for key in keys}, {key.partition: ends[key] for key in keys}
-
     def _refresh(self) -> None:
         try:
             description = describe_topic(self._connection, self._topic)
@@ -403,7 +408,7 @@ class KafkaSource:
         if description.topic_id != self._topic_id:
             raise self._lost("it was deleted and created again while it was read")
         if added := tuple(p for p in description.partitions if p not in self._offsets):
-            self._offsets |= self._bounds(added)[0]
+            self._offsets |= self._topic_offsets.bounds(added)[0]
             self._assign(self._offsets)
 
     def _check_topic(self, position: Position) -> None:
@@ -424,26 +429,6 @@ class KafkaSource:
         for reason in sorted(reasons):
             warn(f"{self.name}: {reason}. The model is kept, and reading goes on from {self._start.text}")
         return self._start
-
-    def _first_offsets(self, start: Start, beginnings: dict[int, int], ends: dict[int, int]) -> dict[int, int]:
-        """Return the first offset to read of each partition."""
-        if start.kind == "latest":
-            return dict(ends)
-        if start.kind == "time":
-            moments = {TopicPartition(self._topic, partition): start.milliseconds for partition in ends}
-            try:
-                found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * CONNECT_SECONDS)
-            except KafkaError as error:
-                raise StreamError(f"{self.name}: its offsets at a time cannot be read: {error}. Check the broker.") from error
-            return {key.partition: ends[key.partition] if each is None else each.offset for key, each in found.items()}
-        if unknown := sorted(start.offsets.keys() - beginnings.keys()):
-            raise StreamError(f"{self.name} has no partition {unknown[0]}: it has {listed(sorted(beginnings), 10)}")
-        for partition, offset in start.offsets.items():
-            if not beginnings[partition] <= offset <= ends[partition]:
-                raise StreamError(
-                    f"{self.name}: partition {partition} holds offsets {beginnings[partition]} to {ends[partition]}, not {offset}"
-                )
-        return beginnings | dict(start.offsets)
 
     def _lost(self, reason: str) -> StreamError:
         return StreamError(

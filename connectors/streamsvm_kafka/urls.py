@@ -21,7 +21,13 @@ _SINK_FORM = "kafka://host:port/topic"
 
 
 def open_source(
-    url: str, *, label: str | None, stop_at_end: bool, start: str | None = None, options: Mapping[str, Any] | None = None
+    url: str,
+    *,
+    label: str | None,
+    stop_at_end: bool,
+    start: str | None = None,
+    group: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> KafkaSource:
     """Open ``kafka://host:port/topic`` to read rows.
 
@@ -35,8 +41,8 @@ def open_source(
         Name of the label's JSON field. A packed row has its label in the last place and needs no name.
     stop_at_end
         End where the topic ended when it was opened.
-    start
-        Where to begin, see `KafkaSource`.
+    start, group
+        Where to begin, and whose offsets follow the checkpoints, see `KafkaSource`.
     options
         Of the connection; others are taken from the environment (`client_options`).
 
@@ -54,7 +60,7 @@ def open_source(
     """
     bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
     codec, client = _codec(url, parameters, label), client_options({**(options or {}), **version})
-    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, client=client)
+    return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, group=group, client=client)
 
 
 def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSink:

@@ -7,6 +7,7 @@ same rows write the same bytes.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,16 +26,35 @@ from streamsvm.storage.model_file import (
     write,
 )
 
-__all__ = ["Checkpoint", "CheckpointError", "CheckpointFolder", "load", "read", "read_header", "read_model", "read_newest"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "CheckpointFolder",
+    "TakenOverError",
+    "load",
+    "read",
+    "read_header",
+    "read_model",
+    "read_newest",
+]
 
 Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
+_LOCK = ".lock"
 _NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
 _GO_BACK = "Remove it to go on from the checkpoint before it, if the folder has one"
 
 
 class CheckpointError(ModelFileError):
     """A checkpoint cannot be read or written, or is not of this run. The message names the file and the remedy."""
+
+
+class FolderLockedError(CheckpointError):
+    """Another process is writing to a folder."""
+
+
+class TakenOverError(CheckpointError):
+    """Another process has taken a folder over: nothing is written to it any more."""
 
 
 class Checkpoint(NamedTuple):
@@ -151,6 +171,9 @@ class CheckpointFolder:
     trusted
         Whether models may hold classes and functions of your own. To resume them, the checkpoints must be yours too: one that is
         not can run anything then.
+    take_over
+        Whether to take the folder from a process that holds it: one that is stopped, or hangs. It is fenced: where it wakes, its
+        next `save` is a TakenOverError.
 
     Raises
     ------
@@ -168,17 +191,19 @@ class CheckpointFolder:
 
     _N_GOOD = 2
 
-    def __init__(self, path: str | Path, trusted: bool = False) -> None:
+    def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False) -> None:
         self.path = Path(path)
         self._trusted = trusted
         try:
             _make_folder(self.path)
-            self._lock = (self.path / ".lock").open("ab")  # open, and therefore locked, until `close`
+            if take_over:  # the other process has locked a file that is no longer there
+                (self.path / _LOCK).unlink(missing_ok=True)
+            self._lock = (self.path / _LOCK).open("ab")  # open, and therefore locked, until `close`
         except OSError as error:
             raise CheckpointError(f"{path}: {error.strerror}") from error
-        if not locks(self._lock):
+        if not locks(self._lock) or not self._is_owned:
             self._lock.close()
-            raise CheckpointError(f"{path}: another process is learning with this checkpoint folder. Stop it, or give another")
+            raise FolderLockedError(f"{path}: another process is learning with this checkpoint folder. Stop it, or give another")
         try:
             for part in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
                 part.unlink()
@@ -214,6 +239,8 @@ class CheckpointFolder:
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
         if self._lock.closed:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
+        if not self._is_owned:
+            raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken the folder over")
         facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
             write(path, self._bytes(model, metric, facts))
@@ -223,6 +250,15 @@ class CheckpointFolder:
         except OSError as error:
             raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
         return path
+
+    @property
+    def _is_owned(self) -> bool:
+        # Whether the file that is locked is still the one in the folder.
+        try:
+            found, locked = (self.path / _LOCK).stat(), os.fstat(self._lock.fileno())
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, locked)
 
     def check(self, model: Any, metric: Any) -> None:
         """Raise a CheckpointError where no checkpoint can hold a model and its metric; nothing is written."""

@@ -119,7 +119,8 @@ class Source(Protocol):
     a new source, sees every row exactly once.
 
     A row that cannot be read, where the next one can, is given as a `BadRow`; a `StreamError` is for a stream that cannot go on.
-    A source may have ``raw``, the bytes of the row that was given last: they are written as a dead letter if the row is refused.
+    A source may have ``raw``, the bytes of the row that was given last: they are written as a dead letter if the row is refused;
+    and ``saved()``, which is called when a checkpoint holds its position.
     """
 
     @property

@@ -58,6 +58,7 @@ def open_source(
     stop_at_end: bool = False,
     label_needed: bool = True,
     start: str | None = None,
+    group: str | None = None,
     options: Mapping[str, Any] | None = None,
     **reading: Any,
 ) -> Source:
@@ -77,6 +78,8 @@ def open_source(
         Whether a table (CSV, Parquet, Arrow) without a column of the label is an error. If not, its rows have no label.
     start
         Where a stream with a URL begins, as its package says; None: at its first row.
+    group
+        The group whose offsets follow the checkpoints of a stream with a URL, as its package says; None: no group.
     options
         Of the connection to a stream with a URL, as its package says.
     **reading
@@ -94,6 +97,8 @@ def open_source(
     kind = format_of(spec, format)
     if kind is not None and start is not None:
         raise StreamError(f"{spec} is read from its first row: to begin at {start} is for streams with a URL")
+    if kind is not None and group is not None:
+        raise StreamError(f"{spec} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
     reading = {name: value for name, value in reading.items() if value}
     columns = {"features", "drop", "categorical", "dates", "missing", "decimal"}
     known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
@@ -107,7 +112,9 @@ def open_source(
             raise StreamError(f"{kind} cannot be read from standard input: give a file")
         return ArrowSource(spec, label, kind=kind, **reading)
     if kind is None:
-        return _plugin("streamsvm.sources", spec)(spec, label=label, stop_at_end=stop_at_end, start=start, options=options)
+        how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
+        how |= {} if group is None else {"group": group}
+        return _plugin("streamsvm.sources", spec)(spec, **how)
     return FORMATS[kind](spec, label, **reading)
 
 

@@ -132,6 +132,18 @@ class StreamLoop:
 
     def run(self, max_rows: int | None = None) -> Any:
         """Take rows until the stream ends or `stop` is called."""
+        return self._guard(max_rows, True)
+
+    def take(self, rows: int) -> Any:
+        """Take so many rows, which the source has at hand: a run that goes on, without the checkpoint of an end."""
+        return self._guard(rows, False)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint, if there is a folder for it and rows since the last one."""
+        if self._checkpoints is not None and self._saved_rows != self.rows and self._worth_saving:
+            self._save(self._checkpoints)
+
+    def _guard(self, max_rows: int | None, ends: bool) -> Any:
         if self._unusable:
             raise RuntimeError(
                 f"this loop {self._unusable}. Make a new source, sink and loop: it goes on from the newest checkpoint"
@@ -141,7 +153,7 @@ class StreamLoop:
         try:
             self._running = True
             self._refusals.open()
-            progress = self._run(None if max_rows is None else self.rows + max_rows)
+            progress = self._run(None if max_rows is None else self.rows + max_rows, ends)
         except BaseException:  # also Ctrl-C: the model may have learned half a row
             self._unusable = "has failed"
             raise
@@ -152,7 +164,7 @@ class StreamLoop:
             self._unusable = "was stopped"
         return progress
 
-    def _run(self, last: int | None) -> Any:
+    def _run(self, last: int | None, ends: bool) -> Any:
         sink, timings = self.sink, self.timings
         take, next_point = self._taker(self._guarded), self._next_point()
         began = last_shown = time.perf_counter()
@@ -195,6 +207,8 @@ class StreamLoop:
                     self._on_progress(self._progress((self.rows - rows_shown) / (now - last_shown), now - began))
                     last_shown, rows_shown = now, self.rows
         seconds = time.perf_counter() - began
+        if not ends:
+            return self.progress
         if self._checkpoints is not None and self._saved_rows != self.rows:
             self._save(self._checkpoints)
         elif sink is not None:
@@ -222,6 +236,8 @@ class StreamLoop:
             **facts,
         )
         self._saved_rows = self.rows
+        if (saved := getattr(self.source, "saved", None)) is not None:
+            saved()
 
 
 def _checked(name: str, method: str, position: Any) -> dict[str, Any]:

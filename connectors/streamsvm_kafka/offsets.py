@@ -1,0 +1,103 @@
+"""The offsets of a topic: where its partitions begin and end, where reading starts, and what is committed for a group."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from streamsvm.runtime.endpoints import StreamError
+from streamsvm.runtime.rows import listed
+from streamsvm_kafka.connection import CONNECT_SECONDS
+from streamsvm_kafka.start import Start
+
+__all__ = ["TopicOffsets"]
+
+logger = logging.getLogger(__name__)
+
+
+class TopicOffsets:
+    """The offsets of a topic, asked for through a consumer.
+
+    Parameters
+    ----------
+    consumer
+        A consumer of kafka-python.
+    name
+        The stream in messages.
+    topic
+        The topic.
+    """
+
+    def __init__(self, consumer: Any, name: str, topic: str) -> None:
+        self._consumer, self._name, self._topic = consumer, name, topic
+        self._uncommitted: dict[Any, OffsetAndMetadata] = {}
+
+    def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the first and the next offset of each partition; StreamError if the broker does not tell them."""
+        keys = [TopicPartition(self._topic, partition) for partition in sorted(partitions)]
+        try:
+            beginnings = self._consumer.beginning_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
+            ends = self._consumer.end_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
+        except KafkaError as error:
+            raise StreamError(f"{self._name}: its offsets cannot be read: {error}. Check the broker and its log.") from error
+        return {key.partition: beginnings[key] for key in keys}, {key.partition: ends[key] for key in keys}
+
+    def first(self, start: Start, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+        """Return the first offset to read of each partition.
+
+        Raises
+        ------
+        StreamError
+            ``start`` names a partition or an offset that there is not, or the broker does not tell.
+        """
+        if start.kind == "latest":
+            return dict(ends)
+        if start.kind == "time":
+            moments = {TopicPartition(self._topic, partition): start.milliseconds for partition in ends}
+            try:
+                found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * CONNECT_SECONDS)
+            except KafkaError as error:
+                raise StreamError(f"{self._name}: its offsets at a time cannot be read: {error}. Check the broker.") from error
+            return {key.partition: ends[key.partition] if each is None else each.offset for key, each in found.items()}
+        if unknown := sorted(start.offsets.keys() - beginnings.keys()):
+            raise StreamError(f"{self._name} has no partition {unknown[0]}: it has {listed(sorted(beginnings), 10)}")
+        for partition, offset in start.offsets.items():
+            begin, end = beginnings[partition], ends[partition]
+            if not begin <= offset <= end:
+                raise StreamError(f"{self._name}: partition {partition} holds offsets {begin} to {end}, not {offset}")
+        return {**beginnings, **start.offsets}
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit offsets for the group of the consumer, without waiting. A failure is logged: nothing depends on them."""
+        found = {TopicPartition(self._topic, partition): OffsetAndMetadata(at, "", -1) for partition, at in offsets.items()}
+        self._uncommitted |= found
+        try:
+            self._consumer.commit_async(found, callback=self._answered)
+        except KafkaError as error:
+            self._answered(found, error)
+
+    def finish(self) -> None:
+        """Wait a few seconds for what was committed last. A failure is logged."""
+        if self._uncommitted:
+            try:
+                self._consumer.commit(dict(self._uncommitted), timeout_ms=1000 * CONNECT_SECONDS)
+            except KafkaError as error:
+                self._answered({}, error)
+
+    def forget(self, partitions: Iterable[int]) -> None:
+        """Commit nothing more of partitions that others read now."""
+        for partition in partitions:
+            self._uncommitted.pop(TopicPartition(self._topic, partition), None)
+
+    def _answered(self, offsets: Mapping[Any, Any], answer: Any) -> None:
+        if isinstance(answer, Exception):
+            logger.warning("%s: the offsets of the group were not committed (%s); the checkpoints have them", self._name, answer)
+            return
+        for key, at in offsets.items():
+            if self._uncommitted.get(key) == at:
+                del self._uncommitted[key]
