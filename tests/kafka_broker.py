@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,9 @@ inter.broker.listener.name=PLAINTEXT
 log.dirs={folder}/log
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
+offsets.topic.num.partitions=5
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
@@ -97,12 +100,13 @@ def _jars() -> Path:
 
 
 class Broker(NamedTuple):
-    """The addresses of a broker's listeners, and the certificate of those with TLS."""
+    """The addresses of a broker's listeners, the certificate of those with TLS, and what kills and starts it again."""
 
     plaintext: str
     ssl: str
     sasl_ssl: str
     certificate: Path
+    restart: Callable[[], None]
 
 
 def _free_ports(names: tuple[str, ...]) -> dict[str, int]:
@@ -135,21 +139,32 @@ def running_broker(folder: Path) -> Iterator[Broker]:
     user = f"SCRAM-SHA-256=[name=alice,password={PASSWORD}]"
     form = [*java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", settings, "--add-scram", user]
     subprocess.run(form, capture_output=True, check=True)
-    # In a session of its own: a Ctrl-C that ends the tests must not end the broker before the clients that wait for it.
-    with (
-        log.open("w") as output,
-        subprocess.Popen(
-            [*java, "kafka.Kafka", settings], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        ) as broker,
-    ):
-        try:
-            deadline = time.monotonic() + START_SECONDS
-            while "Kafka Server started" not in log.read_text():
-                running = broker.poll() is None and time.monotonic() < deadline
-                assert running, f"Kafka did not start:\n{log.read_text()}"
-                time.sleep(0.1)
-            yield Broker(*(f"127.0.0.1:{ports[name]}" for name in ("plaintext", "ssl", "sasl_ssl")), certificate)
-        finally:
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        # In a session of its own: a Ctrl-C that ends the tests must not end the broker before the clients that wait for it.
+        with log.open("w") as output:
+            running.append(
+                subprocess.Popen(
+                    [*java, "kafka.Kafka", settings], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while "Kafka Server started" not in log.read_text():
+            alive = running[-1].poll() is None and time.monotonic() < deadline
+            assert alive, f"Kafka did not start:\n{log.read_text()}"
+            time.sleep(0.1)
+
+    def restart() -> None:
+        running[-1].kill()
+        running[-1].wait()
+        start()
+
+    try:
+        start()
+        yield Broker(*(f"127.0.0.1:{ports[name]}" for name in ("plaintext", "ssl", "sasl_ssl")), certificate, restart)
+    finally:
+        for broker in running:
             broker.terminate()
             try:
                 broker.wait(20)

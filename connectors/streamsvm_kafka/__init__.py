@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
 from streamsvm_kafka.connection import BrokerUnreachableError
 from streamsvm_kafka.options import Secret, client_options
+from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink, publish
 from streamsvm_kafka.source import KafkaSource
-from streamsvm_kafka.urls import open_sink, open_source
+from streamsvm_kafka.urls import open_sink, open_source, open_worker
 
 if TYPE_CHECKING:
     from streamsvm_kafka.embedded import EmbeddedBroker
@@ -24,10 +25,12 @@ __all__ = [
     "JSONCodec",
     "KafkaSink",
     "KafkaSource",
+    "PartitionWorker",
     "Secret",
     "client_options",
     "open_sink",
     "open_source",
+    "open_worker",
     "publish",
 ]
 

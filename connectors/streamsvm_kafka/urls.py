@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
 from streamsvm_kafka.options import client_options
+from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
 
-__all__ = ["open_sink", "open_source"]
+__all__ = ["open_sink", "open_source", "open_worker"]
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
 _SOURCE_FORM = "kafka://host:port/topic?codec=json or kafka://host:port/topic?codec=float32&features=22"
@@ -61,6 +62,28 @@ def open_source(
     bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
     codec, client = _codec(url, parameters, label), client_options({**(options or {}), **version})
     return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, group=group, client=client)
+
+
+def open_worker(
+    url: str, *, label: str | None, start: str | None = None, options: Mapping[str, Any] | None = None, **how: Any
+) -> PartitionWorker:
+    """Open ``kafka://host:port/topic`` to learn its partitions as a worker of a group.
+
+    Parameters
+    ----------
+    url, label, start, options
+        As for `open_source`.
+    **how
+        Of the group: ``group``, ``folder``, ``make_loop``, ``stop_at_end`` and ``trusted`` of `PartitionWorker`.
+
+    Raises
+    ------
+    StreamError
+        The URL has a mistake (the text shows the right form), or see `PartitionWorker`.
+    """
+    bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
+    codec, client = _codec(url, parameters, label), client_options({**(options or {}), **version})
+    return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **how)
 
 
 def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSink:

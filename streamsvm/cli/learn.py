@@ -11,12 +11,13 @@ from functools import partial
 
 from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
+from streamsvm.cli.group import check_group, learn_partitions
 from streamsvm.cli.labels import delayed_of, looked_at
 from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
-from streamsvm.runtime import CheckpointFolder, DelayedLearningLoop, LearningLoop, StreamError
+from streamsvm.runtime import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
 from streamsvm.runtime.open import format_of
 
 __all__ = ["run"]
@@ -25,6 +26,7 @@ __all__ = ["run"]
 def run(arguments: argparse.Namespace) -> bool:
     """Learn the source. Return whether the run was interrupted."""
     text_format = format_of(arguments.source, arguments.format)
+    check_group(arguments)
     if arguments.label is None and text_format != "libsvm":
         raise UsageError("--label NAME: which column or key holds the label?")
     scale = arguments.scale or ("none" if text_format == "libsvm" else "standard")
@@ -42,8 +44,35 @@ def run(arguments: argparse.Namespace) -> bool:
     most = getattr(learner, "max_classes", len(classes or ()))
     if classes is not None and len(classes) > most:
         raise UsageError(f"--labels-are: {len(classes)} classes are declared, and the model has max_classes={most}; see --set")
-    metric = make_metric(arguments.metric or ("MAE" if regression else "Accuracy"), arguments.window, positive, regression)
+    metric_name = arguments.metric or ("MAE" if regression else "Accuracy")
+    metric = make_metric(metric_name, arguments.window, positive, regression)
     delayed = delayed_of(arguments, text_format)
+    if arguments.scope == "partition":
+        table = table_of(arguments, text_format, None)
+
+        def new_loop(source: Source, folder: CheckpointFolder) -> LearningLoop:
+            model = make_model(
+                **how,
+                scale=scale == "standard",
+                scale_targets=scaled_targets,
+                deviations=arguments.bound,
+                encoder=table.encoder,
+            )
+            return LearningLoop(
+                source,
+                model,
+                make_metric(metric_name, arguments.window, positive, regression),
+                positive=positive,
+                checkpoints=folder,
+                checkpoint_every=arguments.checkpoint_every,
+                window=arguments.window,
+                on_error=arguments.on_error,
+                error_limit=arguments.error_limit,
+                error_share=arguments.error_share,
+                classes=classes,
+            )
+
+        return learn_partitions(arguments, new_loop)
     with contextlib.ExitStack() as stack:
         checkpoints = None
         if arguments.checkpoint is not None:

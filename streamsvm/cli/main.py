@@ -128,6 +128,13 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     run = learn.add_argument_group("the run")
     checkpoint_help = "a folder for checkpoints; if it has some, the run goes on from the newest, with its flags about the table"
     _add_run(run, checkpoint_help)
+    text = "a consumer group: offsets are committed for it after each checkpoint, for tools that show how far it is behind"
+    run.add_argument("--group", metavar="NAME", help=text)
+    text = (
+        "global (the default): one model of all partitions; partition: workers of the --group share the topic, and each "
+        "partition has its own model, in DIR/partition-N of the --checkpoint folder, which all workers share"
+    )
+    run.add_argument("--scope", choices=["global", "partition"], default="global", help=text)
     _add_trusted(run, "the checkpoint")
 
     predict = commands.add_parser(

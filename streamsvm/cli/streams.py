@@ -14,7 +14,7 @@ from streamsvm.cli.labels import joined_tables, labels_format
 from streamsvm.cli.tables import Table
 from streamsvm.runtime import JoinedSource, Sink, Source, open_sink, open_source
 
-__all__ = ["monitored", "open_streams", "stopping"]
+__all__ = ["monitored", "open_streams", "options_of", "stopping"]
 
 
 @contextlib.contextmanager
@@ -27,15 +27,16 @@ def open_streams(
     """
     with contextlib.ExitStack() as stack:
         how: dict[str, Any] = {"format": arguments.format, "stop_at_end": arguments.stop_at_end, "start": arguments.start}
+        how |= {"group": getattr(arguments, "group", None)}
         how |= {"label": usual_label, "label_needed": False} if arguments.label is None else {"label": arguments.label}
         if (labels := getattr(arguments, "labels", None)) is None:
-            source = open_source(arguments.source, **how, **_options(arguments, arguments.source), **table.source)
+            source = open_source(arguments.source, **how, **options_of(arguments, arguments.source), **table.source)
             stack.callback(source.close)
         else:
             source = _joined(arguments, labels, table, how, stack)
 
         def opened(spec: str) -> Sink:
-            sink = open_sink(spec, **_options(arguments, spec))
+            sink = open_sink(spec, **options_of(arguments, spec))
             stack.callback(sink.close)
             return sink
 
@@ -52,7 +53,7 @@ def _joined(
     own = {"format": arguments.format, "label_needed": False}, {"format": labels_format(arguments)}
     for spec, options, columns in zip((arguments.source, labels), own, reading, strict=True):
         start = arguments.start if "://" in spec else None
-        source = open_source(spec, **(how | options | {"start": start}), **_options(arguments, spec), **columns)
+        source = open_source(spec, **(how | options | {"start": start}), **options_of(arguments, spec), **columns)
         stack.callback(source.close)
         found.append(source)
     return JoinedSource(*found, key=arguments.key, time=arguments.time)
@@ -76,7 +77,7 @@ def monitored(arguments: argparse.Namespace, loop: Any) -> Iterator[None]:
         yield
 
 
-def _options(arguments: argparse.Namespace, spec: str) -> dict[str, Any]:
+def options_of(arguments: argparse.Namespace, spec: str) -> dict[str, Any]:
     """Return what a ``--config`` file says of connections with this scheme."""
     return {"options": arguments.options.get(spec.partition("://")[0], {})} if "://" in spec else {}
 

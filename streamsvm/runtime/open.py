@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import PurePath
@@ -12,7 +13,7 @@ from streamsvm.runtime.endpoints import Sink, Source, StreamError
 from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.sources import FORMATS
 
-__all__ = ["format_of", "open_sink", "open_source"]
+__all__ = ["format_of", "open_sink", "open_source", "open_worker"]
 
 _SUFFIXES = (
     {".csv": "csv"}
@@ -131,6 +132,24 @@ def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
     if "://" in spec:
         return _plugin("streamsvm.sinks", spec)(spec, options=options)
     return FileSink(spec)
+
+
+def open_worker(spec: str, **how: Any) -> Any:
+    """Open a worker of a group that shares the partitions of the stream with a URL, each with a model of its own.
+
+    It has ``run(max_rows, on_rows)``, ``stop()``, ``close()``, ``rows`` and ``loops``. The arguments are those of the function
+    ``open_worker`` of the package that knows the scheme, beside its ``open_source``.
+
+    Raises
+    ------
+    StreamError
+        ``spec`` is no URL, or its package has no workers; or what that says.
+    """
+    opened = _plugin("streamsvm.sources", spec) if "://" in spec else None
+    opener = getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), "open_worker", None)
+    if opener is None:
+        raise StreamError(f"{spec} has no partitions that workers could share: give a topic, kafka://host:port/topic")
+    return opener(spec, **how)
 
 
 def _plugin(group: str, url: str) -> Any:
