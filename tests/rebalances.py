@@ -45,9 +45,9 @@ def work(bootstrap, topic, group, folder, end, pause):
     worker.close()
 
 
-def start_worker(bootstrap, topic, group, folder, end="", pause=0.0):
+def start_worker(bootstrap, topic, group, folder, end="", pause=0.0, log=subprocess.DEVNULL):
     command = [sys.executable, __file__, "--work", bootstrap, topic, group, str(folder), end, str(pause)]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, stderr=log)
 
 
 def checkpoints(folder):
@@ -103,10 +103,11 @@ def main():
     parser.add_argument("--broker-kills", type=int, default=10)
     parser.add_argument("--rows", type=int, default=25_000, help="of a partition; six partitions")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--log", type=Path, default=Path("/dev/null"), help="what the workers write on standard error")
     arguments = parser.parse_args()
     rng, lengths = random.Random(arguments.seed), [arguments.rows + 100 * p for p in range(6)]
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name)
+        folder, log = Path(name), stack.enter_context(arguments.log.open("w"))
         (folder / "broker").mkdir()
         broker = stack.enter_context(running_broker(folder / "broker"))
         bootstrap = broker.plaintext
@@ -117,7 +118,7 @@ def main():
         assert rows_done(folder / "alone") == sum(lengths)
 
         def start():
-            return start_worker(bootstrap, "rows", "shared", folder / "shared", pause=0.2)
+            return start_worker(bootstrap, "rows", "shared", folder / "shared", pause=0.2, log=log)
 
         workers = [start() for _ in range(3)]
         stack.callback(lambda: [worker.kill() for worker in workers])

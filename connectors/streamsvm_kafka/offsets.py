@@ -12,7 +12,7 @@ from kafka.structs import OffsetAndMetadata
 
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm.runtime.rows import listed
-from streamsvm_kafka.connection import CONNECT_SECONDS
+from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError
 from streamsvm_kafka.start import Start
 
 __all__ = ["TopicOffsets"]
@@ -38,13 +38,14 @@ class TopicOffsets:
         self._uncommitted: dict[Any, OffsetAndMetadata] = {}
 
     def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the first and the next offset of each partition; StreamError if the broker does not tell them."""
+        """Return the first and the next offset of each partition; BrokerUnreachableError if the broker does not tell them."""
         keys = [TopicPartition(self._topic, partition) for partition in sorted(partitions)]
         try:
             beginnings = self._consumer.beginning_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
             ends = self._consumer.end_offsets(keys, timeout_ms=1000 * CONNECT_SECONDS)
         except KafkaError as error:
-            raise StreamError(f"{self._name}: its offsets cannot be read: {error}. Check the broker and its log.") from error
+            text = f"{self._name}: its offsets cannot be read: {error}. Check the broker and its log."
+            raise BrokerUnreachableError(text) from error
         return {key.partition: beginnings[key] for key in keys}, {key.partition: ends[key] for key in keys}
 
     def first(self, start: Start, beginnings: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
@@ -52,8 +53,10 @@ class TopicOffsets:
 
         Raises
         ------
+        BrokerUnreachableError
+            The broker does not tell.
         StreamError
-            ``start`` names a partition or an offset that there is not, or the broker does not tell.
+            ``start`` names a partition or an offset that there is not.
         """
         if start.kind == "latest":
             return dict(ends)
@@ -62,7 +65,8 @@ class TopicOffsets:
             try:
                 found = self._consumer.offsets_for_times(moments, timeout_ms=1000 * CONNECT_SECONDS)
             except KafkaError as error:
-                raise StreamError(f"{self._name}: its offsets at a time cannot be read: {error}. Check the broker.") from error
+                text = f"{self._name}: its offsets at a time cannot be read: {error}. Check the broker."
+                raise BrokerUnreachableError(text) from error
             return {key.partition: ends[key.partition] if each is None else each.offset for key, each in found.items()}
         if unknown := sorted(start.offsets.keys() - beginnings.keys()):
             raise StreamError(f"{self._name} has no partition {unknown[0]}: it has {listed(sorted(beginnings), 10)}")

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kafka.errors import IllegalStateError, KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from streamsvm.runtime import CheckpointFolder, LearningLoop
 from streamsvm.runtime.checkpoint import FolderLockedError, TakenOverError
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
+from streamsvm.runtime.endpoints import StreamError
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
+from streamsvm_kafka.partition_source import PartitionSource
 from streamsvm_kafka.source import FETCH_BYTES, POLL_MS, REFRESH_SECONDS
 from streamsvm_kafka.start import Start, parse_start
 
-__all__ = ["PartitionSource", "PartitionWorker"]
+__all__ = ["PartitionWorker"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,134 +35,6 @@ ROWS_AT_ONCE = 200
 SESSION_SECONDS = 10.0
 #: After so many seconds, the folder of a partition is taken from a worker that holds it and that the group has done without.
 TAKE_OVER_SECONDS = 3.0 * SESSION_SECONDS
-
-
-class PartitionSource:
-    """The rows of one partition, as a worker hands them over. Its `position` is that after the row that was given last.
-
-    Parameters
-    ----------
-    name
-        The stream in messages.
-    topic, topic_id, label
-        As in the position of `KafkaSource`.
-    partition
-        The partition.
-    beginning, end
-        The offsets that it holds.
-    start
-        Where it begins without a checkpoint.
-    lost_start
-        Where it goes on if it no longer holds what follows the checkpoint; None: that is an error.
-    commit
-        Called with the partition and its offset when a checkpoint holds it.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        topic: str,
-        topic_id: str | None,
-        label: str | None,
-        partition: int,
-        *,
-        beginning: int,
-        end: int,
-        start: int,
-        lost_start: int | None,
-        commit: Callable[[int, int], None],
-    ) -> None:
-        self.name, self.offset = name, start
-        self._partition = partition
-        self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": label, "partition": partition}
-        self._beginning, self._end, self._lost_start, self._commit = beginning, end, lost_start, commit
-        self._last = -1
-        self._rows: deque[tuple[Row | BadRow, int, bytes]] = deque()
-        self.raw = b""
-
-    @property
-    def place(self) -> str:
-        """The partition, and the offset of the message that was given last."""
-        return f"{self.name}: message at partition {self._partition}, offset {self._last}"
-
-    @property
-    def position(self) -> Position:
-        """``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3, "offset": 17}``, of the next message."""
-        return {**self._identity, "offset": self.offset}
-
-    def seek(self, position: Position) -> None:
-        """Continue at ``position``.
-
-        Raises
-        ------
-        StreamError
-            It is of another topic, label or partition; or of messages that the partition no longer holds, where it is not said
-            where to go on.
-        """
-        found = {name: position.get(name) for name in self._identity}
-        offset = position.get("offset")
-        if None in (found["topic_id"], self._identity["topic_id"]):
-            found["topic_id"] = self._identity["topic_id"]
-        for name, ours in self._identity.items():
-            if name != "topic_id" and found[name] != ours:
-                raise StreamError(
-                    f"{self.name}: the checkpoint is of {name} {found[name]!r}, not {ours!r}. Give that, {START_AFRESH}"
-                )
-        if type(offset) is not int:
-            raise StreamError(
-                f"{self.name}: the checkpoint is corrupt, its offset is {offset!r}: {START_AFRESH.removeprefix('or ')}"
-            )
-        reason, held = "", f"partition {self._partition} holds offsets {self._beginning} to {self._end}"
-        if found["topic_id"] != self._identity["topic_id"]:
-            reason = "it was deleted and created again since the checkpoint"
-        elif not self._beginning <= offset <= self._end:
-            reason = f"{held}, the checkpoint goes on at {offset}"
-        if reason and self._lost_start is None:
-            raise StreamError(
-                f"{self.name}: {reason}. To go on with the model of the checkpoint, say where: --from earliest, latest, a time "
-                "or PARTITION:OFFSET"
-            )
-        if reason and self._lost_start is not None:
-            logger.warning("%s: %s. The model is kept, and reading goes on at %s", self.name, reason, self._lost_start)
-            offset = self._lost_start
-        self.offset = offset
-
-    def feed(self, records: Iterable[Any], codec: Codec) -> None:
-        """Hand over messages of the partition. Those before the position are left out, as those without a value."""
-        for record in records:
-            if record.value is None or record.offset < self.offset:
-                continue
-            row: Row | BadRow
-            try:
-                row = codec.decode(record.value)
-            except ValueError as error:
-                self._last = record.offset
-                row = BadRow(self.place, record.value, str(error))
-            self._rows.append((row, record.offset, record.value))
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        return self
-
-    def __next__(self) -> Row | BadRow:
-        if not self._rows:
-            raise StopIteration
-        row, self._last, self.raw = self._rows.popleft()
-        self.offset = self._last + 1
-        return row
-
-    def saved(self) -> None:
-        """Commit the position for the group."""
-        self._commit(self._partition, self.offset)
-
-    def stop(self) -> None:
-        """Drop the rows that were handed over and not given yet."""
-        self._rows.clear()
-
-    def close(self) -> None:
-        """Do nothing: the connection is the worker's."""
 
 
 class _Partition:
@@ -216,7 +89,8 @@ class PartitionWorker:
     make_loop
         Makes the loop of a partition from its source and its checkpoints.
     stop_at_end
-        End when all partitions that this worker has were learned up to the ends that they had when they came.
+        End when all partitions that this worker has were learned up to the ends that they had when they came; without any, after
+        a while.
     trusted
         As of `CheckpointFolder`.
 
@@ -270,10 +144,12 @@ class PartitionWorker:
         )
         self._offsets = TopicOffsets(self._consumer, self.name, topic)
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
-        self._consumer.subscribe([topic], listener=_Listener(self._consumer, self._events))
+        self._consumer.partitions_for_topic(topic)  # a group whose leader does not know them yet would get none
+        self._listener = _Listener(self._consumer, self._events)
+        self._consumer.subscribe([topic], listener=self._listener)
         self._stopping = threading.Event()
         self._assigned: dict[int, _Partition] = {}
-        self._joined = False
+        self._joined, self._idle_since = False, time.monotonic()
 
     @property
     def loops(self) -> dict[int, LearningLoop]:
@@ -298,20 +174,24 @@ class PartitionWorker:
         try:
             while not self._stopping.is_set() and (max_rows is None or self.rows < max_rows):
                 self._heed()
-                if self._joined and self._stop_at_end and all(map(self._is_done, self._assigned)):
+                if self._stop_at_end and self._is_at_end():
                     break
                 if time.monotonic() >= refresh:
                     self._check_identity()
                     refresh = time.monotonic() + REFRESH_SECONDS
+                before = dict(self._assigned)
                 messages = self._poll()
                 self._heed()
                 for key, records in messages.items():
-                    self._learn(key.partition, records, max_rows, on_rows)
+                    # Where a partition has gone and come meanwhile, messages are those after the rows that were dropped.
+                    if (each := self._assigned.get(key.partition)) is not None and each is before.get(key.partition):
+                        self._learn(key.partition, each, records, max_rows, on_rows)
                 if on_rows is not None:
                     on_rows(self)
             self._heed()
-            for number in list(self._assigned):
-                self._release(number, flush=True)
+            for each in self._assigned.values():
+                self._flush(each)
+            self._offsets.finish()
         finally:
             for number in list(self._assigned):
                 self._release(number, flush=False)
@@ -346,13 +226,27 @@ class PartitionWorker:
                 each.told = True
                 logger.warning("%s: waiting for another worker to release %s", self.name, path)
             return
+        try:
+            source, end = self._source_of(number)
+        except BrokerUnreachableError as error:  # the group will say whose the partition is when the broker is back
+            logger.warning("%s Trying again.", error)
+            each.folder.close()
+            return
+        each.source, each.loop, each.end = source, self._make_loop(source, each.folder), end
+        key = TopicPartition(self._topic, number)
+        with contextlib.suppress(IllegalStateError):  # it has gone meanwhile, and the next look will tell
+            self._consumer.seek(key, source.offset)
+            self._consumer.resume(key)
+
+    def _source_of(self, number: int) -> tuple[PartitionSource, int]:
+        # The source of a partition, before a checkpoint has moved it, and the end that it has now.
         beginnings, ends = self._offsets.bounds([number])
         named = self._start is not None and (self._start.kind != "offsets" or number in self._start.offsets)
         start = self._start if self._start is not None and named else Start("earliest", "earliest")
         if start.kind == "offsets":  # of the others, other workers may know
             start = Start(start.text, "offsets", offsets={number: start.offsets[number]})
         first = self._offsets.first(start, beginnings, ends)[number]
-        each.source = PartitionSource(
+        source = PartitionSource(
             self.name,
             self._topic,
             self._topic_id,
@@ -364,36 +258,52 @@ class PartitionWorker:
             lost_start=first if named else None,
             commit=lambda partition, offset: self._offsets.commit({partition: offset}),
         )
-        each.loop, each.end = self._make_loop(each.source, each.folder), ends[number]
-        key = TopicPartition(self._topic, number)
-        if key not in self._consumer.assignment():  # it has gone meanwhile, and the next look will tell
-            return
-        self._consumer.seek(key, each.source.offset)
-        self._consumer.resume(key)
+        return source, ends[number]
 
     def _release(self, number: int, flush: bool) -> None:
         each = self._assigned.pop(number)
-        self._offsets.forget([number])
         try:
-            if flush and each.loop is not None:
-                each.loop.checkpoint()
-        except TakenOverError as error:
-            logger.warning("%s", error)
+            if flush:
+                self._flush(each)
         finally:
+            self._offsets.forget([number])
             if each.folder is not None:
                 each.folder.close()
 
+    def _flush(self, each: _Partition) -> None:
+        try:
+            if each.loop is not None:
+                each.loop.checkpoint()
+        except TakenOverError as error:
+            logger.warning("%s", error)
+
+    def _is_at_end(self) -> bool:
+        if self._assigned:
+            self._idle_since = time.monotonic()
+            return all(map(self._is_done, self._assigned))
+        # There may be more workers than partitions; but those of one that was killed come when the group has given it up.
+        return self._joined and time.monotonic() - self._idle_since > 1.5 * SESSION_SECONDS
+
     def _is_done(self, number: int) -> bool:
         each, key = self._assigned[number], TopicPartition(self._topic, number)
-        if each.source is None or each.end is None or key not in self._consumer.assignment():
+        if each.source is None or each.end is None:
             return False
-        return each.source.offset >= each.end or (self._consumer.position(key, timeout_ms=POLL_MS) or 0) >= each.end
+        if each.source.offset >= each.end:
+            return True
+        try:  # markers of transactions and messages without a value are no rows
+            return not len(each.source) and (self._consumer.position(key, timeout_ms=POLL_MS) or 0) >= each.end
+        except KafkaError:  # it has gone meanwhile, or the broker
+            return False
 
     def _learn(
-        self, number: int, records: list[Any], max_rows: int | None, on_rows: Callable[[PartitionWorker], None] | None
+        self,
+        number: int,
+        each: _Partition,
+        records: list[Any],
+        max_rows: int | None,
+        on_rows: Callable[[PartitionWorker], None] | None,
     ) -> None:
-        each = self._assigned.get(number)
-        if each is None or each.source is None or each.loop is None:
+        if each.source is None or each.loop is None:
             return
         each.source.feed(records, self._codec)
         while len(each.source) and not self._stopping.is_set():

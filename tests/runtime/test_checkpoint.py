@@ -15,7 +15,7 @@ from river import (
 import streamsvm
 from checkpoints import save
 from streamsvm.runtime import CheckpointError, CheckpointFolder, checkpoint, load
-from streamsvm.runtime.checkpoint import read, read_header
+from streamsvm.runtime.checkpoint import FolderLockedError, TakenOverError, read, read_header
 from streamsvm.storage import container
 
 
@@ -190,3 +190,21 @@ def test_any_river_model_can_be_kept(folder):
 def test_reading_needs_no_more_than_the_package():
     code = "import sys, streamsvm; assert 'river.metrics' not in sys.modules; assert callable(streamsvm.load)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_folder_that_is_taken_over_is_not_written_by_the_other(tmp_path):
+    first = CheckpointFolder(tmp_path)
+    first.save("model", None, rows=1, position={})
+    with pytest.raises(FolderLockedError, match="another process"):
+        CheckpointFolder(tmp_path)
+    with CheckpointFolder(tmp_path, take_over=True) as second:
+        with pytest.raises(TakenOverError, match="another process has taken the folder over"):
+            first.save("model", None, rows=2, position={})
+        second.save("model", None, rows=3, position={})
+        first.close()  # the lock is the second one's
+        with pytest.raises(FolderLockedError):
+            CheckpointFolder(tmp_path)
+    assert [path.name for path in sorted(tmp_path.glob("*.ckpt"))] == [
+        "checkpoint-000000000001.ckpt",
+        "checkpoint-000000000003.ckpt",
+    ]

@@ -1,0 +1,284 @@
+"""Workers of a group: each partition's model has the bytes of one that was left alone, whatever becomes of the workers."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from unittest import mock
+
+import numpy as np
+import pytest
+from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
+
+import rebalances
+import warm_learner
+from command_words import main
+from killing import FORKS, forkserver
+from saved import dumps
+from streamsvm.runtime import IterableSource, LearningLoop, load
+from streamsvm.runtime.endpoints import BadRow, Row, StreamError
+from streamsvm.runtime.rows import learner_of
+from streamsvm_kafka import Float32Codec, JSONCodec, PartitionWorker, partitions, publish
+from streamsvm_kafka.partition_source import PartitionSource
+
+CODEC = Float32Codec(4)
+
+
+def features(partition, length):
+    X = np.random.default_rng(partition).normal(size=(length, 4)).astype("f4")
+    return [Row(dict(enumerate(x.tolist())), int(x[0] * x[1] > 0)) for x in X]
+
+
+def model_of(partition, length):
+    """The model that has learned a partition in memory."""
+    loop = LearningLoop(IterableSource([tuple(row) for row in features(partition, length)]), warm_learner.make_model())
+    loop.run()
+    return dumps(loop.model)
+
+
+@pytest.fixture
+def topic(bootstrap, new_topic):
+    def make(*lengths):
+        name = new_topic(partitions=len(lengths))
+        for partition, length in enumerate(lengths):
+            publish(features(partition, length), bootstrap, name, CODEC, partition=partition)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def worker(bootstrap, tmp_path, monkeypatch):
+    monkeypatch.setattr(partitions, "SESSION_SECONDS", 2.0)
+    opened = []
+
+    def make(topic, folder=tmp_path / "state", **options):
+        options = {"group": f"group of {topic}", "stop_at_end": True, **options}
+        opened.append(
+            PartitionWorker(
+                bootstrap,
+                topic,
+                CODEC,
+                folder=folder,
+                make_loop=lambda source, folder: LearningLoop(
+                    source, warm_learner.make_model(), checkpoints=folder, checkpoint_every=500
+                ),
+                **options,
+            )
+        )
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def start(*arguments):
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
+        forkserver.ensure_running()
+    process = FORKS.Process(target=rebalances.work, args=arguments)
+    process.start()
+    return process
+
+
+@pytest.mark.broker
+def test_workers_that_come_and_go_and_are_killed(bootstrap, topic, worker, tmp_path):
+    lengths = 1000, 700, 1500, 800
+    name = topic(*lengths)
+    worker(name, tmp_path / "alone", group="alone").run()
+    expected = rebalances.checkpoints(tmp_path / "alone")
+    for partition, length in enumerate(lengths):
+        assert dumps(load(tmp_path / "alone" / f"partition-{partition}")) == model_of(partition, length)
+    shared = bootstrap, name, "shared", str(tmp_path / "shared"), "", 0.1
+    first, second = start(*shared), start(*shared)
+    done = wait_for_rows(tmp_path / "shared", 400)
+    second.kill()
+    third = start(*shared)
+    wait_for_rows(tmp_path / "shared", done + 400)
+    first.terminate()
+    first.join(30)
+    third.terminate()
+    third.join(30)
+    assert (first.exitcode, second.exitcode, third.exitcode) == (0, -signal.SIGKILL, 0)
+    worker(name, tmp_path / "shared", group="shared").run()
+    assert rebalances.checkpoints(tmp_path / "shared") == expected
+
+
+def wait_for_rows(folder, rows):
+    deadline = time.monotonic() + 60.0
+    while (done := rebalances.rows_done(folder)) < rows:
+        assert time.monotonic() < deadline, f"only {done} rows were learned"
+        time.sleep(0.05)
+    return done
+
+
+@pytest.mark.broker
+def test_what_is_lost_is_dropped_and_read_again(topic, worker, tmp_path):
+    name = topic(3000)
+    one = worker(name)
+    key, lost_at = TopicPartition(name, 0), iter((600, 1200, 1250, 2999))
+    at, saved = next(lost_at), []
+
+    def lose(one):
+        nonlocal at
+        if at is not None and one.rows >= at:
+            at = next(lost_at, None)
+            one._listener.on_partitions_lost([key])
+            one._listener.on_partitions_assigned([key])
+            saved.append(rebalances.rows_done(tmp_path / "state"))
+
+    one.run(on_rows=lose)
+    assert saved
+    assert all(rows % 500 == 0 for rows in saved)  # nothing was written of what was lost
+    assert one.rows > 3000
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
+
+
+@pytest.mark.broker
+def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_path):
+    name = topic(3000)
+    one = worker(name)
+    key, poll, times = TopicPartition(name, 0), one._poll, iter((True, True, True))
+
+    def polled():
+        messages = poll()
+        if messages and next(times, False):  # between the poll and the look at what the group wants
+            one._listener.on_partitions_lost([key])
+            one._listener.on_partitions_assigned([key])
+        return messages
+
+    one._poll = polled
+    one.run()
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
+
+
+@pytest.mark.broker
+def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(partitions, "TAKE_OVER_SECONDS", 0.5)
+    name, other = topic(1500), []
+    slow = worker(name)
+
+    def hang(slow):
+        if slow.rows >= 600 and not other:  # as if it were stopped while another worker has got its partition
+            other.append(worker(name, group="the next generation"))
+            other[0].run()
+
+    slow.run(on_rows=hang)
+    assert "another process has taken the folder over" in caplog.text
+    assert (slow.rows, other[0].rows) == (800, 1000)  # but for those that were dropped
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 1500)
+
+
+@pytest.mark.broker
+def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp_path, capsys):
+    name, group = new_topic(partitions=2), "command line"
+    for partition in range(2):
+        publish([Row({"i": i % 7}, i % 7 > 3) for i in range(300)], bootstrap, name, JSONCodec("y"), partition=partition)
+    words = ["learn", f"kafka://{bootstrap}/{name}", "--label", "y", "--group", group, "--stop-at-end", "--checkpoint", tmp_path]
+    words += ["--scope", "partition", "--quiet"]
+    assert main([*words, "--max-rows", "250"]) == 0
+    assert main(words) == 0
+    assert '"event": "end", "rows": 350' in capsys.readouterr().out
+    assert sum(learner_of(load(tmp_path / f"partition-{p}")).n_learned for p in range(2)) == 600
+    (found,) = admin.list_group_offsets(group).values()
+    assert {key.partition: each.offset for key, each in found.items()} == {0: 300, 1: 300}
+
+
+@pytest.mark.broker
+def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tmp_path, caplog):
+    name = topic(700, 300)
+    url = f"kafka://{bootstrap}/{name}?codec=float32&features=4"
+    words = ["learn", url, "--label", "y", "--checkpoint", tmp_path, "--stop-at-end", "--quiet", "--group", "one model"]
+    assert main([*words, "--max-rows", "500"]) == 0
+    with (
+        mock.patch("kafka.KafkaConsumer.commit_async", side_effect=KafkaTimeoutError("no coordinator")),
+        caplog.at_level(logging.WARNING),
+    ):
+        assert main([*words, "--max-rows", "100"]) == 0
+    assert "the offsets of the group were not committed" in caplog.text
+    committed = [
+        {key.partition: each.offset for key, each in found.items()} for found in admin.list_group_offsets("one model").values()
+    ]
+    assert committed == [{0: 300, 1: 300}]
+    assert main(words) == 0
+    assert learner_of(load(tmp_path)).n_learned == 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--scope", "partition", "--checkpoint", "d"], "--scope partition needs --group NAME"),
+        (["--scope", "partition", "--group", "g"], "--scope partition needs --checkpoint DIR"),
+        (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--to", "p.csv"], "--to is of one model"),
+        (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--metrics-port", "0"], "--metrics-port is of one model"),
+        (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--on-error", "bad"], "takes --on-error stop or skip"),
+    ],
+)
+def test_flags_that_do_not_fit(words, reason, capsys):
+    with pytest.raises(SystemExit):
+        main(["learn", "kafka://127.0.0.1:1/rows", "--label", "y", *words])
+    assert reason in capsys.readouterr().err
+
+
+def test_a_file_has_no_group(tmp_path, capsys):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,y\n1,0\n2,1\n")
+    words = ["learn", rows, "--label", "y", "--group", "g", "--checkpoint", tmp_path / "state"]
+    assert main(words) == 1
+    assert "a group (here 'g') is one of consumers of a topic" in capsys.readouterr().err
+    assert main([*words, "--scope", "partition"]) == 1
+    assert "no partitions that workers could share" in capsys.readouterr().err
+
+
+class Record:
+    def __init__(self, offset, value):
+        self.offset, self.value = offset, value
+
+
+def source_of(start=None, lost_start=None, **identity):
+    identity = {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, **identity}
+    how = {"beginning": 10, "end": 50, "start": 10, "lost_start": lost_start, "commit": lambda *_: None}
+    source = PartitionSource("kafka://host/rows", **identity, **how)
+    if start is not None:
+        source.seek({**source_of().position, "offset": start})
+    return source
+
+
+def test_messages_before_the_position_are_no_rows():
+    source, codec = source_of(12), JSONCodec("y")
+    source.feed([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")], codec)
+    assert len(source) == 2
+    assert source.position["offset"] == 12
+    rows = list(source)
+    assert rows[0] == Row({"a": 1}, 2)
+    assert type(rows[1]) is BadRow
+    assert rows[1].place.endswith("partition 3, offset 15")
+    assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
+    source.feed([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')], codec)  # an iterator that has ended goes on
+    assert list(source) == [Row({}, 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"topic": "others"}, "of topic 'others', not 'rows'"),
+        ({"label": "z"}, "of label 'z', not 'y'"),
+        ({"partition": 4}, "of partition 4, not 3"),
+        ({"topic_id": "another"}, "deleted and created again"),
+        ({"offset": 9}, "holds offsets 10 to 50, the checkpoint goes on at 9"),
+        ({"offset": 51}, "holds offsets 10 to 50, the checkpoint goes on at 51"),
+        ({"offset": "17"}, "its offset is '17'"),
+        ({"offset": True}, "its offset is True"),
+    ],
+)
+def test_positions_of_others_are_refused(change, reason):
+    with pytest.raises(StreamError, match=reason):
+        source_of().seek({**source_of(20).position, **change})
+
+
+def test_where_to_go_on_after_a_loss_is_said():
+    source = source_of(lost_start=30)
+    source.seek({**source.position, "topic_id": "another", "offset": 20})
+    assert source.offset == 30
