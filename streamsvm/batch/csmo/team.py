@@ -18,7 +18,6 @@ from numba.extending import intrinsic
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 
 __all__ = [
-    "ALONE",
     "FOUND",
     "LOOP",
     "PARTS",
@@ -67,9 +66,6 @@ class Team(NamedTuple):
     @left.setter
     def left(self, value: bool) -> None:
         self.words[LOOP, _LEFT] = value
-
-
-ALONE = Team.of(1)
 
 
 def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -16,7 +16,7 @@ from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import Rows
 from streamsvm.batch.csmo.steps import steps
 from streamsvm.batch.csmo.sweeps import WorkingSet, help_with_steps
-from streamsvm.batch.csmo.team import ALONE, Team
+from streamsvm.batch.csmo.team import Team
 from streamsvm.kernels import GIVEN, Kernel
 
 __all__ = ["Workers"]
@@ -39,6 +39,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
         self._team = Team.of(threads)
+        self._alone = Team.of(1)  # steps write to its words: not to be shared with another fit that runs at the same time
         self._pause, self._calls_alone = 1, 0
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
@@ -83,7 +84,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         few = len(a.b) < _ENOUGH or kernel.kind == GIVEN or numba.config.DISABLE_JIT
         if pool is None or few or self._calls_alone > 0:
             self._calls_alone = max(self._calls_alone - (not few), 0)
-            return steps(a, slots, rows, kernel, epsilon, tol, conjugate, limit, ALONE)
+            return steps(a, slots, rows, kernel, epsilon, tol, conjugate, limit, self._alone)
         futures: list[Future[None]] = []
         team = self._team
         try:

@@ -1,6 +1,7 @@
 """Threads of fits and predictions: the same bits however many there are."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -62,6 +63,19 @@ def test_results_do_not_depend_on_the_number_of_threads(case, jobs):
     for a, b in zip(one, several, strict=True):
         same = (a != b).nnz == 0 if sparse.issparse(a) else np.array_equal(a, b)
         assert same
+
+
+@pytest.mark.skipif(SLOW, reason="only compiled steps run at the same time")
+def test_fits_at_the_same_time_do_not_disturb_each_other():
+    X, values = rows()
+
+    def fit(seed):
+        return fitted(lambda **given: CSMOClassifier(C=1e3, gamma=0.5, **given), X, np.roll(values, seed) > 0.0, None)
+
+    alone = [fit(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for seed, together in enumerate(pool.map(fit, [0, 1, 2, 3] * 5)):
+            assert all(map(np.array_equal, alone[seed % 4], together))
 
 
 @pytest.mark.skipif(SLOW, reason="a team needs compiled code")
