@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,5 +30,10 @@ def stoppable(asked: threading.Event) -> Iterator[None]:
 def stop_if_asked() -> None:
     """Raise KeyboardInterrupt, as Ctrl-C does in the main thread, where the work of this thread was asked to stop."""
     asked = _asked.get()
-    if asked and (any(event.is_set() for event in asked) or not threading.main_thread().is_alive()):
+    if asked and (any(event.is_set() for event in asked) or _ending()):
         raise KeyboardInterrupt
+
+
+def _ending() -> bool:
+    """Whether the main thread has ended. It waits for threads of pools first, and counts as alive meanwhile."""
+    return concurrent.futures.thread._shutdown or not threading.main_thread().is_alive()

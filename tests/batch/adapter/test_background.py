@@ -347,9 +347,9 @@ import sys, threading, time
 import numpy as np
 from streamsvm.batch import BatchAdapter, CSMOClassifier
 rng = np.random.default_rng(0)
-X = rng.normal(size=(6000, 2)); y = rng.random(6000) < .5
-CSMOClassifier().fit(X[:50], y[:50])
-model = BatchAdapter(CSMOClassifier(C=1e6, gamma=50.0), window=6000, refit_every=6000, background=True)
+X = rng.normal(size=(6000, 2)); y = rng.integers(0, int(sys.argv[1]), 6000)
+CSMOClassifier(n_jobs=int(sys.argv[2])).fit(X[:50], y[:50])
+model = BatchAdapter(CSMOClassifier(C=1e6, gamma=50.0, n_jobs=int(sys.argv[2])), window=6000, refit_every=6000, background=True)
 model.learn_many(X, y)
 time.sleep(.2)
 assert model.fitting
@@ -359,8 +359,11 @@ print(time.time(), flush=True)
 
 @pytest.mark.once
 @pytest.mark.skipif(config.DISABLE_JIT, reason="compiled loops are what must stop")
-def test_the_program_ends_in_the_middle_of_a_fit():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=SECONDS)
+@pytest.mark.parametrize(("classes", "jobs"), [(2, 1), (3, 2)])
+def test_the_program_ends_in_the_middle_of_a_fit(classes, jobs):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(classes), str(jobs)], capture_output=True, text=True, check=True, timeout=SECONDS
+    )
     assert time.time() - float(done.stdout) < 20.0  # the fit takes minutes
     assert done.stderr == ""
 
