@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.parsing import parse_positive
 from streamsvm.cli.tables import Table
-from streamsvm.runtime import DelayedLabels, StreamError
+from streamsvm.runtime import BadRow, DelayedLabels, Row, StreamError
 from streamsvm.runtime.open import format_of
 
-__all__ = ["delayed_of", "joined_tables", "labels_format", "looked_at"]
+__all__ = ["delayed_of", "joined_tables", "labels_format", "looked_at", "without_key"]
 
 _ONLY_WITH_LABELS = ("key", "time", "max_age", "max_pending", "max_pending_bytes", "expired")
 
@@ -78,6 +79,40 @@ def joined_tables(arguments: argparse.Namespace, table: Table) -> tuple[dict[str
             others = [name for name in options.get("categorical", ()) if name != arguments.key]
             options["categorical"] = [*others, arguments.key]
     return rows, labels
+
+
+class WithoutKey:
+    """A source whose rows lose the columns that are no features, for a model that has learned with labels from another stream.
+
+    Parameters
+    ----------
+    source
+        The source; all else is asked of it.
+    names
+        The columns: the key, and perhaps the event time.
+    """
+
+    def __init__(self, source: Any, names: Iterable[str]) -> None:
+        self._source, self._names = source, frozenset(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        names = self._names
+        for row in self._source:
+            if isinstance(row, Row):
+                yield Row({name: value for name, value in row.x.items() if name not in names}, row.y)
+            else:
+                yield row
+
+
+def without_key(source: Any, saved: Any) -> Any:
+    """Return a source as the model of a checkpoint needs it: without the key and time by which its rows were joined."""
+    position = saved.header.get("position")
+    found = [position.get(name) for name in ("key", "time")] if isinstance(position, Mapping) else []
+    names = [name for name in found if isinstance(name, str)]
+    return WithoutKey(source, names) if names else source
 
 
 def looked_at(arguments: argparse.Namespace, table: Table) -> Table:

@@ -9,6 +9,7 @@ import json
 import sys
 
 from streamsvm.cli import UsageError
+from streamsvm.cli.labels import without_key
 from streamsvm.cli.streams import monitored, open_streams, stopping
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
@@ -38,7 +39,7 @@ def run(arguments: argparse.Namespace) -> bool:
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(arguments, table, usual_label))
         loop = PredictionLoop(
-            source,
+            without_key(source, saved),
             saved.model,
             sink,
             follow=follow,

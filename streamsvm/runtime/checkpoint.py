@@ -64,7 +64,7 @@ class Checkpoint(NamedTuple):
     metric: Any
     header: dict[str, Any]
     """Of a file of the learning loop: rows, learned, unlabelled, empty, refused, label_rules, position, sink, source, parameters,
-    scored, score, curve, versions, digest."""
+    scored, score, curve, versions, digest; with labels from another stream also delayed."""
 
 
 class _CorruptError(CheckpointError):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from delayed_twin import check_sums, streams, write
+from streamsvm.runtime import load
 
 
 @pytest.fixture
@@ -39,6 +40,16 @@ def test_pieces_are_equal_to_the_whole(files, tmp_path, call):
     assert files[0].read_bytes() == files[1].read_bytes()
     shown = json.loads(call("inspect", tmp_path / "whole", "--json").stdout)
     assert shown["delayed"]["counts"]["joined"] == whole["learned"]
+
+
+def test_rows_are_predicted_without_their_key_and_time(files, tmp_path, call):
+    rows, _, *paths = files
+    end_of(call("learn", paths[0], "--labels", paths[1], *WORDS, "--checkpoint", tmp_path / "state"))
+    done = call("predict", paths[0], "--model", tmp_path / "state", "--to", "-")
+    assert done.returncode == 0, done.stderr
+    model = load(tmp_path / "state")
+    predicted = [json.loads(line)["y_pred"] for line in done.stdout.splitlines()]
+    assert predicted == [model.predict_one({"a": row["a"], "b": row["b"]}) for row in rows]
 
 
 def test_keys_of_csv_are_texts(tmp_path, call):

@@ -9,6 +9,7 @@ import time
 import pytest
 from kafka import KafkaProducer
 
+from command_words import main
 from delayed_twin import FATES, check_sums, replay, streams
 from killing import kill_at_random_rows, run_to_the_end
 from saved import dumps
@@ -161,6 +162,21 @@ def test_killed_on_endless_topics_each_row_is_learned_once(topics, bootstrap, tm
     keys, labelled = ({str(message["id"]) for message in messages} for messages in (rows, labels))
     assert end.learned == end.delayed["joined"] == len(keys & labelled)
     assert (end.delayed["pending"], end.delayed["early"]) == (len(keys - labelled), len(labelled - keys))
+
+
+def test_command_line_with_times_in_a_field(bootstrap, new_topic, producer, capsys):
+    rows, labels = streams(9, 200, 60.0)
+    urls = []
+    for messages in (rows, labels):
+        topic = new_topic()
+        for message in messages:  # their own times are those of their writing: first all rows, then all labels
+            producer.send(topic, json.dumps(message).encode())
+        producer.flush()
+        urls.append(f"kafka://{bootstrap}/{topic}")
+    words = "--label", "y", "--key", "id", "--time", "t", "--max-age", 60, "--stop-at-end", "--quiet"
+    assert main(["learn", urls[0], "--labels", urls[1], *words]) == 0
+    end = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert {name: end["delayed"][name] for name in FATES} == replay(rows, labels, make_model(), 60.0)[1]
 
 
 def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path):
