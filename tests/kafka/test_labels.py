@@ -53,7 +53,7 @@ def in_milliseconds(messages):
 
 @pytest.fixture
 def topics(bootstrap, new_topic, producer):
-    rows, labels = (in_milliseconds(found) for found in streams(7, 1200, 60.0))
+    rows, labels = (in_milliseconds(found) for found in streams(7, 800, 60.0))
     names = {name: new_topic(partitions=n) for name, n in PARTITIONS.items()}
     send(producer, names["rows"], rows, PARTITIONS["rows"])
     send(producer, names["labels"], labels, PARTITIONS["labels"])
@@ -65,7 +65,7 @@ def test_killed_learner_ends_with_the_bytes_of_a_replay(topics, tmp_path):
     total = len(rows) + len(labels)
     options = {"labels": urls["labels"], "label": "y", "stop_at_end": True, "join": {"key": "id"}, "delayed": {"max_age": 60.0}}
     run_to_the_end(urls["rows"], options, tmp_path / "whole", None)
-    kill_at_random_rows(random.randrange(10**6), 6, total, urls["rows"], options, tmp_path / "killed", None)
+    kill_at_random_rows(random.randrange(10**6), 4, total, urls["rows"], options, tmp_path / "killed", None)
     run_to_the_end(urls["rows"], options, tmp_path / "killed", None)
     whole, killed = (max((tmp_path / name).glob("*.ckpt")) for name in ("whole", "killed"))
     assert whole.name == killed.name == f"checkpoint-{total:012d}.ckpt"
@@ -150,7 +150,7 @@ def test_killed_on_endless_topics_each_row_is_learned_once(topics, bootstrap, tm
     rows, labels, urls = topics
     total = len(rows) + len(labels)
     options = {"labels": urls["labels"], "label": "y", "join": {"key": "id"}, "delayed": {"max_age": None}}
-    kill_at_random_rows(random.randrange(10**6), 3, total, urls["rows"], options, tmp_path, None)
+    kill_at_random_rows(random.randrange(10**6), 2, total, urls["rows"], options, tmp_path, None)
     source = opened(bootstrap, [url.rpartition("/")[2] for url in urls.values()])
     with CheckpointFolder(tmp_path) as checkpoints:
         delayed = DelayedLabels(max_age=None)

@@ -105,7 +105,7 @@ def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, ma
 
 @pytest.mark.once
 def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
-    rows, labels = streams(11, 2500, 60.0)
+    rows, labels = streams(11, 1800, 60.0)
     url, total = str(write(tmp_path / "rows.jsonl", rows)), len(rows) + len(labels)
     options = {"labels": str(write(tmp_path / "labels.jsonl", labels)), "label": "y", "join": JOIN, "delayed": {"max_age": 60.0}}
     for name in ("whole", "killed"):
