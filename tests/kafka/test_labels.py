@@ -21,6 +21,7 @@ from warm_learner import make_model
 pytestmark = pytest.mark.broker
 
 BEGIN = 1_700_000_000.0  # of all streams
+FOREVER = {"retention.ms": "-1"}  # retention goes by the messages' times, which are long past
 PARTITIONS = {"rows": 2, "labels": 3}
 
 
@@ -54,7 +55,7 @@ def in_milliseconds(messages):
 @pytest.fixture
 def topics(bootstrap, new_topic, producer):
     rows, labels = (in_milliseconds(found) for found in streams(7, 800, 60.0))
-    names = {name: new_topic(partitions=n) for name, n in PARTITIONS.items()}
+    names = {name: new_topic(partitions=n, **FOREVER) for name, n in PARTITIONS.items()}
     send(producer, names["rows"], rows, PARTITIONS["rows"])
     send(producer, names["labels"], labels, PARTITIONS["labels"])
     return rows, labels, {name: f"kafka://{bootstrap}/{topic}" for name, topic in names.items()}
@@ -87,7 +88,7 @@ def opened(bootstrap, names, **options):
 
 
 def test_what_comes_later_is_for_the_next_pass(bootstrap, new_topic, producer):
-    names = [new_topic(), new_topic()]
+    names = [new_topic(**FOREVER), new_topic(**FOREVER)]
     rows, labels = ([{"id": i, "t": BEGIN + i + add} for i in range(40)] for add in (0.0, 5.5))
     labels = [label | {"y": True} for label in labels]
     given = []
@@ -181,7 +182,7 @@ def test_command_line_with_times_in_a_field(bootstrap, new_topic, producer, caps
 
 def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path):
     any_time = {"message.timestamp.after.max.ms": str(2**62)}  # brokers refuse what is an hour ahead, unless told otherwise
-    names = [new_topic(**{"max.message.bytes": str(2**24), **any_time}), new_topic()]
+    names = [new_topic(**{"max.message.bytes": str(2**24), **any_time, **FOREVER}), new_topic(**FOREVER)]
     stamp = {"timestamp_ms": 1000 * int(BEGIN)}
     producer.send(names[0], b'{"a": 1.0}', key=b"of the message", **stamp)
     producer.send(names[0], b'{"a": 1.0}', **stamp)
