@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -162,6 +162,19 @@ class Committee(OnlineEstimator):
         shares = np.exp(self._stack.RATE * (v.losses.min() - v.losses))
         weights = shares @ v.weights / shares.sum()
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
+
+    def merge_with(self, *others: Any) -> NoReturn:
+        """Refuse to become one with others, as `BSGDClassifier.merge_with` does.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        raise ValueError(
+            f"models of {type(self).__name__} cannot become one: the stack of each is fitted to the decision values of its own "
+            "experts, and no rows are left to fit another one. Learn with BSGDClassifier or BSCAClassifier, or their regressors"
+        )
 
     @property
     def _unit_of_errors(self) -> float:

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize
 
 from saved import dumps, loads
-from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, OneClassBSGD
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
 from streamsvm.budget import Removal
 from streamsvm.learners import merging
 from streamsvm.memory.moments import FOLLOWED, N_FIRST, pool_moments
@@ -247,3 +247,8 @@ def test_hashed_columns_are_those_of_one_model():
     one.learn_one({"a": 1.0}, False)
     with pytest.raises(ValueError, match="more than max_features=2"):
         models[0].merge_with(one)
+
+
+def test_committees_are_refused():
+    with pytest.raises(ValueError, match="models of SVMClassifier cannot become one"):
+        SVMClassifier().merge_with(SVMClassifier())
