@@ -36,6 +36,7 @@ class TopicOffsets:
     def __init__(self, consumer: Any, name: str, topic: str) -> None:
         self._consumer, self._name, self._topic = consumer, name, topic
         self._uncommitted: dict[Any, OffsetAndMetadata] = {}
+        self._failing = False
 
     def bounds(self, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first and the next offset of each partition; BrokerUnreachableError if the broker does not tell them."""
@@ -92,6 +93,7 @@ class TopicOffsets:
                 self._consumer.commit(dict(self._uncommitted), timeout_ms=1000 * CONNECT_SECONDS)
             except KafkaError as error:
                 self._answered({}, error)
+            self._uncommitted.clear()
 
     def forget(self, partitions: Iterable[int]) -> None:
         """Commit nothing more of partitions that others read now."""
@@ -100,8 +102,13 @@ class TopicOffsets:
 
     def _answered(self, offsets: Mapping[Any, Any], answer: Any) -> None:
         if isinstance(answer, Exception):
-            logger.warning("%s: the offsets of the group were not committed (%s); the checkpoints have them", self._name, answer)
+            level = logging.DEBUG if self._failing else logging.WARNING  # once, until one succeeds
+            logger.log(
+                level, "%s: the offsets of the group were not committed (%s); the checkpoints have them", self._name, answer
+            )
+            self._failing = True
             return
+        self._failing = False
         for key, at in offsets.items():
             if self._uncommitted.get(key) == at:
                 del self._uncommitted[key]
