@@ -26,11 +26,10 @@ def test_example_of_a_pipeline():
     assert done.stdout.count("Accuracy") == 3
 
 
-def test_example_of_a_long_window(monkeypatch):
+def test_example_of_a_long_window(capsys):
     example = runpy.run_path(str(README.parent / "examples" / "long_window.py"))
-    shown = []
-    monkeypatch.setattr("builtins.print", shown.append)
     example["main"](3000, 1000)
+    shown = capsys.readouterr().out.splitlines()
     assert "us a row" in shown[0]
     assert shown[1].endswith("the last of 1,000 rows")
     assert int(shown[1].split()[0]) >= 1

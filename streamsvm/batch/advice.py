@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from numba.core.event import Event, Listener, register
+
 from streamsvm._warnings import warn
 
-__all__ = ["Alternative", "advise", "exact", "hierarchical", "linear", "watch"]
+__all__ = ["Alternative", "Stopwatch", "advise", "exact", "hierarchical", "linear", "watch"]
 
 _TIMES = 10.0
 _LEAST_SECONDS = 10.0  # a fit that took no longer is not worth a word
@@ -21,6 +23,37 @@ _SIZES, _LARGE_SIZES = (256, 50), (512, 100)  # of leaves and skeletons, for few
 _SECONDS_A_LEAF_VALUE = 2e-10  # of each tree: rows x rows of a leaf x (features + rank), for all walks together
 _SECONDS_A_PAIR = 4e-9  # rows x support vectors, for columns and steps
 _SECONDS_A_LINEAR_VALUE = 1e-7  # all passes over a value of a row
+
+
+class _Compilation(Listener):  # type: ignore[misc] # numba has no types
+    """The seconds that this process has compiled."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._begun: list[float] = []
+
+    def on_start(self, event: Event) -> None:  # noqa: ARG002
+        self._begun.append(time.perf_counter())
+
+    def on_end(self, event: Event) -> None:  # noqa: ARG002
+        began = self._begun.pop()
+        if not self._begun:  # a function is compiled while another one is
+            self.seconds += time.perf_counter() - began
+
+
+_compilation = _Compilation()
+register("numba:compiler_lock", _compilation)
+
+
+class Stopwatch:
+    """The seconds since it was made, without those of compilation, of which a second fit has none."""
+
+    def __init__(self) -> None:
+        self._began, self._compiled = time.perf_counter(), _compilation.seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began - (_compilation.seconds - self._compiled)
 
 
 class Alternative(NamedTuple):
@@ -57,11 +90,11 @@ def advise(fitted: str, seconds: float, n: int, other: Alternative) -> bool:
 
 def watch(fitted: str, n: int, other: Alternative | None) -> Callable[[], None]:
     """Return what a fit that begins now calls again and again: it advises, once."""
-    began, told = time.perf_counter(), other is None
+    stopwatch, told = Stopwatch(), other is None
 
     def look() -> None:
         nonlocal told
         if not told and other is not None:
-            told = advise(fitted, time.perf_counter() - began, n, other)
+            told = advise(fitted, stopwatch.seconds, n, other)
 
     return look

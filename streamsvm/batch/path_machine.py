@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -12,7 +11,7 @@ from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _num_samples
 
-from streamsvm.batch.advice import Alternative, advise, exact
+from streamsvm.batch.advice import Alternative, Stopwatch, advise, exact
 from streamsvm.batch.kernel_machine import KernelMachine, Training
 from streamsvm.batch.problem import Bounds, Groups, check_bounds
 from streamsvm.checks import check_number, check_one_of
@@ -100,12 +99,12 @@ class PathMachine(KernelMachine):
 
     def _fit_watched(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
         """Fit models, and warn if CSMO would have taken a tenth of the time."""
-        began = time.perf_counter()
+        stopwatch = Stopwatch()
         models = models[0]._fit_path(models, X, y, sample_weight)
         n = _num_samples(X)
         seconds = sum(exact("", n, len(model.support_), len(model._coefficients)).seconds for model in models)
         name = "CSMOClassifier" if is_classifier(self) else "CSMORegressor"
-        advise(type(self).__name__, time.perf_counter() - began, n, Alternative(name, seconds))
+        advise(type(self).__name__, stopwatch.seconds, n, Alternative(name, seconds))
         return models
 
     def _fit_path(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:
