@@ -36,6 +36,8 @@ class _Compilation(Listener):  # type: ignore[misc] # numba has no types
         self._begun.append(time.perf_counter())
 
     def on_end(self, event: Event) -> None:  # noqa: ARG002
+        if not self._begun:  # it began before this module was imported
+            return
         began = self._begun.pop()
         if not self._begun:  # a function is compiled while another one is
             self.seconds += time.perf_counter() - began

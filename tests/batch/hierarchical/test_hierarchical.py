@@ -247,7 +247,6 @@ def test_sparse_rows_are_those_of_an_array():
         ({"n_trees": 0}, "n_trees must be"),
         ({"leaf_size": 1}, "leaf_size must be"),
         ({"rank": "all"}, "rank must be one of 'auto'"),
-        ({"n_jobs": 0}, "n_jobs must be"),
         ({"memory_limit": 1e4}, r"memory_limit=10,000 bytes, and 60 rows .* n_trees=2, leaf_size=32, .*: lower these"),
         ({"class_weight": {7: 1.0}}, "class_weight has labels"),
         ({"class_weight": [1.0, 2.0]}, r"class_weight must be a dictionary, 'balanced' or None, not \[1.0, 2.0\]"),
@@ -265,6 +264,18 @@ def test_bad_parameters_leave_the_model_as_it_was(parameters, message):
     with pytest.raises(ValueError, match=message):
         model.fit(X + 1.0, y)
     np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+def test_a_number_of_threads_that_is_none():
+    X, y = two_classes(60)
+    model = HierarchicalSVC(gamma=0.5, n_trees=2, **SMALL).fit(X, y)
+    before = model.decision_function(X)
+    for use in (model.fit, lambda X, _: model.predict(X)):
+        model.set_params(n_jobs=0)
+        with pytest.raises(ValueError, match="n_jobs must be None, or an integer other than 0, not 0"):
+            use(X, y)
+        model.set_params(n_jobs=-1)
+        np.testing.assert_array_equal(model.decision_function(X), before)
 
 
 def test_rows_that_cannot_be_learned():
