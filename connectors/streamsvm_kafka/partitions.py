@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka import ConsumerRebalanceListener, TopicPartition
 from kafka.errors import IllegalStateError, KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
 from streamsvm.runtime import CheckpointFolder, LearningLoop
@@ -22,8 +22,8 @@ from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.source import FETCH_BYTES, POLL_MS, REFRESH_SECONDS
-from streamsvm_kafka.start import Start, parse_start
+from streamsvm_kafka.source import POLL_MS, REFRESH_SECONDS, consumer_of
+from streamsvm_kafka.start import Start, start_of
 
 __all__ = ["PartitionWorker"]
 
@@ -124,23 +124,14 @@ class PartitionWorker:
         self.name, self.rows = f"kafka://{bootstrap}/{topic}", 0
         self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._folder, self._make_loop, self._stop_at_end, self._trusted = Path(folder), make_loop, stop_at_end, trusted
-        try:
-            self._start = None if start is None else parse_start(start)
-        except ValueError as error:
-            raise StreamError(f"{self.name}: {error}") from None
+        self._start = start_of(start, self.name)
         self._topic_id = describe_topic(self._connection, topic).topic_id
-        self._consumer = self._connection.client(
-            KafkaConsumer,
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
+        self._consumer = consumer_of(
+            self._connection,
+            group,
+            16,
             session_timeout_ms=int(1000 * SESSION_SECONDS),
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
-            max_poll_records=sys.maxsize,  # as in KafkaSource
-            max_partition_fetch_bytes=FETCH_BYTES,
-            fetch_max_bytes=16 * FETCH_BYTES,
         )
         self._offsets = TopicOffsets(self._consumer, self.name, topic)
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()

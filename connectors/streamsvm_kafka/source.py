@@ -19,7 +19,7 @@ from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Str
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
-from streamsvm_kafka.start import Start, parse_start
+from streamsvm_kafka.start import Start, start_of
 
 __all__ = ["KafkaSource"]
 
@@ -37,6 +37,24 @@ STALL_SECONDS = 60.0
 BEHIND_SECONDS = 5.0
 #: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
 REFRESH_SECONDS = 60.0
+
+
+def consumer_of(connection: Connection, group: str | None, fetches: int, **more: Any) -> Any:
+    """Make a consumer that commits nothing by itself, skips nothing, and holds so many fetches of `FETCH_BYTES` at once."""
+    return connection.client(
+        KafkaConsumer,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        isolation_level="read_committed",
+        allow_auto_create_topics=False,
+        # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll takes all
+        # messages and the size of a fetch is the bound.
+        max_poll_records=sys.maxsize,
+        max_partition_fetch_bytes=FETCH_BYTES,
+        fetch_max_bytes=fetches * FETCH_BYTES,
+        **more,
+    )
 
 
 class KafkaSource:
@@ -118,26 +136,11 @@ class KafkaSource:
         self.name = f"kafka://{bootstrap}/{topic}"
         self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._stop_at_end = stop_at_end
-        try:
-            self._start = None if start is None else parse_start(start)
-        except ValueError as error:
-            raise StreamError(f"{self.name}: {error}") from None
+        self._start = start_of(start, self.name)
         self._stopping = threading.Event()
         description = describe_topic(self._connection, topic)
         self._topic_id = description.topic_id
-        self._consumer = self._connection.client(
-            KafkaConsumer,
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            allow_auto_create_topics=False,
-            # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll
-            # takes all messages and the size of a fetch is the bound.
-            max_poll_records=sys.maxsize,
-            max_partition_fetch_bytes=FETCH_BYTES,
-            fetch_max_bytes=64 * FETCH_BYTES,
-        )
+        self._consumer = consumer_of(self._connection, group, 64)
         self._topic_offsets = TopicOffsets(self._consumer, self.name, topic)
         try:
             self._beginnings, self._newest = self._topic_offsets.bounds(description.partitions)

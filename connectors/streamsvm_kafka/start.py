@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["Start", "parse_start"]
+from streamsvm.runtime.endpoints import StreamError
+
+__all__ = ["Start", "parse_start", "start_of"]
 
 _OFFSET = re.compile(r"([0-9]{1,9}):([0-9]{1,18})", re.ASCII)
 _FORMS = "earliest, latest, a time such as 2026-03-01T12:00:00Z, or PARTITION:OFFSET such as 0:1500,1:1498"
@@ -58,3 +60,11 @@ def parse_start(text: str) -> Start:
     if moment < 0.0:
         raise ValueError(f"{text!r} is none of {_FORMS}")
     return Start(text, "time", int(1000 * moment))
+
+
+def start_of(text: str | None, name: str) -> Start | None:
+    """Return what `parse_start` finds for a stream, None for None; StreamError if it finds nothing."""
+    try:
+        return None if text is None else parse_start(text)
+    except ValueError as error:
+        raise StreamError(f"{name}: {error}") from None

@@ -8,6 +8,7 @@ import contextlib
 import sys
 import warnings
 from functools import partial
+from typing import Any
 
 from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
@@ -47,30 +48,19 @@ def run(arguments: argparse.Namespace) -> bool:
     metric_name = arguments.metric or ("MAE" if regression else "Accuracy")
     metric = make_metric(metric_name, arguments.window, positive, regression)
     delayed = delayed_of(arguments, text_format)
+
+    def new_model(table: Table) -> Any:
+        scaling = {"scale": scale == "standard", "scale_targets": scaled_targets, "deviations": arguments.bound}
+        return make_model(**how, **scaling, encoder=table.encoder)
+
+    same: dict[str, Any] = {"positive": positive, "classes": classes}
+    same |= {name: getattr(arguments, name) for name in ("checkpoint_every", "window", "error_limit", "error_share")}
     if arguments.scope == "partition":
         table = table_of(arguments, text_format, None)
 
         def new_loop(source: Source, folder: CheckpointFolder) -> LearningLoop:
-            model = make_model(
-                **how,
-                scale=scale == "standard",
-                scale_targets=scaled_targets,
-                deviations=arguments.bound,
-                encoder=table.encoder,
-            )
-            return LearningLoop(
-                source,
-                model,
-                make_metric(metric_name, arguments.window, positive, regression),
-                positive=positive,
-                checkpoints=folder,
-                checkpoint_every=arguments.checkpoint_every,
-                window=arguments.window,
-                on_error=arguments.on_error,
-                error_limit=arguments.error_limit,
-                error_share=arguments.error_share,
-                classes=classes,
-            )
+            metric = make_metric(metric_name, arguments.window, positive, regression)
+            return LearningLoop(source, new_model(table), metric, checkpoints=folder, on_error=arguments.on_error, **same)
 
         return learn_partitions(arguments, new_loop)
     with contextlib.ExitStack() as stack:
@@ -83,13 +73,7 @@ def run(arguments: argparse.Namespace) -> bool:
         # Once something was learned, the table is as it was; of LIBSVM text all is known.
         rows_may_fail = arguments.on_error != "stop"
         looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table, rows_may_fail)
-        model = make_model(
-            **how,
-            scale=scale == "standard",
-            scale_targets=scaled_targets,
-            deviations=arguments.bound,
-            encoder=table.encoder,
-        )
+        model = new_model(table)
         source, sink, on_error = stack.enter_context(open_streams(arguments, table))
         display = stack.enter_context(Display(arguments.quiet))
         make_loop = LearningLoop if delayed is None else partial(DelayedLearningLoop, delayed=delayed)
@@ -97,16 +81,11 @@ def run(arguments: argparse.Namespace) -> bool:
             source if looked or rows_may_fail else FirstRow(source, table),
             model,
             metric,
-            positive=positive,
             sink=sink,
             checkpoints=checkpoints,
-            checkpoint_every=arguments.checkpoint_every,
-            window=arguments.window,
             on_progress=display.show,
             on_error=on_error,
-            error_limit=arguments.error_limit,
-            error_share=arguments.error_share,
-            classes=classes,
+            **same,
         )
         display.say(
             f"going on after row {loop.rows:,}"
