@@ -17,7 +17,7 @@ from streamsvm.kernels import KERNELS, check_learner_kernel
 from streamsvm.learners.compiled import decisions
 from streamsvm.learners.compiled.expansion import expand
 from streamsvm.learners.compiled.iterates import AVERAGE, CHOSEN
-from streamsvm.learners.compiled.rule import FULL, LEARNED, REFUSED
+from streamsvm.learners.compiled.rule import FULL, LEARNED, REFUSED, predict_then_learn
 from streamsvm.learners.compiled.scaled_rows import FOLLOWS, GIVEN
 from streamsvm.learners.compiled.step import GAMMA_ROWS
 from streamsvm.learners.estimator import OnlineEstimator, learner
@@ -181,6 +181,70 @@ class BudgetedEstimator(OnlineEstimator):
 
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
         decisions.decide_many(self._block, matrix, columns, what, out)
+
+    def predict_then_learn(
+        self, rows: Sequence[Mapping[Hashable, Any]] | tuple[np.ndarray, Sequence[Hashable]], y: Sequence[Any], probability: bool
+    ) -> tuple[list[Any], list[float | None] | None] | None:
+        """Predict each row and then learn it, as `predict_one` and `learn_one` do row by row, in one compiled call.
+
+        For loops over streams: it takes rows that bring nothing new, and leaves the others to the two methods for one row.
+
+        Parameters
+        ----------
+        rows
+            The rows; or a matrix float32 [n, features] and the names of its columns.
+        y
+            Labels or targets; None: the row is only predicted.
+        probability
+            Whether the probabilities of the labels that are predicted are asked for.
+
+        Returns
+        -------
+        What is predicted of each row, and the probabilities if asked for (None for each where there are none); or None, and the
+        model is as it was, where a row may be refused, or brings a new feature or label.
+
+        Examples
+        --------
+        >>> from streamsvm import BSGDClassifier
+        >>> model = BSGDClassifier(budget=10)
+        >>> model.predict_then_learn([{"a": 1.0}], [True], False) is None
+        True
+        >>> model.learn_one({"a": 1.0}, True)
+        >>> model.predict_then_learn([{"a": 2.0}, {"a": 1.0}], [True, None], False)
+        ([True, True], None)
+        """
+        targets = None if self._capped else self._known_targets(y)
+        if targets is None:
+            return None
+        if isinstance(rows, tuple):
+            matrix, names = rows
+            columns = self._features.columns_of(names, False)
+            if not (set(names) <= set(self._features.names) and len(set(names)) == len(names)):
+                return None
+        else:
+            found = self._features.matrix(rows)
+            if found is None:
+                return None
+            matrix, columns = found, np.arange(found.shape[1])
+        if self._first_refused(matrix, columns) >= 0:
+            return None
+        self._get_ready(len(matrix))
+        answers = np.empty((len(matrix), 2 if probability else 1))
+        if predict_then_learn(self._rule, self._block, matrix, columns, targets, answers) < len(matrix):
+            self._complain_of_strategy()
+        return self._answered(answers[:, 0]), self._probabilities(answers[:, 1]) if probability else None
+
+    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
+        """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""
+        return None  # a model without labels and targets
+
+    def _answered(self, decisions: np.ndarray) -> list[Any]:
+        """What is predicted by decisions [n]."""
+        raise NotImplementedError
+
+    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
+        """The probabilities of what is predicted, by answers [n] to `PROBABILITY`."""
+        return [None] * len(answers)
 
     # A model that is given ----------------------------------------------------------------------------------------------------
 

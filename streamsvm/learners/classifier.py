@@ -310,6 +310,21 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     def _most_outputs(self) -> int:
         return self.max_classes if self.max_classes > 2 else 1
 
+    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
+        known = self._labels.targets
+        if self._class_weights is not None:
+            return None
+        try:
+            return np.array([np.nan if label is None else known[label] for label in y])
+        except (KeyError, TypeError):
+            return None
+
+    def _answered(self, decisions: np.ndarray) -> list[Any]:
+        return self._labels.of_each(decisions)
+
+    def _probabilities(self, answers: np.ndarray) -> list[float | None]:
+        return self._labels.largest(answers)
+
     def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
         sign = super()._start_labels(labels, outputs)
         if outputs > 1:

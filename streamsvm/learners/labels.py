@@ -120,6 +120,21 @@ class Labels:
         values = as_array(self.many or [self.of(-1.0), self.of(1.0)])
         return values[(decisions if self.many else decisions > 0.0).astype(np.intp)]
 
+    def of_each(self, decisions: np.ndarray) -> list[Any]:
+        """`of`, for an array [n] of decisions, as a list."""
+        if self.many:
+            return [self.many[int(number)] for number in decisions.tolist()]
+        negative, positive = self.of(-1.0), self.of(1.0)
+        return [positive if above else negative for above in (decisions > 0.0).tolist()]
+
+    def largest(self, probabilities: np.ndarray) -> list[float | None]:
+        """The probability of the best label of each row, from that of the positive one, or of several the best one's."""
+        if self.many:
+            best: list[float | None] = probabilities.tolist()
+            return best
+        each = self.probabilities(probabilities).values()
+        return np.max(list(each), axis=0).tolist() if each else [None] * len(probabilities)
+
     def probabilities(self, positive: Any) -> dict[Any, Any]:
         """Label to probability while there are two, from that of the positive label, a number or an array.
 

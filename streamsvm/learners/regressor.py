@@ -109,6 +109,16 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
                 batch.complain(i, error)
         return targets, np.ones(len(targets), np.int64)
 
+    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
+        try:
+            targets = [np.nan if target is None else checked_target(target) for target in y]
+        except ValueError:
+            return None
+        return None if self._first_targets is not None else np.array(targets)
+
+    def _answered(self, decisions: np.ndarray) -> list[Any]:
+        return decisions.tolist()
+
     def predict_many(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
         return as_series(decisions[:, 0], like)

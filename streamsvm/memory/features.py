@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import struct
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,26 @@ class FeatureSpace:
         except (struct.error, TypeError, OverflowError):
             self._complain(x)
         return True
+
+    def matrix(self, rows: Sequence[Mapping[Hashable, Any]]) -> np.ndarray | None:
+        """Write rows into a new matrix, float32 [rows, names known]; None where a row has another name or what is no number."""
+        known, n = self._columns, len(self._columns)
+        matrix = np.zeros((len(rows), n), np.float32)
+        cells = matrix.data.cast("B") if matrix.size else None
+        at, size, layout = 0, 4 * n, struct.Struct(f"{n}f")
+        pick = operator.itemgetter(*known) if n > 1 else None
+        try:
+            for i, x in enumerate(rows):
+                if x.__class__ is not dict:
+                    return None
+                if len(x) == n and pick is not None:
+                    layout.pack_into(cells, at, *pick(x))  # type: ignore[arg-type]
+                elif x:
+                    matrix[i, [known[name] for name in x]] = struct.unpack(f"{len(x)}f", struct.pack(f"{len(x)}f", *x.values()))
+                at += size
+        except (KeyError, struct.error, TypeError, OverflowError):
+            return None
+        return matrix
 
     def sparse(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return a row as columns int64 [k] and values float32 [k]. O(k).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,16 @@ from river import base, compose, metrics
 from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.curve import LearningCurve
-from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Record, Sink, Source, StreamError
-from streamsvm.runtime.rows import GuardedModel, LabelRules, checked_number, gives_probabilities, listed
+from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.runtime.rows import (
+    GuardedModel,
+    LabelRules,
+    RowError,
+    checked_number,
+    columns_of,
+    gives_probabilities,
+    listed,
+)
 from streamsvm.runtime.score import Score, ScoreError
 from streamsvm.runtime.stream_loop import StreamLoop
 
@@ -97,6 +105,8 @@ class LearningLoop(StreamLoop):
         The folder for checkpoints; one is written every ``checkpoint_every`` rows (once a row was learned) and at the end.
     checkpoint_every
         Rows of the stream between two checkpoints.
+    checkpoint_seconds
+        Write one also where so many seconds have passed since the last one and rows have come. None: by rows alone.
     window
         Rows of the windowed metric.
     on_progress
@@ -152,6 +162,7 @@ class LearningLoop(StreamLoop):
         sink: Sink | None = None,
         checkpoints: CheckpointFolder | None = None,
         checkpoint_every: int = 10_000,
+        checkpoint_seconds: float | None = None,
         window: int = 1000,
         on_progress: Callable[[Progress], None] | None = None,
         on_error: str | Path | Sink = "stop",
@@ -166,6 +177,7 @@ class LearningLoop(StreamLoop):
             sink=sink,
             checkpoints=checkpoints,
             checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
             on_progress=on_progress,
             on_error=on_error,
             error_limit=error_limit,
@@ -314,7 +326,7 @@ class LearningLoop(StreamLoop):
                 try:
                     score.admit(y)
                 except ScoreError as error:  # of all rows with that label
-                    raise StreamError(f"{self.source.place}: {error}") from error
+                    raise StreamError(f"{self._place}: {error}") from error
             model.learn_one(x, y)
             if guarded.new_names:
                 guarded.learned(x)
@@ -346,6 +358,32 @@ class LearningLoop(StreamLoop):
 
         return take
 
+    def _take_rows(self, rows: Sequence[Row] | Rows) -> list[Record] | None:
+        score, known = self._score, self._labels.known
+        xs, ys, empty = columns_of(rows)
+        try:
+            if self._regression:
+                ys = [None if y is None else checked_number(y) for y in ys]
+            elif not (score.wants_labels and all(y in known or y is None for y in ys)):
+                return None
+        except (TypeError, RowError):
+            return None
+        wanted = self.sink is not None
+        probability = wanted and not self._regression and gives_probabilities(self._guarded.last)
+        answers = self._guarded.last.predict_then_learn(xs, ys, probability)
+        if answers is None:
+            return None
+        predicted, probabilities = answers
+        labelled = len(ys) - ys.count(None)
+        self.learned += labelled
+        self.unlabelled += len(ys) - labelled
+        self.empty += empty
+        score.update_many(ys, predicted)
+        if not wanted:
+            return []
+        numbers = range(self.rows, self.rows + len(ys))
+        return list(map(Prediction, numbers, predicted, ys, probabilities or [None] * len(ys)))
+
     def _add_point(self) -> None:
         if self._score.counted:
             self.curve.add(self.rows, self._score.value, self._score.windowed_value)
@@ -357,7 +395,7 @@ class LearningLoop(StreamLoop):
     def _worth_saving(self) -> bool:
         return self.learned > 0
 
-    def _check_end(self, x: Any) -> None:
+    def _check_end(self) -> None:
         if self.learned:
             return
         if not self.rows:
@@ -367,7 +405,7 @@ class LearningLoop(StreamLoop):
             counted = ", ".join(f"{kind} {count:,}" for kind, count in self.refused.items())
             raise StreamError(f"{end} was learned: {self.unlabelled:,} had no label, and refused were {counted}")
         raise StreamError(
-            f"{end} had a label: nothing was learned. Is its name right? The last row had {listed(x, 10) or 'no features'}"
+            f"{end} had a label: nothing was learned. Is its name right? The last row had {listed(self._x, 10) or 'no features'}"
         )
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from river import base
 from streamsvm._warnings import warn
 from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import Prediction, Sink, Source, StreamError, VersionedPrediction
+from streamsvm.runtime.endpoints import Prediction, Record, Row, Rows, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.runtime.following import FollowedFolder
-from streamsvm.runtime.rows import GuardedModel, gives_probabilities, learner_of, listed
+from streamsvm.runtime.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, takes_many
 from streamsvm.runtime.stream_loop import StreamLoop
 
 __all__ = ["Predicted", "PredictionLoop"]
@@ -70,7 +70,7 @@ class PredictionLoop(StreamLoop):
         The folder for checkpoints; not that of the learning loop that made the model.
     version
         Of ``model``, where there may be newer ones.
-    checkpoint_every, on_progress, on_error, error_limit, error_share
+    checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share
         As of `LearningLoop`; progress is `Predicted`.
 
     Attributes
@@ -113,6 +113,7 @@ class PredictionLoop(StreamLoop):
         version: int = 0,
         checkpoints: CheckpointFolder | None = None,
         checkpoint_every: int = 10_000,
+        checkpoint_seconds: float | None = None,
         on_progress: Callable[[Predicted], None] | None = None,
         on_error: str | Path | Sink = "stop",
         error_limit: int | None = None,
@@ -125,12 +126,14 @@ class PredictionLoop(StreamLoop):
             sink=sink,
             checkpoints=checkpoints,
             checkpoint_every=checkpoint_every,
+            checkpoint_seconds=checkpoint_seconds,
             on_progress=on_progress,
             on_error=on_error,
             error_limit=error_limit,
             error_share=error_share,
         )
         self._follow, self.version = follow, version
+        self._parts = _parts(self._guarded)
         self.predicted = 0
         self._mismatch = ""
         if checkpoints is not None and (found := checkpoints.newest()) is not None:
@@ -178,15 +181,12 @@ class PredictionLoop(StreamLoop):
         return progress
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Prediction | VersionedPrediction]:
-        follow, timings = self._follow, self.timings
-        prepare, predictor, wants_probability, known = _parts(guarded)
+        self._parts = _parts(guarded)
+        timings, following = self.timings, self._follow is not None
 
         def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
-            nonlocal prepare, predictor, wants_probability, known
-            if follow is not None and (newer := follow.newer()) is not None:
-                self._guarded = GuardedModel(newer.model, learns=False)
-                self.model, self.version = newer
-                prepare, predictor, wants_probability, known = _parts(self._guarded)
+            self._follow_on()
+            prepare, predictor, wants_probability, known = self._parts
             seen = x if prepare is None else prepare(x)
             probability = None
             if wants_probability:
@@ -198,9 +198,30 @@ class PredictionLoop(StreamLoop):
                 self._compare(known, seen)
             self.predicted += 1
             prediction = self.rows, label, y, probability
-            return Prediction(*prediction) if follow is None else VersionedPrediction(*prediction, self.version)
+            return VersionedPrediction(*prediction, self.version) if following else Prediction(*prediction)
 
         return take
+
+    def _take_rows(self, rows: Sequence[Row] | Rows) -> list[Record] | None:
+        self._follow_on()
+        if self._mismatch or not (self._at_once and self.predicted):
+            return None
+        xs, ys, _ = columns_of(rows)
+        answers = self._guarded.last.predict_then_learn(xs, [None] * len(ys), self._parts[2])
+        if answers is None:
+            return None
+        self.predicted += len(ys)
+        facts = range(self.rows, self.rows + len(ys)), answers[0], ys, answers[1] or [None] * len(ys)
+        if self._follow is None:
+            return list(map(Prediction, *facts))
+        return list(map(VersionedPrediction, *facts, [self.version] * len(ys)))
+
+    def _follow_on(self) -> None:
+        """Take the newest model, if there is a newer one."""
+        if self._follow is not None and (newer := self._follow.newer()) is not None:
+            self._guarded = GuardedModel(newer.model, learns=False)
+            self.model, self.version = newer
+            self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded)
 
     def _compare(self, known: list[Any], seen: Any) -> None:
         """Warn where the first row has none of the features that the model has learned."""
@@ -211,12 +232,12 @@ class PredictionLoop(StreamLoop):
             f"the row has none of the features that the model knows (it has {listed(seen, 5)}; known are {listed(known, 5)})"
         )
         if not self.predicted:
-            warn(f"{self.source.place}: {self._mismatch}")
+            warn(f"{self._place}: {self._mismatch}")
 
-    def _check_end(self, x: Any) -> None:  # noqa: ARG002
+    def _check_end(self) -> None:
         if self._mismatch:
             raise StreamError(
-                f"{self.source.place}: to the end, {self._mismatch}: the predictions say nothing. Is it a model of these rows?"
+                f"{self._place}: to the end, {self._mismatch}: the predictions say nothing. Is it a model of these rows?"
             )
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:

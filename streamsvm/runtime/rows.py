@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,17 +13,20 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.checks import checked_mapping, checked_target, shown
+from streamsvm.runtime.endpoints import Row, Rows
 
 __all__ = [
     "GuardedModel",
     "LabelRules",
     "RowError",
     "checked_number",
+    "columns_of",
     "gives_probabilities",
     "learner_of",
     "listed",
     "reason_of",
     "steps_of",
+    "takes_many",
 ]
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -183,6 +186,21 @@ def gives_probabilities(model: Any) -> bool:
     """Whether a classifier has probabilities, which not all of river's have."""
     own = getattr(type(model), "predict_proba_one", None)
     return own is not None and own is not base.Classifier.predict_proba_one
+
+
+def takes_many(guarded: GuardedModel) -> bool:
+    """Whether a model predicts and learns many rows in one call: a learner of this library, with nothing before it."""
+    return guarded.prepare is None and hasattr(guarded.last, "predict_then_learn")
+
+
+def columns_of(rows: Sequence[Row] | Rows) -> tuple[Any, Sequence[Any], int]:
+    """Return the features of rows as `predict_then_learn` takes them, their labels, and how many have no feature."""
+    if isinstance(rows, Rows):
+        missing = np.isnan(rows.X)
+        y = [None] * len(rows.X) if rows.y is None else rows.y
+        return (np.where(missing, np.float32(0.0), rows.X), rows.names), y, int(missing.all(axis=1).sum())
+    xs, ys = [row.x for row in rows], [row.y for row in rows]
+    return xs, ys, len(xs) - sum(map(bool, xs))
 
 
 def _kind(model: Any) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from river import metrics, utils
@@ -86,6 +88,11 @@ class Score:
         self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
         self._positive, self.binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
         self._seen: set[Any] = set()
+        # Whether a metric is counts in a confusion matrix and nothing else.
+        counting = {metrics.base.ClassificationMetric.update, metrics.base.BinaryMetric.update}
+        self._counts: bool = (
+            not regression and kind.update in counting and type(getattr(metric, "cm", None)) is metrics.ConfusionMatrix
+        )
 
     def __repr__(self) -> str:
         """The metric, its parameters, window and positive label: equal for scores that may continue each other."""
@@ -116,6 +123,24 @@ class Score:
                 self.windowed = utils.Rolling(type(self.metric), window_size=self.window, **self.metric._get_params())
                 for arguments in last:
                     self.windowed.update(*arguments)
+
+    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any]) -> None:
+        """Count rows as `update` does one after the other, those without a label (None) left out."""
+        pairs = [(y, p) for y, p in zip(ys, predicted, strict=True) if y is not None and p is not None and p != {}]
+        if not self._counts:
+            for y, p in pairs:
+                self.update(y, p)
+            return
+        if self.binary:
+            positive = True if self._positive is None else self._positive
+            pairs = [(y == positive, p == positive) for y, p in pairs]
+        _count(self.metric.cm, pairs, 1)  # type: ignore[union-attr]
+        window, matrix = self.windowed.window, self.windowed.obj.cm
+        _count(matrix, pairs, 1)
+        leaving = max(len(window) + len(pairs) - self.window, 0)
+        _count(matrix, (arguments for arguments, _ in islice(window, leaving)), -1)
+        _count(matrix, pairs[: max(leaving - len(window), 0)], -1)
+        window.extend((pair, {}) for pair in pairs)
 
     def admit(self, y: Any) -> None:
         """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
@@ -167,6 +192,19 @@ class Score:
     def windowed_value(self) -> float:
         """The metric over the last rows; NaN if it has no value."""
         return _number(self.windowed)
+
+
+def _count(matrix: Any, pairs: Iterable[tuple[Any, Any]], sign: int) -> None:
+    """Change a confusion matrix of river as its ``update``, or with sign -1 its ``revert``, by each pair; sums are whole."""
+    for (y, predicted), count in Counter(pairs).items():
+        weight = float(sign * count)
+        matrix.n_samples += sign * count
+        matrix.data[y][predicted] += weight
+        matrix.total_weight += weight
+        matrix.sum_row[y] += weight
+        matrix.sum_col[predicted] += weight
+        if y == predicted:
+            matrix._total_true_positives += weight
 
 
 def _number(metric: Any) -> float:

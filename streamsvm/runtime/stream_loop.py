@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from streamsvm.checks import checked_mapping, shown
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Record, Row, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.runtime.one_by_one import batches_of
 from streamsvm.runtime.refusals import Refusals
-from streamsvm.runtime.rows import GuardedModel, reason_of
+from streamsvm.runtime.rows import GuardedModel, reason_of, takes_many
 from streamsvm.runtime.timings import Timings
 
 __all__ = ["StreamLoop"]
 
 _PROGRESS_SECONDS = 0.25  # between two calls of `on_progress`
+_ROWS_AT_ONCE = 1000  # the most that are taken together: a signal waits for them
+_FEW = 8  # rows that are taken one by one where one of them needs it
 
 
 class StreamLoop:
@@ -36,6 +39,7 @@ class StreamLoop:
         sink: Sink | None,
         checkpoints: CheckpointFolder | None,
         checkpoint_every: int,
+        checkpoint_seconds: float | None,
         on_progress: Callable[[Any], None] | None,
         on_error: str | Path | Sink,
         error_limit: int | None,
@@ -43,17 +47,26 @@ class StreamLoop:
     ) -> None:
         if checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
+        if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
+            raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
         self._guarded = GuardedModel(model, learns)
         self.source, self.model, self.sink = source, model, sink
         self.rows = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
         self._saved_rows = -1
+        self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
+        #: The time after which a checkpoint must be written.
+        self._longest = getattr(checkpoints, "longest_seconds", None) or math.inf
+        self._at_once = takes_many(self._guarded)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
         self._unusable = ""  # the reason why no further run is possible
-        self._iterator: Iterator[Row | BadRow] | None = None
+        self._batches: BatchSource | None = None
+        self._index, self._point = 0, -1  # of the row in the batch; and the rows at the next point
+        self._x: Any = {}  # the features of the row that was taken last by itself
+        self._take: Callable[[Any, Any], Record | None] = lambda x, y: None  # noqa: ARG005 - until the run begins
         self._running = False
 
     @property
@@ -66,7 +79,7 @@ class StreamLoop:
         """``"new"``, ``"running"``, ``"failed"``, ``"stopped"``, or ``"ended"`` (another run may go on)."""
         if self._unusable:
             return self._unusable.removeprefix("has ").removeprefix("was ")
-        return "running" if self._running else "new" if self._iterator is None else "ended"
+        return "running" if self._running else "new" if self._batches is None else "ended"
 
     @property
     def saved_rows(self) -> int | None:
@@ -81,6 +94,13 @@ class StreamLoop:
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
+
+    def _take_rows(self, rows: Sequence[Row] | Rows) -> list[Record] | None:  # noqa: ARG002
+        """Take rows at once, as `_taker` takes each, and return what goes into the sink.
+
+        None, and nothing has happened, where they must be taken one by one.
+        """
+        return None
 
     def _checkpoint(self) -> tuple[Any, Any, dict[str, Any]]:
         """Return what a checkpoint holds: the model, the metric, and facts."""
@@ -100,8 +120,8 @@ class StreamLoop:
     def _add_point(self) -> None:
         """Take a point of the learning curve."""
 
-    def _check_end(self, x: Any) -> None:
-        """Raise a StreamError where the stream has ended and the run was in vain; its last row had the features ``x``."""
+    def _check_end(self) -> None:
+        """Raise a StreamError where the stream has ended and the run was in vain."""
 
     def _check_sink(self, folder: Path, saved: Any) -> None:
         """Raise a CheckpointError where a checkpoint has a sink and this run none, or the other way round."""
@@ -165,39 +185,22 @@ class StreamLoop:
         return progress
 
     def _run(self, last: int | None, ends: bool) -> Any:
-        sink, timings = self.sink, self.timings
-        take, next_point = self._taker(self._guarded), self._next_point()
+        self._take, self._point = self._taker(self._guarded), self._next_point()
         began = last_shown = time.perf_counter()
         rows_shown = first_row = self.rows
-        x: dict[Hashable, Any] = {}
-        if self._iterator is None:
-            self._iterator = iter(self.source)
+        if self._batches is None:
+            self._batches, self._saved_at = batches_of(self.source), time.monotonic()
         while not self._stopped and self.rows != last:
-            row = next(self._iterator, None)
-            if row is None:
+            rows = self._batches.take(self._most(last))
+            if rows is None:
                 if not self._stopped:
-                    self._check_end(x)
+                    self._check_end()
                 break
-            if type(row) is BadRow:
-                self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
-            else:
-                x, y = row
-                if timings is not None:
-                    timings.began()
-                try:
-                    prediction = take(x, y)
-                except (MemoryError, StreamError):
-                    raise
-                except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
-                    self._refuse(x, y, error)
-                else:
-                    if sink is not None and prediction is not None:
-                        sink.write(prediction)
-            self.rows += 1
-            if self.rows == next_point:
+            self._take_all(rows)
+            if self.rows == self._point:
                 self._add_point()
-                next_point = self._next_point()
-            if self._checkpoints is not None and self.rows % self._every == 0 and self._worth_saving:
+                self._point = self._next_point()
+            if self._checkpoints is not None and self._is_due():
                 self._save(self._checkpoints)
             if self._on_progress is not None:
                 now = time.perf_counter()
@@ -211,17 +214,82 @@ class StreamLoop:
             return self.progress
         if self._checkpoints is not None and self._saved_rows != self.rows:
             self._save(self._checkpoints)
-        elif sink is not None:
-            sink.flush()
+        elif self.sink is not None:
+            self.sink.flush()
         progress = self._progress((self.rows - rows_shown) / max(time.perf_counter() - last_shown, 1e-9), seconds, ended=True)
         if self._on_progress is not None:
             self._on_progress(progress)
         return progress
 
+    def _most(self, last: int | None) -> int:
+        """Return how many rows may be taken together, so that a checkpoint, a point and the end come after the last of them."""
+        most = _ROWS_AT_ONCE if last is None else min(last - self.rows, _ROWS_AT_ONCE)
+        if self._checkpoints is not None:
+            most = min(most, self._every - self.rows % self._every)
+        return min(most, self._point - self.rows) if self._point > self.rows else most
+
+    def _is_due(self) -> bool:
+        """Whether a checkpoint is to be written now."""
+        if self._saved_rows == self.rows:
+            return False
+        late = time.monotonic() - self._saved_at
+        return late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving)
+
+    def _take_all(self, rows: Sequence[Row | BadRow] | Rows) -> None:
+        n, first = len(rows), 0
+        if self.timings is not None and n:  # which are those of single rows
+            self._take_one(rows, 0)
+            first = 1
+        self._take_part(rows, first, n)
+
+    def _take_part(self, rows: Sequence[Row | BadRow] | Rows, first: int, end: int) -> None:
+        """Take the rows of a part at once, or where that cannot be, each half in turn, and few of them one by one."""
+        if end - first < _FEW or not self._at_once:
+            for i in range(first, end):
+                self._take_one(rows, i)
+            return
+        part: Any = rows.part(first, end) if isinstance(rows, Rows) else rows[first:end]
+        records = None
+        if isinstance(rows, Rows) or BadRow not in set(map(type, part)):
+            records = self._take_rows(part)
+        if records is None:
+            middle = (first + end) // 2
+            self._take_part(rows, first, middle)
+            self._take_part(rows, middle, end)
+            return
+        self.rows += end - first
+        if self.sink is not None:
+            _write_all(self.sink, records)
+
+    def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
+        row, self._index = rows.row(i) if isinstance(rows, Rows) else rows[i], i
+        if type(row) is BadRow:
+            self._refusals.add(self.rows, row[0], row[1], "malformed", row[2])
+        else:
+            x, y = row
+            self._x = x
+            if self.timings is not None:
+                self.timings.began()
+            try:
+                prediction = self._take(x, y)
+            except (MemoryError, StreamError):
+                raise
+            except Exception as error:  # noqa: BLE001 - of the learner, or of any step before it
+                self._refuse(x, y, error)
+            else:
+                if self.sink is not None and prediction is not None:
+                    self.sink.write(prediction)
+        self.rows += 1
+
+    @property
+    def _place(self) -> str:
+        """The place of the row that is taken now."""
+        return self.source.place if self._batches is None else self._batches.place_of(self._index)
+
     def _refuse(self, x: Any, y: Any, error: Exception) -> None:
         kind, reason = reason_of(error, x, self._guarded)
-        raw = getattr(self.source, "raw", None)
-        self._refusals.add(self.rows, self.source.place, (x, y) if raw is None else raw, kind, reason)
+        raw = None if self._batches is None else self._batches.raw_of(self._index)
+        self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
 
     def _save(self, checkpoints: CheckpointFolder) -> None:
         model, metric, facts = self._checkpoint()
@@ -235,7 +303,7 @@ class StreamLoop:
             source=self.source.name,
             **facts,
         )
-        self._saved_rows = self.rows
+        self._saved_rows, self._saved_at = self.rows, time.monotonic()
         if (saved := getattr(self.source, "saved", None)) is not None:
             saved()
 
@@ -244,3 +312,11 @@ def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
     if not isinstance(position, Mapping):
         raise StreamError(f"{name}: its {method} must return its position as a mapping, not {position!r}")
     return dict(position)
+
+
+def _write_all(sink: Any, records: list[Record]) -> None:
+    if (write_many := getattr(sink, "write_many", None)) is not None:
+        write_many(records)
+        return
+    for record in records:
+        sink.write(record)

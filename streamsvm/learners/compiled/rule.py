@@ -13,14 +13,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
-from streamsvm.learners.compiled.decisions import fill_row
-from streamsvm.learners.compiled.iterates import RULE_STATE
+from streamsvm.learners.compiled.decisions import decide, fill_row
+from streamsvm.learners.compiled.iterates import CHOSEN, PROBABILITY, RULE_STATE
 from streamsvm.learners.compiled.step import Row, begin_row, end_row, observe
 from streamsvm.memory.block import record
 from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["FULL", "LEARNED", "REFUSED", "RULE", "Rule", "call_rule", "learn_rows", "many_rows", "rule", "state_of"]
+__all__ = [
+    "FULL",
+    "LEARNED",
+    "REFUSED",
+    "RULE",
+    "Rule",
+    "call_rule",
+    "learn_rows",
+    "many_rows",
+    "predict_then_learn",
+    "rule",
+    "state_of",
+]
 
 #: The fate of a row. It is learned; it is not finite or too large, and nothing has changed; or no strategy has removed the
 #: support vector that is one too many, and the caller undoes what has changed.
@@ -29,6 +41,9 @@ LEARNED, REFUSED, FULL = 0, 1, 2
 #: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
 RULE = (BLOCK, types.float64, types.float64)
 call_rule = caller(RULE, types.int64)
+
+_DECIDE = (BLOCK, types.int64)
+_call_decide = caller(_DECIDE, types.float64)
 
 NO_STATE = np.dtype([])
 
@@ -140,5 +155,50 @@ def learn_rows(
     for i in range(X.shape[0]):
         fill_row(block, X, columns, i)
         if call_rule(learn_one, block, targets[i], weights[i]) == FULL:
+            return i
+    return X.shape[0]
+
+
+def predict_then_learn(
+    rule: Rule, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray
+) -> int:
+    """Predict each row, and then learn it: by the machine code of one row, so that answers and bytes are those of single rows.
+
+    Parameters
+    ----------
+    rule, block
+        The rule, and the model.
+    X, columns
+        Rows float32 [n, features] that the rule would not refuse, and the columns int64 [features].
+    targets
+        float64 [n]; NaN: the row is only predicted.
+    answers
+        float64 [n, 1 or 2], for the answer that is `CHOSEN`, and the probability: of the positive label, or, where there are
+        several outputs, of the best one.
+
+    Returns
+    -------
+    int
+        How many rows were learned: n, or the number of the row that the rule could not.
+    """
+    decide_at, learn_at = address_of(decide, _DECIDE, types.float64), address_of(rule.learn_one, RULE, types.int64)
+    taken: int = _take_rows(decide_at, learn_at, block, X, columns, targets, answers)
+    return taken
+
+
+@njit(cache=True, error_model="numpy")
+def _take_rows(
+    decide_at: int, learn_at: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray
+) -> int:
+    v = views(block)
+    outputs = v.header[0]["live"] // 2
+    for i in range(X.shape[0]):
+        fill_row(block, X, columns, i)
+        if answers.shape[1] > 1:
+            answers[i, 1] = _call_decide(decide_at, block, PROBABILITY)
+            if outputs > 1:
+                answers[i, 1] = np.max(v.scores[:outputs])
+        answers[i, 0] = _call_decide(decide_at, block, CHOSEN)
+        if not np.isnan(targets[i]) and call_rule(learn_at, block, targets[i], 1.0) == FULL:
             return i
     return X.shape[0]

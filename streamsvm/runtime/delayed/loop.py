@@ -87,7 +87,7 @@ class DelayedLearningLoop(LearningLoop):
             if type(event) is Awaited:
                 prediction = arrive(x, event)
             elif (pending := delayed.add_label(*event)) is not None:
-                learn_kept(pending, event.y, f"{self.source.place}: the label of row {pending.number:,}, key {event.key!r}")
+                learn_kept(pending, event.y, f"{self._place}: the label of row {pending.number:,}, key {event.key!r}")
             for expired in delayed.shrink():
                 expire(expired)
             return prediction
@@ -141,7 +141,7 @@ class DelayedLearningLoop(LearningLoop):
     def _worth_saving(self) -> bool:
         return True
 
-    def _check_end(self, x: Any) -> None:  # noqa: ARG002
+    def _check_end(self) -> None:
         if not self.rows:
             raise StreamError(f"{self.source.name} have no rows: there is nothing to learn")
         counts = self.delayed.counts
