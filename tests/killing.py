@@ -23,7 +23,7 @@ def learn(url, options, folder, predictions, *others):
     """
     *on_error, announcements, most = others
     policy = {"on_error": on_error[0]} if on_error else {}
-    from warm_learner import CheckpointFolder, FileSink, LearningLoop, delayed_loop, make_model, open_source
+    from warm_learner import CheckpointFolder, FileSink, LearningLoop, batches_of, delayed_loop, make_model, open_source
 
     options = dict(options)
     labels, join, delayed = (options.pop(name, None) for name in ("labels", "join", "delayed"))
@@ -31,16 +31,21 @@ def learn(url, options, folder, predictions, *others):
     make_loop = LearningLoop
     if labels is not None:
         source, make_loop = delayed_loop(source, open_source(labels, **options), join, delayed)
-    kind, rows_of = type(source), type(source).__iter__
+    take = batches_of(source).take
+    given = 0
 
-    def announced_rows(self):
-        for number, row in enumerate(rows_of(self)):
-            if number == most:
-                time.sleep(600)
-            os.write(announcements.fileno(), b".")
-            yield row
+    def announced_rows(rows):
+        nonlocal given
+        if given == most:
+            time.sleep(600)
+        found = take(rows if most is None else min(rows, most - given))
+        given += len(found or ())
+        os.write(announcements.fileno(), b"." * len(found or ()))
+        return found
 
-    kind.__iter__ = announced_rows
+    if not hasattr(source, "take"):
+        source.place_of, source.raw_of = lambda _: source.place, lambda _: getattr(source, "raw", None)
+    source.take = announced_rows
     sink = None if predictions is None else FileSink(predictions)
     with CheckpointFolder(folder) as checkpoints:
         make_loop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73, **policy).run()

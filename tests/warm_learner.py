@@ -16,8 +16,9 @@ from streamsvm.runtime import (
     LearningLoop,
     open_source,
 )
+from streamsvm.runtime.batches import batches_of
 
-__all__ = ["BSGDClassifier", "CheckpointFolder", "FileSink", "LearningLoop", "open_source", "preprocessing"]
+__all__ = ["BSGDClassifier", "CheckpointFolder", "FileSink", "LearningLoop", "batches_of", "open_source", "preprocessing"]
 
 
 def make_model(**parameters):

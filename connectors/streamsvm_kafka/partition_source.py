@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
+from streamsvm.checks import checked_count
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
 from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.decoding import Decoder
 
 __all__ = ["PartitionSource"]
 
@@ -22,7 +24,9 @@ class PartitionSource:
     ----------
     name
         The stream in messages.
-    topic, topic_id, label
+    codec
+        Decodes a message.
+    topic, topic_id
         As in the position of `KafkaSource`.
     partition
         The partition.
@@ -39,9 +43,9 @@ class PartitionSource:
     def __init__(
         self,
         name: str,
+        codec: Codec,
         topic: str,
         topic_id: str | None,
-        label: str | None,
         partition: int,
         *,
         beginning: int,
@@ -52,20 +56,31 @@ class PartitionSource:
     ) -> None:
         self.name, self.offset = name, start
         self._partition = partition
+        label = getattr(codec, "label", None)
         self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": label, "partition": partition}
         self._beginning, self._end, self._lost_start, self._commit = beginning, end, lost_start, commit
-        self._last = -1
-        self._rows: deque[tuple[Row | BadRow, int, bytes]] = deque()
-        self.raw = b""
+        self._decoder = Decoder(name, codec)
+        self._records: deque[Any] = deque()
+        self._skip = 0  # rows of the next message that were learned
 
     @property
     def place(self) -> str:
         """The partition, and the offset of the message that was given last."""
-        return f"{self.name}: message at partition {self._partition}, offset {self._last}"
+        return self.place_of(-1)
+
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes of the message that was given last; None of one with many rows."""
+        return self.raw_of(-1)
 
     @property
     def position(self) -> Position:
-        """``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3, "offset": 17}``, of the next message."""
+        """``{"topic": ..., "topic_id": ..., "label": "y", "partition": 3, "offset": 17}``, of the next message.
+
+        Within a message of many rows, also how many of them were given: ``"within": 250``.
+        """
+        if within := self._decoder.open_rows:
+            return {**self._identity, "offset": self._decoder.record.offset, "within": within}
         return {**self._identity, "offset": self.offset}
 
     def seek(self, position: Position) -> None:
@@ -103,41 +118,61 @@ class PartitionSource:
         if reason and self._lost_start is not None:
             logger.warning("%s: %s. The model is kept, and reading goes on at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
+        elif "within" in position:
+            self._skip = self._rows_within(position["within"])
         self.offset = offset
 
-    def feed(self, records: Iterable[Any], codec: Codec) -> None:
-        """Hand over messages of the partition. Those before the position are left out, as those without a value."""
-        for record in records:
-            if record.value is None or record.offset < self.offset:
-                continue
-            row: Row | BadRow
-            try:
-                row = codec.decode(record.value)
-            except ValueError as error:
-                self._last = record.offset
-                row = BadRow(self.place, record.value, str(error))
-            self._rows.append((row, record.offset, record.value))
+    def _rows_within(self, found: Any) -> int:
+        try:
+            rows = checked_count("within", found)
+        except ValueError as error:
+            raise StreamError(f"{self.name}: the checkpoint is corrupt ({error}): {START_AFRESH.removeprefix('or ')}") from None
+        if not self._decoder.many:
+            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
+        return rows
 
-    def __len__(self) -> int:
-        return len(self._rows)
+    def feed(self, records: Iterable[Any]) -> None:
+        """Hand over messages of the partition. Those before the position are left out, as those without a value."""
+        self._records.extend(record for record in records if record.value is not None and record.offset >= self.offset)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are rows that were handed over and not given yet."""
+        return bool(self._records or self._decoder.open_rows)
+
+    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
+        """Return the next rows of those that were handed over, as `BatchSource.take`; None where there are none left."""
+        if self._decoder.open_rows:
+            return self._decoder.more(most)
+        if not self._records:
+            return None
+        n = 1 if self._decoder.many else min(most, len(self._records))
+        records = [self._records.popleft() for _ in range(n)]
+        self.offset = records[-1].offset + 1
+        if not self._decoder.many:
+            return self._decoder.decode(records)
+        skip, self._skip = self._skip, 0
+        return self._decoder.open(records[0], skip, most)
+
+    def place_of(self, i: int) -> str:
+        """The partition, and the offset of the message of a row of those that were taken last."""
+        return self._decoder.place_of(i)
+
+    def raw_of(self, i: int) -> bytes | None:
+        """The bytes of the message of a row of those that were taken last; None of one with many rows."""
+        return self._decoder.raw_of(i)
 
     def __iter__(self) -> Iterator[Row | BadRow]:
-        return self
-
-    def __next__(self) -> Row | BadRow:
-        if not self._rows:
-            raise StopIteration
-        row, self._last, self.raw = self._rows.popleft()
-        self.offset = self._last + 1
-        return row
+        while (rows := self.take(1)) is not None:
+            yield from [rows.row(i) for i in range(len(rows))] if isinstance(rows, Rows) else rows
 
     def saved(self) -> None:
         """Commit the position for the group."""
         self._commit(self._partition, self.offset)
 
     def stop(self) -> None:
-        """Drop the rows that were handed over and not given yet."""
-        self._rows.clear()
+        """Drop the messages that were handed over and not read yet."""
+        self._records.clear()
 
     def close(self) -> None:
         """Do nothing: the connection is the worker's."""

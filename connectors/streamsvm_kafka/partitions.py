@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +21,7 @@ from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
 from streamsvm_kafka.partition_source import PartitionSource
-from streamsvm_kafka.source import POLL_MS, REFRESH_SECONDS, consumer_of
+from streamsvm_kafka.reader import POLL_MS, REFRESH_SECONDS, consumer_of
 from streamsvm_kafka.start import Start, start_of
 
 __all__ = ["PartitionWorker"]
@@ -239,9 +238,9 @@ class PartitionWorker:
         first = self._offsets.first(start, beginnings, ends)[number]
         source = PartitionSource(
             self.name,
+            self._codec,
             self._topic,
             self._topic_id,
-            getattr(self._codec, "label", None),
             number,
             beginning=beginnings[number],
             end=ends[number],
@@ -282,7 +281,7 @@ class PartitionWorker:
         if each.source.offset >= each.end:
             return True
         try:  # markers of transactions and messages without a value are no rows
-            return not len(each.source) and (self._consumer.position(key, timeout_ms=POLL_MS) or 0) >= each.end
+            return not each.source.waits and (self._consumer.position(key, timeout_ms=POLL_MS) or 0) >= each.end
         except KafkaError:  # it has gone meanwhile, or the broker
             return False
 
@@ -296,18 +295,19 @@ class PartitionWorker:
     ) -> None:
         if each.source is None or each.loop is None:
             return
-        each.source.feed(records, self._codec)
-        while len(each.source) and not self._stopping.is_set():
-            n = min(len(each.source), ROWS_AT_ONCE, sys.maxsize if max_rows is None else max_rows - self.rows)
+        each.source.feed(records)
+        while each.source.waits and not self._stopping.is_set():
+            n = ROWS_AT_ONCE if max_rows is None else min(ROWS_AT_ONCE, max_rows - self.rows)
             if n == 0:
                 return
+            before = each.loop.rows
             try:
                 each.loop.take(n)
             except TakenOverError as error:
                 logger.warning("%s. This worker was thrown out of the group, and drops the partition", error)
                 self._release(number, flush=False)
                 return
-            self.rows += n
+            self.rows += each.loop.rows - before
             if on_rows is not None:
                 on_rows(self)
             self._heed()

@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-import math
-import sys
-import threading
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
-
 from streamsvm._warnings import warn
-from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, StreamError
+from streamsvm.checks import checked_count
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
 from streamsvm_kafka.codecs import Codec
-from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
-from streamsvm_kafka.offsets import TopicOffsets
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
+from streamsvm_kafka.decoding import Decoder
+from streamsvm_kafka.reader import TopicReader, consumer_of, lost
 from streamsvm_kafka.start import Start, start_of
 
 __all__ = ["KafkaSource"]
-
-logger = logging.getLogger(__name__)
-
-#: The longest wait for messages, and so the longest time until `KafkaSource.stop` and a signal take effect.
-POLL_MS = 200
-#: The most that is fetched of a partition at once. A longer message still comes, alone.
-FETCH_BYTES = 1 << 18
-#: A bounded pass fetches no more of a partition while so many of its messages wait for their turn.
-PREFETCH = 1000
-#: A bounded pass gives up if none of its remaining messages comes for so long.
-STALL_SECONDS = 60.0
-#: A joined stream goes on without this one if it has messages to read and none comes for so long (of an open transaction).
-BEHIND_SECONDS = 5.0
-#: Time between two checks of an endless stream for new partitions, and for a topic that was replaced.
-REFRESH_SECONDS = 60.0
-
-
-def consumer_of(connection: Connection, group: str | None, fetches: int, **more: Any) -> Any:
-    """Make a consumer that commits nothing by itself, skips nothing, and holds so many fetches of `FETCH_BYTES` at once."""
-    return connection.client(
-        KafkaConsumer,
-        group_id=group,
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        isolation_level="read_committed",
-        allow_auto_create_topics=False,
-        # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll takes all
-        # messages and the size of a fetch is the bound.
-        max_poll_records=sys.maxsize,
-        max_partition_fetch_bytes=FETCH_BYTES,
-        fetch_max_bytes=fetches * FETCH_BYTES,
-        **more,
-    )
 
 
 class KafkaSource:
@@ -134,50 +94,56 @@ class KafkaSource:
         client: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = f"kafka://{bootstrap}/{topic}"
-        self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
+        connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._stop_at_end = stop_at_end
         self._start = start_of(start, self.name)
-        self._stopping = threading.Event()
-        description = describe_topic(self._connection, topic)
+        description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
-        self._consumer = consumer_of(self._connection, group, 64)
-        self._topic_offsets = TopicOffsets(self._consumer, self.name, topic)
+        self._consumer = consumer_of(connection, group, 64)
         try:
-            self._beginnings, self._newest = self._topic_offsets.bounds(description.partitions)
-            self._offsets = self._topic_offsets.first(
-                self._start or Start("earliest", "earliest"), self._beginnings, self._newest
-            )
+            reader = self._reader = TopicReader(connection, topic, self.name, self._consumer, description, stop_at_end)
+            first = self._start or Start("earliest", "earliest")
+            reader.offsets = reader.told.first(first, reader.beginnings, reader.newest)
         except BaseException:
-            self.close()
+            self._disconnect()
             raise
+        self._decoder = Decoder(self.name, codec)
         self._sought = False
-        # Of the present bounded pass: the ends of its partitions, and the partition whose turn it is.
-        self._ends = self._newest if stop_at_end else None
-        self._turn = description.partitions[0]
-        self._last = (self._turn, -1)  # partition and offset of the row that was given last
-        #: The value of the message that was given last.
-        self.raw = b""
-        self._record: Any = None
+        self._runs: Iterator[list[Any]] | None = None
+        self._skip: dict[int, tuple[int, int]] = {}  # of a partition: the offset of a message, and rows of it that were learned
 
     @property
     def place(self) -> str:
         """The topic, and the partition and offset of the message that was given last."""
-        partition, offset = self._last
-        return f"{self.name}: message at partition {partition}, offset {offset}"
+        return self.place_of(-1)
+
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes of the message that was given last; None of one with many rows."""
+        return self.raw_of(-1)
 
     @property
     def position(self) -> Position:
         """The next offset of each partition, and the name of the label; in a bounded pass also its ends and whose turn it is.
 
         ``{"topic": ..., "topic_id": ..., "label": "y", "partitions": {"0": 17, ...}, "ends": {"0": 40, ...} or None, "turn": 0}``
+
+        Within a message of many rows, its partition and how many of them were given: ``"within": {"0": 250}``.
         """
+        reader, within = self._reader, self._decoder.open_rows
+        offsets, turn, inside = dict(reader.offsets), reader.turn, {}
+        if within:
+            message = self._decoder.record
+            offsets[message.partition], turn = message.offset, message.partition
+            inside = {"within": {str(message.partition): within}}
         return {
             "topic": self._topic,
             "topic_id": self._topic_id,
             "label": getattr(self._codec, "label", None),
-            "partitions": {str(partition): offset for partition, offset in self._offsets.items()},
-            "ends": self._ends and {str(partition): end for partition, end in self._ends.items()},
-            "turn": self._turn,
+            "partitions": {str(partition): offset for partition, offset in offsets.items()},
+            "ends": reader.ends and {str(partition): end for partition, end in reader.ends.items()},
+            "turn": turn,
+            **inside,
         }
 
     def seek(self, position: Position) -> None:
@@ -195,7 +161,7 @@ class KafkaSource:
         self._check_topic(position)
         offsets = {int(partition): int(offset) for partition, offset in position["partitions"].items()}
         pass_ends = {int(partition): int(end) for partition, end in (position["ends"] or {}).items()}
-        beginnings, ends = self._topic_offsets.bounds(self._offsets)
+        beginnings, ends = self._reader.told.bounds(self._reader.offsets)
         lost = {}  # reasons, by partition
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
             lost = dict.fromkeys(beginnings, "it was deleted and created again since the checkpoint")
@@ -212,22 +178,38 @@ class KafkaSource:
                 lost[partition] = f"{place} knows of {known}: the topic was cut back, or is not the one that was learned"
         following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}
         if lost:
-            first = self._topic_offsets.first(self._lost_start(set(lost.values())), beginnings, ends)
+            first = self._reader.told.first(self._lost_start(set(lost.values())), beginnings, ends)
             following |= {partition: first[partition] for partition in lost if partition in first}
-        self._offsets, self._sought = following, True
+        self._reader.offsets, self._sought = following, True
+        self._skip = {p: (offsets[p], n) for p, n in self._within(position).items() if p in offsets and p not in lost}
         if self._stop_at_end and pass_ends:
-            self._ends = {partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends}
-            self._turn = int(position["turn"])
+            self._reader.ends = {
+                partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends
+            }
+            self._reader.turn = int(position["turn"])
+
+    def _within(self, position: Position) -> dict[int, int]:
+        # Rows that were learned of messages with many.
+        if "within" not in position:
+            return {}
+        try:
+            found = {int(partition): checked_count("within", rows) for partition, rows in position["within"].items()}
+        except (AttributeError, ValueError) as error:
+            raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
+        if not self._decoder.many:
+            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
+        return found
 
     @property
     def message_time(self) -> float | None:
         """The time of the message that was given last, in seconds since 1970; None if it has none."""
-        return None if self._record is None or self._record.timestamp < 0 else self._record.timestamp / 1000
+        record = self._decoder.record
+        return None if record is None or record.timestamp < 0 else record.timestamp / 1000
 
     @property
     def message_key(self) -> str | bytes | None:
         """The key of the message that was given last, as text; as bytes where they are none of UTF-8."""
-        key: bytes | None = None if self._record is None else self._record.key
+        key: bytes | None = None if self._decoder.record is None else self._decoder.record.key
         try:
             return None if key is None else key.decode()
         except UnicodeDecodeError:
@@ -238,18 +220,40 @@ class KafkaSource:
         """Whether the stream never ends."""
         return not self._stop_at_end
 
+    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
+        """Return the next rows, as `BatchSource.take`: of the messages that are at hand, or of one message with many rows."""
+        if self._decoder.open_rows:
+            return self._decoder.more(most)
+        run = self._next_run(most, self._begun(joined=False))
+        if not run:
+            return run
+        if not self._decoder.many:
+            return self._decoder.decode(run)
+        (record,) = run
+        offset, rows = self._skip.pop(record.partition, (-1, 0))
+        return self._decoder.open(record, rows if offset == record.offset else 0, most)
+
+    def _next_run(self, most: int, runs: Iterator[list[Any]]) -> list[Any] | None:
+        self._reader.most = 1 if self._decoder.many else most
+        return next(runs, None)
+
+    def _begun(self, joined: bool) -> Iterator[list[Any]]:
+        if self._runs is None:
+            self._warn_of_removed()
+            self._runs = self._reader.runs(joined)
+        return self._runs
+
+    def place_of(self, i: int) -> str:
+        """The partition, and the offset of the message of a row of those that were taken last."""
+        return self._decoder.place_of(i)
+
+    def raw_of(self, i: int) -> bytes | None:
+        """The bytes of the message of a row of those that were taken last; None of one with many rows."""
+        return self._decoder.raw_of(i)
+
     def __iter__(self) -> Iterator[Row | BadRow]:
-        self._warn_of_removed()
-        if self._ends is None:
-            yield from (row for row in self._endless(pauses=False) if row is not None)
-            return
-        began = False
-        for row in self._bounded(self._ends):
-            began = True
-            yield row
-        # The checkpoint may have been written after the last row of its pass: then this pass is for the messages since.
-        if not began and not self._stopping.is_set():
-            yield from self._bounded(self._newest)
+        while (rows := self.take(1)) is not None:
+            yield from [rows.row(i) for i in range(len(rows))] if isinstance(rows, Rows) else rows
 
     def messages(self) -> Iterator[Row | BadRow | None]:
         """Iterate as a part of a `JoinedSource`.
@@ -257,11 +261,18 @@ class KafkaSource:
         An endless stream gives None where it has nothing more to read. A bounded pass has the order of the messages' times, of
         all partitions; within a partition the order is kept. One that is resumed ends where it would have ended.
         """
-        self._warn_of_removed()
-        yield from self._endless(pauses=True) if self._ends is None else self._bounded(self._ends, by_time=True)
+        if self._decoder.many:
+            raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
+        while (run := self._next_run(1, self._begun(joined=True))) is not None:
+            if not run:
+                yield None
+                continue
+            rows = self._decoder.decode(run)
+            yield from [rows.row(0)] if isinstance(rows, Rows) else rows
 
     def _warn_of_removed(self) -> None:
-        removed = {} if self._sought else {p: begin for p, begin in self._beginnings.items() if self._offsets[p] == begin > 0}
+        beginnings, offsets = self._reader.beginnings, self._reader.offsets
+        removed = {} if self._sought else {p: begin for p, begin in beginnings.items() if offsets[p] == begin > 0}
         if removed:
             places = ", ".join(f"{begin:,} of partition {partition}" for partition, begin in removed.items())
             warn(f"{self.name}: retention has removed the oldest messages before this run: {places}")
@@ -269,150 +280,27 @@ class KafkaSource:
 
     def lag(self) -> dict[int, int]:
         """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
-        told = {key.partition: self._consumer.highwater(key) or 0 for key in self._consumer.assignment()}
-        return {p: max(told.get(p, 0), self._newest.get(p, 0)) - offset for p, offset in dict(self._offsets).items()}
+        return self._reader.lag()
 
     def saved(self) -> None:
         """Commit the `position`, which a checkpoint holds now, for the group. A failure is logged."""
         if self._consumer.config["group_id"] is not None:
-            self._topic_offsets.commit(self._offsets)
+            self._reader.told.commit({int(p): offset for p, offset in self.position["partitions"].items()})
 
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.
 
         May be called from a signal handler or another thread. `position` stays valid.
         """
-        self._stopping.set()
+        self._reader.stop()
 
     def close(self) -> None:
         """Close the connection."""
-        if hasattr(self, "_topic_offsets"):
-            self._topic_offsets.finish()
+        self._reader.told.finish()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
-
-    def _endless(self, pauses: bool) -> Iterator[Row | BadRow | None]:
-        """Give rows as they come; with ``pauses`` None instead of a wait, once all was read."""
-        self._assign(self._offsets)
-        now = time.monotonic()
-        refresh, came, silent = now + REFRESH_SECONDS, now, False
-        while not self._stopping.is_set():
-            now = time.monotonic()
-            if now >= refresh:
-                self._refresh()
-                refresh = now + REFRESH_SECONDS
-            polled = self._poll(0 if silent else POLL_MS)
-            for key, records in polled.items():
-                for record in records:
-                    if self._stopping.is_set():
-                        return
-                    self._offsets[key.partition] = record.offset + 1
-                    if record.value is not None:
-                        yield self._decode(record)
-            if polled:
-                came, silent = time.monotonic(), False
-            elif pauses:
-                silent = silent or self._caught_up() or time.monotonic() - came > BEHIND_SECONDS
-                if silent:
-                    yield None
-
-    def _caught_up(self) -> bool:
-        """Whether all that the broker has told of was read."""
-        keys = [TopicPartition(self._topic, partition) for partition in self._offsets]
-        reached = {key: self._consumer.position(key, timeout_ms=POLL_MS) for key in keys}
-        known = {key: max(self._consumer.highwater(key) or 0, self._newest.get(key.partition, 0)) for key in keys}
-        return all(reached[key] is not None and reached[key] >= known[key] for key in keys)
-
-    def _bounded(self, ends: dict[int, int], by_time: bool = False) -> Iterator[Row | BadRow]:
-        buffers: dict[int, deque[Any]] = {partition: deque() for partition in ends}
-        order = sorted(ends)
-        first = order.index(self._turn) if self._turn in ends else 0
-        waiting = deque(order[first:] + order[:first])
-        self._ends = ends
-        self._assign(ends)
-        while waiting:
-            if by_time:
-                waiting = self._oldest_first(waiting, buffers, ends)
-            partition = waiting[0]
-            filled = self._fill(partition, buffers, ends)
-            if self._stopping.is_set():
-                return
-            if not filled:
-                waiting.popleft()
-                continue
-            record = buffers[partition].popleft()
-            row = self._decode(record)
-            waiting.rotate(-1)
-            # The offset never runs ahead of the rows (over tombstones, markers of transactions), which arrive at any moment:
-            # equal rows must leave equal positions.
-            self._offsets[partition], self._turn = record.offset + 1, order[0] if by_time else waiting[0]
-            yield row
-        self._offsets |= ends
-        self._ends = None
-        self._turn = order[0]
-
-    def _oldest_first(self, waiting: Iterable[int], buffers: dict[int, deque[Any]], ends: dict[int, int]) -> deque[int]:
-        """Return partitions by the time of their next message; those that are exhausted come first."""
-        for partition in waiting:
-            self._fill(partition, buffers, ends)
-        return deque(sorted(waiting, key=lambda p: (buffers[p][0].timestamp if buffers[p] else -math.inf, p)))
-
-    def _fill(self, partition: int, buffers: dict[int, deque[Any]], ends: dict[int, int]) -> bool:
-        """Wait until the partition has a message in its buffer; False if it is exhausted, or the source was stopped."""
-        progress, deadline = None, time.monotonic() + STALL_SECONDS
-        while not buffers[partition]:
-            reached = {p: self._consumer.position(TopicPartition(self._topic, p), timeout_ms=POLL_MS) for p in buffers}
-            if self._stopping.is_set() or reached[partition] >= ends[partition]:
-                return False
-            if reached != progress:
-                progress, deadline = reached, time.monotonic() + STALL_SECONDS
-            elif time.monotonic() > deadline:
-                raise StreamError(
-                    f"{self.name}: partition {partition} gave nothing for {STALL_SECONDS:g} s at offset {reached[partition]}, "
-                    f"and ends at {ends[partition]}. Check the broker, then start again from the checkpoint."
-                )
-            for p, buffer in buffers.items():
-                full = len(buffer) >= PREFETCH or reached[p] >= ends[p]
-                (self._consumer.pause if full else self._consumer.resume)(TopicPartition(self._topic, p))
-            for key, records in self._poll().items():
-                end = ends[key.partition]
-                buffers[key.partition].extend(one for one in records if one.offset < end and one.value is not None)
-        return not self._stopping.is_set()
-
-    def _poll(self, milliseconds: int = POLL_MS) -> dict[Any, list[Any]]:
-        try:
-            messages: dict[Any, list[Any]] = self._consumer.poll(milliseconds)
-        except (OffsetOutOfRangeError, NoOffsetForPartitionError) as error:
-            raise self._lost(f"retention has removed unread messages ({error})") from error
-        except LogTruncationError as error:
-            raise self._lost(f"it was cut back, or deleted and created again ({error})") from error
-        except KafkaError as error:
-            raise StreamError(f"{self.name}: cannot be read: {error}") from error
-        return messages
-
-    def _decode(self, record: Any) -> Row | BadRow:
-        self._last, self.raw, self._record = (record.partition, record.offset), record.value, record
-        try:
-            return self._codec.decode(record.value)
-        except ValueError as error:
-            return BadRow(self.place, record.value, str(error))
-
-    def _assign(self, partitions: Iterable[int]) -> None:
-        keys = [TopicPartition(self._topic, partition) for partition in partitions]
-        self._consumer.assign(keys)
-        for key in keys:
-            self._consumer.seek(key, self._offsets[key.partition])
-
-    def _refresh(self) -> None:
-        try:
-            description = describe_topic(self._connection, self._topic)
-        except BrokerUnreachableError as error:
-            logger.warning("%s: %s The stream goes on when it is back.", self.name, error)
-            return
-        if description.topic_id != self._topic_id:
-            raise self._lost("it was deleted and created again while it was read")
-        if added := tuple(p for p in description.partitions if p not in self._offsets):
-            self._offsets |= self._topic_offsets.bounds(added)[0]
-            self._assign(self._offsets)
 
     def _check_topic(self, position: Position) -> None:
         if not {"topic", "topic_id", "label", "partitions", "ends", "turn"} <= position.keys():
@@ -428,13 +316,7 @@ class KafkaSource:
     def _lost_start(self, reasons: set[str]) -> Start:
         """Return where to begin in partitions that cannot be continued, with a warning; StreamError if nobody has said it."""
         if self._start is None:
-            raise self._lost(min(reasons))
+            raise lost(self.name, min(reasons))
         for reason in sorted(reasons):
             warn(f"{self.name}: {reason}. The model is kept, and reading goes on from {self._start.text}")
         return self._start
-
-    def _lost(self, reason: str) -> StreamError:
-        return StreamError(
-            f"{self.name}: {reason}. To go on with the model of the checkpoint, say where: --from earliest, latest, a time or "
-            "PARTITION:OFFSET (start=... of KafkaSource)"
-        )

@@ -6,14 +6,15 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.tables import Table, flags_of
-from streamsvm.runtime import Row, open_source
+from streamsvm.runtime import BadRow, Row, Rows, open_source
+from streamsvm.runtime.batches import WrappedSource
 from streamsvm.tables.dates import parsed
 from streamsvm.tables.reading import Reading
 
@@ -104,7 +105,7 @@ def look(
     return len(rows), columns
 
 
-class FirstRow:
+class FirstRow(WrappedSource):
     """A source that comes once, such as a pipe or a topic: its first row is looked at when it comes.
 
     Parameters
@@ -116,20 +117,17 @@ class FirstRow:
     """
 
     def __init__(self, source: Any, table: Table) -> None:
-        self._source, self._table = source, table
+        super().__init__(source)
+        self._table, self._looked = table, False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def __iter__(self) -> Iterator[Row]:
-        rows = iter(self._source)
-        for row in itertools.islice(rows, 1):
-            if isinstance(row, Row) and not self._table.encoder:
-                columns = [column_of(str(name), [value]) for name, value in row.x.items()]
-                if (error := unanswered(self._source.place, columns, self._table)) is not None:
-                    raise error
-            yield row
-        yield from rows
+    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
+        row = None if isinstance(rows, Rows) else rows[0]  # a table of numbers needs no look
+        if isinstance(row, Row) and not (self._looked or self._table.encoder):
+            columns = [column_of(str(name), [value]) for name, value in row.x.items()]
+            if (error := unanswered(self.place_of(0), columns, self._table)) is not None:
+                raise error
+        self._looked = True
+        return rows
 
 
 def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_may_fail: bool = False) -> Column:

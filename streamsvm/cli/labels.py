@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.parsing import parse_positive
 from streamsvm.cli.tables import Table
-from streamsvm.runtime import BadRow, DelayedLabels, Row, StreamError
+from streamsvm.runtime import BadRow, DelayedLabels, Row, Rows, StreamError
+from streamsvm.runtime.batches import WrappedSource
 from streamsvm.runtime.open import format_of
 
 __all__ = ["delayed_of", "joined_tables", "labels_format", "looked_at", "without_key"]
@@ -81,7 +82,7 @@ def joined_tables(arguments: argparse.Namespace, table: Table) -> tuple[dict[str
     return rows, labels
 
 
-class WithoutKey:
+class WithoutKey(WrappedSource):
     """A source whose rows lose the columns that are no features, for a model that has learned with labels from another stream.
 
     Parameters
@@ -93,18 +94,17 @@ class WithoutKey:
     """
 
     def __init__(self, source: Any, names: Iterable[str]) -> None:
-        self._source, self._names = source, frozenset(names)
+        super().__init__(source)
+        self._names = frozenset(names)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
+    def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
+        if isinstance(rows, Rows):
+            kept = [column for column, name in enumerate(rows.names) if name not in self._names]
+            return Rows(tuple(rows.names[column] for column in kept), rows.X[:, kept], rows.y)
+        return [row if isinstance(row, BadRow) else self._without(row) for row in rows]
 
-    def __iter__(self) -> Iterator[Row | BadRow]:
-        names = self._names
-        for row in self._source:
-            if isinstance(row, Row):
-                yield Row({name: value for name, value in row.x.items() if name not in names}, row.y)
-            else:
-                yield row
+    def _without(self, row: Row) -> Row:
+        return Row({name: value for name, value in row.x.items() if name not in self._names}, row.y)
 
 
 def without_key(source: Any, saved: Any) -> Any:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.checks import checked_mapping, shown
+from streamsvm.runtime.batches import batches_of
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError
-from streamsvm.runtime.one_by_one import batches_of
 from streamsvm.runtime.refusals import Refusals
 from streamsvm.runtime.rows import GuardedModel, reason_of, takes_many
 from streamsvm.runtime.timings import Timings
@@ -155,7 +155,7 @@ class StreamLoop:
         return self._guard(max_rows, True)
 
     def take(self, rows: int) -> Any:
-        """Take so many rows, which the source has at hand: a run that goes on, without the checkpoint of an end."""
+        """Take so many rows, or those that the source has at hand: a run that goes on, without the checkpoint of an end."""
         return self._guard(rows, False)
 
     def checkpoint(self) -> None:
@@ -193,7 +193,7 @@ class StreamLoop:
         while not self._stopped and self.rows != last:
             rows = self._batches.take(self._most(last))
             if rows is None:
-                if not self._stopped:
+                if ends and not self._stopped:
                     self._check_end()
                 break
             self._take_all(rows)

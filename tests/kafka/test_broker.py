@@ -25,8 +25,8 @@ from streamsvm_kafka import (
     KafkaSource,
     connection,
     publish,
+    reader,
     sink,
-    source,
 )
 
 pytestmark = pytest.mark.broker
@@ -81,7 +81,7 @@ def test_empty_topic(new_topic, open_source):
 
 @pytest.mark.parametrize("prefetch", [10, 1000])
 def test_partitions_of_unequal_length_take_turns(bootstrap, new_topic, open_source, monkeypatch, prefetch):
-    monkeypatch.setattr(source, "PREFETCH", prefetch)
+    monkeypatch.setattr(reader, "PREFETCH", prefetch)
     topic, lengths = new_topic(partitions=4), (3000, 0, 10, 1700)
     for partition, length in enumerate(lengths):
         publish(rows_of(range(10_000 * partition, 10_000 * partition + length)), bootstrap, topic, JSON, partition=partition)
@@ -329,7 +329,7 @@ def test_something_else_answers(monkeypatch):
 
 
 def test_partition_that_gives_nothing(new_topic, open_source, bootstrap, monkeypatch):
-    monkeypatch.setattr(source, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(reader, "STALL_SECONDS", 0.3)
     topic = new_topic()
     publish(rows_of(range(10)), bootstrap, topic, JSON)
     opened = open_source(topic)
@@ -339,7 +339,7 @@ def test_partition_that_gives_nothing(new_topic, open_source, bootstrap, monkeyp
 
 
 def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source, admin, monkeypatch):
-    monkeypatch.setattr(source, "REFRESH_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "REFRESH_SECONDS", 0.1)
     topic = new_topic()
     publish(rows_of(range(10)), bootstrap, topic, JSON)
     opened = open_source(topic, stop_at_end=False)
@@ -356,7 +356,7 @@ def test_endless_stream_finds_added_partitions(bootstrap, new_topic, open_source
 
 
 def test_endless_stream_of_a_topic_that_goes_away(bootstrap, new_topic, open_source, admin, monkeypatch):
-    monkeypatch.setattr(source, "REFRESH_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "REFRESH_SECONDS", 0.1)
     topic = new_topic()
     opened = open_source(topic, stop_at_end=False)
     admin.delete_topics([topic])
@@ -365,10 +365,10 @@ def test_endless_stream_of_a_topic_that_goes_away(bootstrap, new_topic, open_sou
 
 
 def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, monkeypatch, caplog):
-    monkeypatch.setattr(source, "REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr(reader, "REFRESH_SECONDS", 0.0)
     topic = new_topic()
     opened = open_source(topic, stop_at_end=False)
-    monkeypatch.setattr(opened, "_connection", connection.Connection("127.0.0.1:1"))
+    monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))
     feeder = threading.Timer(0.5, publish, (rows_of([1]), bootstrap, topic, JSON))
     feeder.start()
     assert next(iter(opened)) == Row({"i": 1}, 1)

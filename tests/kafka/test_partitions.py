@@ -233,30 +233,32 @@ def test_a_file_has_no_group(tmp_path, capsys):
 
 
 class Record:
+    partition = 3
+
     def __init__(self, offset, value):
         self.offset, self.value = offset, value
 
 
 def source_of(start=None, lost_start=None, **identity):
-    identity = {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, **identity}
+    identity = {"topic": "rows", "topic_id": "id", "partition": 3, **identity}
     how = {"beginning": 10, "end": 50, "start": 10, "lost_start": lost_start, "commit": lambda *_: None}
-    source = PartitionSource("kafka://host/rows", **identity, **how)
+    source = PartitionSource("kafka://host/rows", JSONCodec("y"), **identity, **how)
     if start is not None:
         source.seek({**source_of().position, "offset": start})
     return source
 
 
 def test_messages_before_the_position_are_no_rows():
-    source, codec = source_of(12), JSONCodec("y")
-    source.feed([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")], codec)
-    assert len(source) == 2
+    source = source_of(12)
+    source.feed([Record(11, b'{"y": 0}'), Record(12, None), Record(14, b'{"a": 1, "y": 2}'), Record(15, b"no JSON")])
+    assert source.waits
     assert source.position["offset"] == 12
     rows = list(source)
     assert rows[0] == Row({"a": 1}, 2)
     assert type(rows[1]) is BadRow
     assert rows[1].place.endswith("partition 3, offset 15")
     assert source.position == {"topic": "rows", "topic_id": "id", "label": "y", "partition": 3, "offset": 16}
-    source.feed([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')], codec)  # an iterator that has ended goes on
+    source.feed([Record(15, b'{"y": 1}'), Record(16, b'{"y": 1}')])  # an iterator that has ended goes on
     assert list(source) == [Row({}, 1)]
 
 

@@ -168,25 +168,35 @@ class JoinedSource:
                 self._heads[side], self._saved[side] = head
 
     def __iter__(self) -> Iterator[Row | BadRow]:
+        while (rows := self.take(1)) is not None:
+            yield from rows
+
+    def take(self, most: int) -> list[Row | BadRow] | None:  # noqa: ARG002
+        """Return the next row or label of either stream; none where both have no more for the moment, None at the end."""
         if not self._streams:
             self._streams = [self._stream(source) for source in self._sources]
-        while not self._stopping.is_set():
-            for side in (0, 1):
-                while (bad := self._look(side)) is not None:
-                    self._side, self._at = side, None
-                    yield bad
-            if self._stopping.is_set():
-                return
-            waiting = [(head.y.time, side, head) for side, head in enumerate(self._heads) if head is not None]
-            if waiting:
-                _, side, head = min(waiting, key=lambda found: found[:2])
-                self._heads[side] = None
-                self._side, self._at, self._saved[side] = side, self._saved[side], None
-                yield head
-            elif all(self._ended):
-                return
-            else:
-                time.sleep(_PAUSE_SECONDS)
+        for side in (0, 1):
+            if (bad := self._look(side)) is not None:
+                self._side, self._at = side, None
+                return [bad]
+        waiting = [(head.y.time, side, head) for side, head in enumerate(self._heads) if head is not None]
+        if self._stopping.is_set() or (not waiting and all(self._ended)):
+            return None
+        if not waiting:
+            time.sleep(_PAUSE_SECONDS)
+            return []
+        _, side, head = min(waiting, key=lambda found: found[:2])
+        self._heads[side] = None
+        self._side, self._at, self._saved[side] = side, self._saved[side], None
+        return [head]
+
+    def place_of(self, i: int) -> str:  # noqa: ARG002
+        """The place of the row or label that was given last."""
+        return self.place
+
+    def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002
+        """The bytes of the row or label that was given last."""
+        return self.raw
 
     def _stream(self, source: Any) -> Iterator[Any]:
         """Return the messages of a stream, with None where an endless one has no more for the moment."""

@@ -1,0 +1,158 @@
+"""Rows a second that a learner takes from a topic, beside a bare consumer that decodes the same messages and does nothing.
+
+A real broker is needed: ``--bootstrap HOST:PORT``, or Java 17 and Maven, with which one is started. Rows have 22 features: those of
+ijcnn1 where the data are given (``--data``), else drawn at random. Times are of this process alone (CPU time would leave out the
+thread of the client, which is a part of the cost): wall time of a whole bounded pass, of which the first is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from common import argument_parser, load_file, progress, show, summary, write
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+
+from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm.runtime import CheckpointFolder, FileSink, LearningLoop, Row
+from streamsvm_kafka import Float32Codec, JSONCodec, KafkaSource, publish
+
+ROWS, FEATURES = 100_000, 22
+NAMES = [f"x{j}" for j in range(FEATURES)]
+
+
+def rows_of(data: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """Features float32 [rows, features] and labels."""
+    if data is None:
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+        return X, (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
+    found = load_file("ijcnn1", data)
+    repeated = np.resize(np.arange(len(found["y"])), ROWS)
+    return found["X"][repeated].astype(np.float32), (found["y"][repeated] > 0).astype(int)
+
+
+@contextmanager
+def broker(given: str | None) -> Iterator[str]:
+    """The address of a broker."""
+    if given is not None:
+        yield given
+        return
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from kafka_broker import running_broker, why_no_broker
+
+    if (reason := why_no_broker()) is not None:
+        raise SystemExit(f"no Kafka broker: {reason}; give one with --bootstrap")
+    with tempfile.TemporaryDirectory() as folder, running_broker(Path(folder)) as started:
+        yield started.plaintext
+
+
+def bare(bootstrap: str, topic: str, decode: Callable[[bytes], Any]) -> float:
+    """Seconds of a consumer that decodes all messages of a topic."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level="read_committed", max_poll_records=1_000_000
+    )
+    key = TopicPartition(topic, 0)
+    consumer.assign([key])
+    consumer.seek_to_beginning(key)
+    end = consumer.end_offsets([key])[key]
+    began, count = time.perf_counter(), 0
+    while count < end:
+        for records in consumer.poll(200).values():
+            for record in records:
+                decode(record.value)
+            count += len(records)
+    seconds = time.perf_counter() - began
+    consumer.close()
+    return seconds
+
+
+def learned(bootstrap: str, topic: str, codec: Any, model: Any, **options: Any) -> float:
+    """Seconds of a loop over all messages of a topic."""
+    source = KafkaSource(bootstrap, topic, codec, stop_at_end=True)
+    loop = LearningLoop(source, model, **options)
+    began = time.perf_counter()
+    end = loop.run()
+    seconds = time.perf_counter() - began
+    assert end.rows == ROWS, end.rows
+    source.close()
+    return seconds
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argument_parser(__doc__, "kafka_throughput")
+    parser.add_argument("--bootstrap", help="host:port of a broker")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    X, y = rows_of(options.data)
+    results: dict[str, Any] = {}
+    with ExitStack() as stack:
+        bootstrap = stack.enter_context(broker(options.bootstrap))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        stack.callback(admin.close)
+
+        def new_topic() -> str:
+            name = f"throughput-{uuid.uuid4().hex[:8]}"
+            admin.create_topics({name: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+            return name
+
+        dicts = [Row(dict(zip(NAMES, x, strict=True)), label) for x, label in zip(X.tolist(), y.tolist(), strict=True)]
+        packed = [Row(dict(enumerate(row.x.values())), row.y) for row in dicts]
+        json_codec, float32 = JSONCodec("y"), Float32Codec(FEATURES)
+        topics = {"json": (new_topic(), json_codec), "float32": (new_topic(), float32)}
+        progress("publishing")
+        publish(dicts, bootstrap, topics["json"][0], json_codec)
+        publish(packed, bootstrap, topics["float32"][0], float32)
+        layout = np.dtype("<f4")
+        decoders: dict[str, Callable[[bytes], Any]] = {
+            "json": orjson.loads,
+            "float32": lambda value: np.frombuffer(value, layout),
+        }
+        models = {"BSGD 500": lambda: BSGDClassifier(500, seed=0), "BSCA 500": lambda: BSCAClassifier(500, seed=0)}
+
+        def checkpointed(topic: str, codec: Any, model: Any) -> float:
+            with CheckpointFolder(folder / uuid.uuid4().hex) as checkpoints:
+                return learned(bootstrap, topic, codec, model, checkpoints=checkpoints, checkpoint_seconds=1.0)
+
+        def predicted(topic: str, codec: Any, model: Any) -> float:
+            with FileSink(folder / f"{uuid.uuid4().hex}.jsonl") as sink:
+                return learned(bootstrap, topic, codec, model, sink=sink)
+
+        runs: dict[str, Callable[[], float]] = {}
+        for name, (topic, codec) in topics.items():
+            runs[f"{name}, bare"] = lambda t=topic, n=name: bare(bootstrap, t, decoders[n])  # type: ignore[misc]
+            for model, make in models.items():
+                runs[f"{name}, {model}"] = lambda t=topic, c=codec, m=make: learned(bootstrap, t, c, m())  # type: ignore[misc]
+                runs[f"{name}, {model}, predictions"] = lambda t=topic, c=codec, m=make: predicted(t, c, m())  # type: ignore[misc]
+                runs[f"{name}, {model}, checkpoints"] = lambda t=topic, c=codec, m=make: checkpointed(t, c, m())  # type: ignore[misc]
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for repeat in range(options.repeats + 1):
+            for name, run in runs.items():
+                progress(f"{repeat}: {name}")
+                found = run()
+                if repeat:
+                    seconds[name].append(1e6 * found / ROWS)
+    table = []
+    for name, values in seconds.items():
+        facts = summary(values)
+        peer = summary(seconds[f"{name.partition(',')[0]}, bare"])["median"]
+        results[name] = facts | {"over bare": facts["median"] / peer}
+        table.append((name, *(f"{facts[key]:.2f}" for key in ("min", "median", "max")), f"{facts['median'] / peer:.2f}"))
+    show("Microseconds a row of a topic", ("", "min", "median", "max", "over bare"), table)
+    write(options.out, results)
+    print(json.dumps({"rows": ROWS, "features": FEATURES}))
+
+
+if __name__ == "__main__":
+    main()
