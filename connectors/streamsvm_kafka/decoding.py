@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from streamsvm.runtime.batches import RawRows
 from streamsvm.runtime.endpoints import BadRow, Row, Rows
 from streamsvm_kafka.codecs import Codec
 
@@ -33,6 +34,7 @@ class Decoder:
         self._name, self._codec = name, codec
         self.many = hasattr(codec, "decode_rows")
         self._at_once: Any = getattr(codec, "decode_values", None)
+        self._columns: Any = getattr(codec, "decode_columns", None)
         self._records: Sequence[Any] = ()  # of the rows that were given last
         self._rows: Rows | None = None  # of the open message
         self._next = self._first = 0  # of its rows: the next one, and the first of those given last
@@ -54,15 +56,17 @@ class Decoder:
             rows: Rows | None = self._at_once([record.value for record in records])
             if rows is not None:
                 return rows
-        decode, found = self._codec.decode, []
-        for i, record in enumerate(records):
-            row: Row | BadRow
+
+        def read(i: int) -> Row | BadRow:
             try:
-                row = decode(record.value)
+                return self._codec.decode(records[i].value)
             except ValueError as error:
-                row = BadRow(self.place_of(i), record.value, str(error))
-            found.append(row)
-        return found
+                return BadRow(self.place_of(i), records[i].value, str(error))
+
+        if self._columns is None or len(records) == 1:
+            return [read(i) for i in range(len(records))]
+        columns = self._columns
+        return RawRows(read, lambda first, end: columns([record.value for record in records[first:end]]), (0, len(records)))
 
     def open(self, record: Any, skip: int, most: int) -> Sequence[BadRow] | Rows:
         """Return the first rows of a message with many, after ``skip`` of them; see `more`."""

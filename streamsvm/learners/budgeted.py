@@ -219,14 +219,14 @@ class BudgetedEstimator(OnlineEstimator):
         if isinstance(rows, tuple):
             matrix, names = rows
             columns = self._features.columns_of(names, False)
-            if not (set(names) <= set(self._features.names) and len(set(names)) == len(names)):
+            if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
                 return None
         else:
             found = self._features.matrix(rows)
             if found is None:
                 return None
             matrix, columns = found, np.arange(found.shape[1])
-        if self._first_refused(matrix, columns) >= 0:
+        if decisions.first_refused(self._block, matrix, columns, True) >= 0:
             return None
         self._get_ready(len(matrix))
         answers = np.empty((len(matrix), 2 if probability else 1))

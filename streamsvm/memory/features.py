@@ -142,18 +142,20 @@ class FeatureSpace:
     def matrix(self, rows: Sequence[Mapping[Hashable, Any]]) -> np.ndarray | None:
         """Write rows into a new matrix, float32 [rows, names known]; None where a row has another name or what is no number."""
         known, n = self._columns, len(self._columns)
-        matrix = np.zeros((len(rows), n), np.float32)
-        cells = matrix.data.cast("B") if matrix.size else None
-        at, size, layout = 0, 4 * n, struct.Struct(f"{n}f")
-        pick = operator.itemgetter(*known) if n > 1 else None
+        if n < 2:  # itemgetter of one name gives a bare value instead of a tuple
+            return None
+        matrix = np.empty((len(rows), n), np.float32)
+        cells, at, size, missing = matrix.data.cast("B"), 0, 4 * n, dict.fromkeys(known, 0.0)
+        pick, pack = operator.itemgetter(*known), struct.Struct(f"{n}f").pack_into
         try:
-            for i, x in enumerate(rows):
+            for x in rows:
                 if x.__class__ is not dict:
                     return None
-                if len(x) == n and pick is not None:
-                    layout.pack_into(cells, at, *pick(x))  # type: ignore[arg-type]
-                elif x:
-                    matrix[i, [known[name] for name in x]] = struct.unpack(f"{len(x)}f", struct.pack(f"{len(x)}f", *x.values()))
+                if len(x) != n:
+                    x = missing | x
+                    if len(x) != n:
+                        return None
+                pack(cells, at, *pick(x))
                 at += size
         except (KeyError, struct.error, TypeError, OverflowError):
             return None

@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 from streamsvm.runtime.endpoints import BadRow, BatchSource, Row, Rows, Source
 
-__all__ = ["OneByOne", "WrappedSource", "batches_of"]
+__all__ = ["OneByOne", "RawRows", "WrappedSource", "batches_of"]
+
+
+class RawRows(Sequence[Row | BadRow]):
+    """Rows that are read one by one as they are asked for, or all at once with fewer checks.
+
+    Parameters
+    ----------
+    read
+        Reads the row with a number.
+    read_all
+        Returns the features and labels of the rows from one number to another, and None where that needs a closer look. Values of
+        features may be no numbers.
+    rows
+        The first number, and the one after the last.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], Row | BadRow],
+        read_all: Callable[[int, int], tuple[list[Any], list[Any]] | None],
+        rows: tuple[int, int],
+    ) -> None:
+        self._read, self._read_all, self._rows = read, read_all, rows
+
+    def __len__(self) -> int:
+        return self._rows[1] - self._rows[0]
+
+    @overload
+    def __getitem__(self, i: int) -> Row | BadRow: ...
+    @overload
+    def __getitem__(self, i: slice) -> RawRows: ...
+    def __getitem__(self, i: int | slice) -> Row | BadRow | RawRows:
+        numbers = range(*self._rows)[i]
+        if isinstance(numbers, int):
+            return self._read(numbers)
+        return RawRows(self._read, self._read_all, (numbers.start, numbers.stop))
+
+    def columns(self) -> tuple[list[Any], list[Any]] | None:
+        """Return the features and the labels; None where rows must be looked at one by one."""
+        return self._read_all(*self._rows)
 
 
 class OneByOne:

@@ -210,7 +210,7 @@ class BatchSource(Source, Protocol):
 class Sink(Protocol):
     """Where predictions go, or dead letters.
 
-    A sink may have ``write_many(records)``, which takes less time than `write` for each.
+    A sink may have ``write_many(kind, columns)``, which takes less time than `write` for each of ``map(kind, *columns)``.
     """
 
     @property

@@ -15,7 +15,7 @@ from river import base, compose, metrics
 from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
 from streamsvm.runtime.curve import LearningCurve
-from streamsvm.runtime.endpoints import START_AFRESH, Prediction, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
 from streamsvm.runtime.rows import (
     GuardedModel,
     LabelRules,
@@ -358,18 +358,19 @@ class LearningLoop(StreamLoop):
 
         return take
 
-    def _take_rows(self, rows: Sequence[Row] | Rows) -> list[Record] | None:
+    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
         score, known = self._score, self._labels.known
-        xs, ys, empty = columns_of(rows)
+        if (columns := columns_of(rows)) is None:
+            return None
+        xs, ys, empty = columns
         try:
             if self._regression:
                 ys = [None if y is None else checked_number(y) for y in ys]
-            elif not (score.wants_labels and all(y in known or y is None for y in ys)):
+            elif not (score.wants_labels and all(y in known or y is None for y in set(ys))):
                 return None
         except (TypeError, RowError):
             return None
-        wanted = self.sink is not None
-        probability = wanted and not self._regression and gives_probabilities(self._guarded.last)
+        probability = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
         answers = self._guarded.last.predict_then_learn(xs, ys, probability)
         if answers is None:
             return None
@@ -379,10 +380,7 @@ class LearningLoop(StreamLoop):
         self.unlabelled += len(ys) - labelled
         self.empty += empty
         score.update_many(ys, predicted)
-        if not wanted:
-            return []
-        numbers = range(self.rows, self.rows + len(ys))
-        return list(map(Prediction, numbers, predicted, ys, probabilities or [None] * len(ys)))
+        return Prediction, predicted, ys, probabilities or [None] * len(ys)
 
     def _add_point(self) -> None:
         if self._score.counted:

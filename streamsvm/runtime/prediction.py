@@ -12,7 +12,7 @@ from river import base
 from streamsvm._warnings import warn
 from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
-from streamsvm.runtime.endpoints import Prediction, Record, Row, Rows, Sink, Source, StreamError, VersionedPrediction
+from streamsvm.runtime.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.runtime.following import FollowedFolder
 from streamsvm.runtime.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, takes_many
 from streamsvm.runtime.stream_loop import StreamLoop
@@ -202,19 +202,17 @@ class PredictionLoop(StreamLoop):
 
         return take
 
-    def _take_rows(self, rows: Sequence[Row] | Rows) -> list[Record] | None:
+    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
         self._follow_on()
-        if self._mismatch or not (self._at_once and self.predicted):
+        if self._mismatch or not (self._at_once and self.predicted) or (columns := columns_of(rows)) is None:
             return None
-        xs, ys, _ = columns_of(rows)
+        xs, ys, _ = columns
         answers = self._guarded.last.predict_then_learn(xs, [None] * len(ys), self._parts[2])
         if answers is None:
             return None
         self.predicted += len(ys)
-        facts = range(self.rows, self.rows + len(ys)), answers[0], ys, answers[1] or [None] * len(ys)
-        if self._follow is None:
-            return list(map(Prediction, *facts))
-        return list(map(VersionedPrediction, *facts, [self.version] * len(ys)))
+        found = answers[0], ys, answers[1] or [None] * len(ys)
+        return (Prediction, *found) if self._follow is None else (VersionedPrediction, *found, [self.version] * len(ys))
 
     def _follow_on(self) -> None:
         """Take the newest model, if there is a newer one."""

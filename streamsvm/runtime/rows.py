@@ -13,7 +13,8 @@ import numpy as np
 from river import base, compose
 
 from streamsvm.checks import checked_mapping, checked_target, shown
-from streamsvm.runtime.endpoints import Row, Rows
+from streamsvm.runtime.batches import RawRows
+from streamsvm.runtime.endpoints import BadRow, Row, Rows
 
 __all__ = [
     "GuardedModel",
@@ -193,13 +194,24 @@ def takes_many(guarded: GuardedModel) -> bool:
     return guarded.prepare is None and hasattr(guarded.last, "predict_then_learn")
 
 
-def columns_of(rows: Sequence[Row] | Rows) -> tuple[Any, Sequence[Any], int]:
-    """Return the features of rows as `predict_then_learn` takes them, their labels, and how many have no feature."""
+def columns_of(rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, Sequence[Any], int] | None:
+    """Return the features of rows as `predict_then_learn` takes them, their labels, and how many have no feature.
+
+    None where one of them could not be read.
+    """
     if isinstance(rows, Rows):
         missing = np.isnan(rows.X)
         y = [None] * len(rows.X) if rows.y is None else rows.y
         return (np.where(missing, np.float32(0.0), rows.X), rows.names), y, int(missing.all(axis=1).sum())
-    xs, ys = [row.x for row in rows], [row.y for row in rows]
+    if isinstance(rows, RawRows):
+        if (columns := rows.columns()) is None:
+            return None
+        xs, ys = columns
+    else:
+        read = [row for row in rows if isinstance(row, Row)]
+        if len(read) < len(rows):
+            return None
+        xs, ys = [row.x for row in read], [row.y for row in read]
     return xs, ys, len(xs) - sum(map(bool, xs))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -126,21 +126,23 @@ class Score:
 
     def update_many(self, ys: Sequence[Any], predicted: Sequence[Any]) -> None:
         """Count rows as `update` does one after the other, those without a label (None) left out."""
-        pairs = [(y, p) for y, p in zip(ys, predicted, strict=True) if y is not None and p is not None and p != {}]
-        if not self._counts:
+        pairs = list(zip(ys, predicted, strict=True))
+        if None in ys:
+            pairs = [pair for pair in pairs if pair[0] is not None]
+        if not self._counts or None in predicted:
             for y, p in pairs:
                 self.update(y, p)
             return
         if self.binary:
             positive = True if self._positive is None else self._positive
             pairs = [(y == positive, p == positive) for y, p in pairs]
-        _count(self.metric.cm, pairs, 1)  # type: ignore[union-attr]
-        window, matrix = self.windowed.window, self.windowed.obj.cm
-        _count(matrix, pairs, 1)
+        window, matrix, coming = self.windowed.window, self.windowed.obj.cm, Counter(pairs)
+        _count(self.metric.cm, coming, 1)  # type: ignore[union-attr]
+        _count(matrix, coming, 1)
         leaving = max(len(window) + len(pairs) - self.window, 0)
-        _count(matrix, (arguments for arguments, _ in islice(window, leaving)), -1)
-        _count(matrix, pairs[: max(leaving - len(window), 0)], -1)
-        window.extend((pair, {}) for pair in pairs)
+        _count(matrix, Counter([arguments for arguments, _ in islice(window, leaving)]), -1)
+        _count(matrix, Counter(pairs[: max(leaving - len(window), 0)]), -1)
+        window.extend([(pair, {}) for pair in pairs])
 
     def admit(self, y: Any) -> None:
         """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
@@ -194,9 +196,9 @@ class Score:
         return _number(self.windowed)
 
 
-def _count(matrix: Any, pairs: Iterable[tuple[Any, Any]], sign: int) -> None:
-    """Change a confusion matrix of river as its ``update``, or with sign -1 its ``revert``, by each pair; sums are whole."""
-    for (y, predicted), count in Counter(pairs).items():
+def _count(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:
+    """Change a confusion matrix of river as its ``update``, or with sign -1 its ``revert``, by counted pairs; sums are whole."""
+    for (y, predicted), count in pairs.items():
         weight = float(sign * count)
         matrix.n_samples += sign * count
         matrix.data[y][predicted] += weight

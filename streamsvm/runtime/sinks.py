@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import math
 import os
@@ -16,7 +17,7 @@ import numpy as np
 
 from streamsvm._locks import locks
 from streamsvm.checks import checked_count, shown
-from streamsvm.runtime.endpoints import START_AFRESH, Position, Prediction, Record, StreamError
+from streamsvm.runtime.endpoints import START_AFRESH, Position, Record, StreamError
 from streamsvm.runtime.lines import FINGERPRINT_BYTES, digest
 from streamsvm.storage.model_file import sync_folder
 
@@ -78,20 +79,21 @@ class FileSink:
 
     def write(self, record: Record) -> None:
         """Write one line; StreamError if that fails."""
-        self.write_many([record])
+        self._write(record._fields, [[value] for value in record])
 
-    def write_many(self, records: Sequence[Record]) -> None:
-        """Write a line for each record; StreamError if that fails."""
-        if not records:
-            return
+    def write_many(self, kind: type[Record], columns: Sequence[Sequence[Any]]) -> None:
+        """Write a line for each of ``map(kind, *columns)``; StreamError if that fails."""
+        self._write(kind._fields, columns)
+
+    def _write(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> None:
         try:
             if self._offset < 0:
                 self._begin()
             if self._csv:
-                header = [records[0]._fields] if self._offset == 0 else []
-                self._put(_csv_lines([*header, *([_plain(value) for value in record] for record in records)]))
+                header = [names] if self._offset == 0 else []
+                self._put(_csv_lines([*header, *zip(*([_plain(value) for value in column] for column in columns), strict=True)]))
             else:
-                self._put("".join(map(_json_line, records)))
+                self._put(_json_lines(names, columns))
             if not self._regular:
                 self._file.flush()
         except OSError as error:
@@ -199,21 +201,21 @@ def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def _json_line(record: Record) -> str:
-    if type(record) is not Prediction:
-        cells = map(_plain, record)
-        return json.dumps(dict(zip(record._fields, cells, strict=True)), default=str) + "\n"
-    row, y_pred, y_true, probability = map(_json_cell, record)
-    return f'{{"row": {row}, "y_pred": {y_pred}, "y_true": {y_true}, "probability": {probability}}}\n'
+def _json_lines(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
+    # As json.dumps of each record, in a fraction of the time.
+    forms, texts = zip(*map(_json_column, columns), strict=True)
+    line = "{" + ", ".join(f"{json.dumps(name)}: {form}" for name, form in zip(names, forms, strict=True)) + "}\n"
+    return line * len(texts[0]) % tuple(itertools.chain.from_iterable(zip(*texts, strict=True)))
 
 
-def _json_cell(value: Any) -> str:
-    # As json.dumps, which takes several times as long for one number.
-    kind = value.__class__
-    if kind is int:
-        return int.__repr__(value)
-    if kind is float:
-        return float.__repr__(value) if math.isfinite(value) else "null"
-    if kind is bool:
-        return "true" if value else "false"
-    return "null" if value is None else json.dumps(_plain(value), default=str)
+def _json_column(values: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+    """Return how values are printed as JSON, and what is printed so."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return "%d", values
+    if kinds == {float} and all(map(math.isfinite, values)):
+        return "%r", values
+    if kinds <= {bool, str, type(None)}:  # often the same ones
+        texts = {value: json.dumps(value) for value in set(values)}
+        return "%s", [texts[value] for value in values]
+    return "%s", [json.dumps(_plain(value), default=str) for value in values]

@@ -95,10 +95,11 @@ class StreamLoop:
         """Return the function that takes a row: its features and label; what it returns goes into the sink."""
         raise NotImplementedError
 
-    def _take_rows(self, rows: Sequence[Row] | Rows) -> list[Record] | None:  # noqa: ARG002
-        """Take rows at once, as `_taker` takes each, and return what goes into the sink.
+    def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:  # noqa: ARG002
+        """Take rows at once, as `_taker` takes each. Return what goes into the sink: a kind of record, and each of its columns.
 
-        None, and nothing has happened, where they must be taken one by one.
+        The first column, the numbers of the rows, is left out. None, and nothing has happened, where rows must be taken one by
+        one.
         """
         return None
 
@@ -248,18 +249,17 @@ class StreamLoop:
             for i in range(first, end):
                 self._take_one(rows, i)
             return
-        part: Any = rows.part(first, end) if isinstance(rows, Rows) else rows[first:end]
-        records = None
-        if isinstance(rows, Rows) or BadRow not in set(map(type, part)):
-            records = self._take_rows(part)
-        if records is None:
+        part = rows.part(first, end) if isinstance(rows, Rows) else rows[first:end]
+        facts = self._take_rows(part)
+        if facts is None:
             middle = (first + end) // 2
             self._take_part(rows, first, middle)
             self._take_part(rows, middle, end)
             return
-        self.rows += end - first
         if self.sink is not None:
-            _write_all(self.sink, records)
+            kind, *columns = facts
+            _write_all(self.sink, kind, [range(self.rows, self.rows + end - first), *columns])
+        self.rows += end - first
 
     def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
         row, self._index = rows.row(i) if isinstance(rows, Rows) else rows[i], i
@@ -314,9 +314,9 @@ def _checked(name: str, method: str, position: Any) -> dict[str, Any]:
     return dict(position)
 
 
-def _write_all(sink: Any, records: list[Record]) -> None:
+def _write_all(sink: Any, kind: Callable[..., Record], columns: Sequence[Sequence[Any]]) -> None:
     if (write_many := getattr(sink, "write_many", None)) is not None:
-        write_many(records)
+        write_many(kind, columns)
         return
-    for record in records:
+    for record in map(kind, *columns):
         sink.write(record)
