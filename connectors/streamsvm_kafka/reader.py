@@ -183,9 +183,9 @@ class TopicReader:
             # rows must leave equal positions.
             rounds = 0 if by_time else min(self.most // len(waiting), *(len(buffers[p]) for p in waiting), self.most)
             if rounds:  # one message of each partition in turn, so many times
-                columns = [[buffers[p].popleft() for _ in range(rounds)] for p in waiting]
+                columns = [_first(buffers[p], rounds) for p in waiting]
                 self.offsets |= {p: column[-1].offset + 1 for p, column in zip(waiting, columns, strict=True)}
-                run = [record for each in zip(*columns, strict=True) for record in each]
+                run = columns[0] if len(columns) == 1 else [record for each in zip(*columns, strict=True) for record in each]
             else:
                 run = [buffers[partition].popleft()]
                 waiting.rotate(-1)
@@ -221,7 +221,10 @@ class TopicReader:
                 (self._consumer.pause if full else self._consumer.resume)(TopicPartition(self._topic, p))
             for key, records in self._poll().items():
                 end = ends[key.partition]
-                buffers[key.partition].extend(one for one in records if one.offset < end and one.value is not None)
+                whole = records[-1].offset < end and None not in [one.value for one in records]
+                buffers[key.partition].extend(
+                    records if whole else [one for one in records if one.offset < end and one.value is not None]
+                )
         return not self._stopping.is_set()
 
     def _poll(self, milliseconds: int = POLL_MS) -> Mapping[Any, list[Any]]:
@@ -252,3 +255,12 @@ class TopicReader:
         if added := tuple(p for p in description.partitions if p not in self.offsets):
             self.offsets |= self.told.bounds(added)[0]
             self._assign(self.offsets)
+
+
+def _first(buffer: deque[Any], n: int) -> list[Any]:
+    """Take the first ``n`` messages out of a buffer."""
+    if n < len(buffer):
+        return [buffer.popleft() for _ in range(n)]
+    found = list(buffer)
+    buffer.clear()
+    return found

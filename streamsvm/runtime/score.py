@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -83,6 +84,7 @@ class Score:
         except (NotImplementedError, TypeError):
             raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
         self.metric, self.windowed, self.window = metric, windowed, window
+        self._fresh = copy.deepcopy(windowed)
         self._rows_anew = window if regression else 0  # until the windowed metric is made anew
         self._regression = regression
         self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
@@ -174,16 +176,37 @@ class Score:
 
     @property
     def state(self) -> tuple[Any, Any, int]:
-        """The state that a checkpoint saves: both metrics, and the rows until the windowed one is made anew."""
-        return self.metric, self.windowed, self._rows_anew
+        """The state that a checkpoint saves: the metric, the windowed one, and the rows until that is made anew.
+
+        Of a windowed metric that is counts, only the labels and predictions are saved: a deque of thousands takes long.
+        """
+        if not self._counts:
+            return self.metric, self.windowed, self._rows_anew
+        pairs = [arguments for arguments, _ in self.windowed.window]
+        return self.metric, [[y for y, _ in pairs], [predicted for _, predicted in pairs]], self._rows_anew
 
     def resume(self, metric: Any, windowed: Any, rows_anew: Any) -> None:
         """Go on from a saved `state`; CheckpointError if it is none of such a score."""
         kind = type(self.metric)
+        if self._counts and type(windowed) is list:
+            windowed = self._counted(windowed)
         whole = type(metric) is kind and type(windowed) is utils.Rolling and type(windowed.obj) is kind
         if not (whole and type(rows_anew) is int and 0 <= rows_anew <= self.window):
             raise CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
         self.metric, self.windowed, self._rows_anew = metric, windowed, rows_anew
+
+    def _counted(self, columns: list[Any]) -> Any:
+        # The windowed metric of labels and predictions; None if they are none.
+        if len(columns) != 2 or not all(type(column) is list and len(column) <= self.window for column in columns):
+            return None
+        windowed = copy.deepcopy(self._fresh)
+        try:
+            pairs = list(zip(*columns, strict=True))
+            _count(windowed.obj.cm, Counter(pairs), 1)
+        except (TypeError, ValueError):
+            return None
+        windowed.window.extend([(pair, {}) for pair in pairs])
+        return windowed
 
     @property
     def value(self) -> float:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def to_bytes(parts: Mapping[str, Any], facts: Mapping[str, Any], trusted: bool =
         ) from error
     except Exception as error:  # a class of the user's own can raise anything
         raise ModelFileError(f"it could not be loaded again: {type(error).__name__}: {error}") from error
-    versions = {name: version(name) for name in ("numpy", "river", "streamsvm")}
+    versions = {name: _version(name) for name in ("numpy", "river", "streamsvm")}
     digest = hashlib.sha256(b"".join([tree, *map(np.ndarray.tobytes, arrays)])).hexdigest()
     try:
         text = json.dumps(
@@ -84,6 +85,11 @@ def to_bytes(parts: Mapping[str, Any], facts: Mapping[str, Any], trusted: bool =
         raise ModelFileError(f"the position of the source or the sink is not plain JSON: {error}") from error
     named = {str(number): array for number, array in enumerate(arrays)}
     return pack({_TREE: np.frombuffer(tree, np.uint8), **named}, {_FACTS: text})
+
+
+@cache
+def _version(name: str) -> str:
+    return version(name)  # it reads a file
 
 
 def read_container(path: Path) -> Container:
