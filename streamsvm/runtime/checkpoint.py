@@ -11,13 +11,14 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar, overload
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
 from streamsvm.storage.model_file import (
     CorruptFileError,
     ModelFileError,
+    container_of,
     facts_of,
     parts_of,
     read_container,
@@ -30,7 +31,12 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CheckpointFolder",
+    "Checkpoints",
+    "CorruptCheckpointError",
     "TakenOverError",
+    "check_holds_model",
+    "checkpoint_bytes",
+    "checkpoint_of",
     "load",
     "read",
     "read_header",
@@ -54,7 +60,7 @@ class FolderLockedError(CheckpointError):
 
 
 class TakenOverError(CheckpointError):
-    """Another process has taken a folder over: nothing is written to it any more."""
+    """Another process has taken the place of the checkpoints over: nothing is written to it any more."""
 
 
 class Checkpoint(NamedTuple):
@@ -67,17 +73,65 @@ class Checkpoint(NamedTuple):
     scored, score, curve, versions, digest; with labels from another stream also delayed."""
 
 
-class _CorruptError(CheckpointError):
-    """The file is not as it was written."""
+class CorruptCheckpointError(CheckpointError):
+    """A checkpoint is not as it was written."""
 
 
-def _header_and_parts(path: Path, trusted: bool | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+class Checkpoints(Protocol):
+    """Where the checkpoints of a run are, into which one process at a time writes: a `CheckpointFolder`, or a topic.
+
+    It may have ``longest_seconds``: within which time after the checkpoint before one must be written.
+    """
+
+    @property
+    def path(self) -> Path | str:
+        """The place, in messages."""
+
+    def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Any:
+        """Write a checkpoint wholly or not at all; CheckpointError if it cannot be written."""
+
+    def check(self, model: Any, metric: Any) -> None:
+        """Raise a CheckpointError where no checkpoint can hold a model and its metric; nothing is written."""
+
+    def newest(self) -> Checkpoint | None:
+        """Read the newest good checkpoint; None if there is none."""
+
+    def close(self) -> None:
+        """Let other processes write there."""
+
+
+def checkpoint_bytes(
+    model: Any, metric: Any, facts: Mapping[str, Any], *, rows: int, position: Mapping[str, Any], trusted: bool, hint: str
+) -> bytes:
+    """Return the bytes of a checkpoint; ModelFileError where none can hold the model. Parameters as of `CheckpointFolder.save`.
+
+    ``hint`` says how classes of the user's own are trusted.
+    """
+    facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
+    try:
+        return to_bytes({"model": model, "metric": metric}, facts, trusted)
+    except ModelFileError as error:
+        if str(error).endswith("trusted=True"):
+            raise ModelFileError(f"{error}: {hint}, or --trusted") from error
+        raise
+
+
+def checkpoint_of(data: bytes, place: str, trusted: bool = False) -> Checkpoint:
+    """Read the bytes of a checkpoint that are not in a file, but in a ``place``; as `read`."""
+    header, parts = _header_and_parts(place, trusted, data)
+    return Checkpoint(parts["model"], parts.get("metric"), header)
+
+
+def _header_and_parts(
+    path: Path | str, trusted: bool | None = None, data: bytes | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     # Without the parts where it is not said whether they are trusted.
     try:
-        container = read_container(path)
+        container = read_container(Path(path)) if data is None else container_of(path, data)
         return facts_of(path, container), {} if trusted is None else parts_of(path, container, trusted)
     except CorruptFileError as error:
-        raise _CorruptError(f"{error}. {_GO_BACK}" if _NAME.fullmatch(path.name) else str(error)) from error
+        go_back = isinstance(path, Path) and _NAME.fullmatch(path.name)
+        raise CorruptCheckpointError(f"{error}. {_GO_BACK}" if go_back else str(error)) from error
     except ModelFileError as error:
         raise CheckpointError(str(error)) from error
 
@@ -147,9 +201,14 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
 def read_model(path: str | Path, trusted: bool = False) -> Checkpoint:
     """Read as `read_newest` does; CheckpointError if there is no model in it."""
     checkpoint = read_newest(path, trusted)
+    check_holds_model(path, checkpoint)
+    return checkpoint
+
+
+def check_holds_model(path: Path | str, checkpoint: Checkpoint) -> None:
+    """Raise a CheckpointError where a checkpoint is that of a run of predictions."""
     if checkpoint.header.get("kind") == "predictions":
         raise CheckpointError(f"{path} belongs to a run of predictions and holds no model: name the file or folder of the model")
-    return checkpoint
 
 
 def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
@@ -241,9 +300,8 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
         if not self._is_owned:
             raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken the folder over")
-        facts = {"kind": "checkpoint", **facts, "rows": rows, "position": dict(position)}
         try:
-            write(path, self._bytes(model, metric, facts))
+            write(path, self._bytes(model, metric, facts, rows, position))
             self._prune(path)
         except ModelFileError as error:
             raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
@@ -263,17 +321,13 @@ class CheckpointFolder:
     def check(self, model: Any, metric: Any) -> None:
         """Raise a CheckpointError where no checkpoint can hold a model and its metric; nothing is written."""
         try:
-            self._bytes(model, metric, {})
+            self._bytes(model, metric, {}, 0, {})
         except ModelFileError as error:
             raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
 
-    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any]) -> bytes:
-        try:
-            return to_bytes({"model": model, "metric": metric}, facts, self._trusted)
-        except ModelFileError as error:
-            if str(error).endswith("trusted=True"):
-                raise ModelFileError(f"{error}: CheckpointFolder(path, trusted=True), or --trusted") from error
-            raise
+    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
+        hint = "CheckpointFolder(path, trusted=True)"
+        return checkpoint_bytes(model, metric, facts, rows=rows, position=position, trusted=self._trusted, hint=hint)
 
     def _prune(self, written: Path | None = None) -> None:
         # The newest two good ones stay, and the one just written. Corrupt ones stay until one is written after them, so that
@@ -313,7 +367,7 @@ class CheckpointFolder:
         for file in _checkpoints(Path(path)):
             try:
                 checkpoint = read(file, trusted)
-            except _CorruptError as corrupt:
+            except CorruptCheckpointError as corrupt:
                 errors.append(corrupt)
                 continue
             except CheckpointError:
@@ -358,7 +412,7 @@ def _is_corrupt(file: Path) -> bool:
     try:
         _header_and_parts(file)
     except CheckpointError as error:  # of another kind, it may be good: of a newer version, or unreadable for now
-        return isinstance(error, _CorruptError)
+        return isinstance(error, CorruptCheckpointError)
     return False
 
 

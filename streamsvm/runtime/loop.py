@@ -13,7 +13,7 @@ from typing import Any
 from river import base, compose, metrics
 
 from streamsvm.checks import checked_count
-from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
+from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.curve import LearningCurve
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
 from streamsvm.runtime.rows import (
@@ -160,7 +160,7 @@ class LearningLoop(StreamLoop):
         *,
         positive: Hashable = None,
         sink: Sink | None = None,
-        checkpoints: CheckpointFolder | None = None,
+        checkpoints: Checkpoints | None = None,
         checkpoint_every: int = 10_000,
         checkpoint_seconds: float | None = None,
         window: int = 1000,
@@ -215,7 +215,7 @@ class LearningLoop(StreamLoop):
         """The metric over the last rows."""
         return self._score.windowed
 
-    def _resume(self, checkpoints: CheckpointFolder) -> None:
+    def _resume(self, checkpoints: Checkpoints) -> None:
         found = checkpoints.newest()
         if found is None:
             checkpoints.check(self.model, self._score.state)
@@ -253,7 +253,7 @@ class LearningLoop(StreamLoop):
         self.model, self._guarded = found.model, GuardedModel(found.model)
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
 
-    def _resume_delayed(self, folder: Path, facts: Any, parts: list[Any], rows: int) -> None:  # noqa: ARG002
+    def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:  # noqa: ARG002
         """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
         if facts is not None or parts:
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")

@@ -11,7 +11,7 @@ from river import base
 
 from streamsvm._warnings import warn
 from streamsvm.checks import checked_count, shown
-from streamsvm.runtime.checkpoint import CheckpointError, CheckpointFolder
+from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.runtime.following import FollowedFolder
 from streamsvm.runtime.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, takes_many
@@ -111,7 +111,7 @@ class PredictionLoop(StreamLoop):
         *,
         follow: FollowedFolder | None = None,
         version: int = 0,
-        checkpoints: CheckpointFolder | None = None,
+        checkpoints: Checkpoints | None = None,
         checkpoint_every: int = 10_000,
         checkpoint_seconds: float | None = None,
         on_progress: Callable[[Predicted], None] | None = None,

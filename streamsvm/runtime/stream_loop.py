@@ -10,7 +10,7 @@ from typing import Any
 
 from streamsvm.checks import checked_mapping, shown
 from streamsvm.runtime.batches import batches_of
-from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder
+from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, Checkpoints
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, BatchSource, Record, Row, Rows, Sink, Source, StreamError
 from streamsvm.runtime.refusals import Refusals
 from streamsvm.runtime.rows import GuardedModel, reason_of, takes_many
@@ -37,7 +37,7 @@ class StreamLoop:
         *,
         learns: bool,
         sink: Sink | None,
-        checkpoints: CheckpointFolder | None,
+        checkpoints: Checkpoints | None,
         checkpoint_every: int,
         checkpoint_seconds: float | None,
         on_progress: Callable[[Any], None] | None,
@@ -124,7 +124,7 @@ class StreamLoop:
     def _check_end(self) -> None:
         """Raise a StreamError where the stream has ended and the run was in vain."""
 
-    def _check_sink(self, folder: Path, saved: Any) -> None:
+    def _check_sink(self, folder: Path | str, saved: Any) -> None:
         """Raise a CheckpointError where a checkpoint has a sink and this run none, or the other way round."""
         if self.sink is not None and saved is None:
             raise CheckpointError(f"{folder} was written without a sink: leave it out, {START_AFRESH}")
@@ -132,7 +132,7 @@ class StreamLoop:
             name = saved.get("name", "of another kind") if isinstance(saved, dict) else shown(saved)
             raise CheckpointError(f"{folder} was written with a sink of predictions, {name}: give it too, {START_AFRESH}")
 
-    def _go_on(self, folder: Path, found: Checkpoint) -> None:
+    def _go_on(self, folder: Path | str, found: Checkpoint) -> None:
         """Continue source, sink and refusals where a checkpoint says; CheckpointError where it says nothing of them."""
         header = found.header
         try:
@@ -291,7 +291,7 @@ class StreamLoop:
         raw = None if self._batches is None else self._batches.raw_of(self._index)
         self._refusals.add(self.rows, self._place, (x, y) if raw is None else raw, kind, reason)
 
-    def _save(self, checkpoints: CheckpointFolder) -> None:
+    def _save(self, checkpoints: Checkpoints) -> None:
         model, metric, facts = self._checkpoint()
         checkpoints.save(
             model,

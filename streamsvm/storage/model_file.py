@@ -22,6 +22,7 @@ from streamsvm.storage.tree import UnsupportedError, read, written
 __all__ = [
     "CorruptFileError",
     "ModelFileError",
+    "container_of",
     "facts_of",
     "parts_of",
     "read_container",
@@ -103,16 +104,23 @@ def read_container(path: Path) -> Container:
         It cannot be read, or is of a newer version.
     """
     try:
-        return unpack(path.read_bytes())
+        data = path.read_bytes()
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from error
+    return container_of(path, data)
+
+
+def container_of(path: Path | str, data: bytes) -> Container:
+    """Read the bytes of a file, or of a place that holds the same ones, as `read_container` does."""
+    try:
+        return unpack(data)
     except CorruptError as error:
         raise CorruptFileError(f"{path} is corrupt: {error}") from error
     except NewerError as error:
         raise ModelFileError(f"{path}: {error}") from error
 
 
-def facts_of(path: Path, container: Container) -> dict[str, Any]:
+def facts_of(path: Path | str, container: Container) -> dict[str, Any]:
     """Return the facts of a file."""
     try:
         facts = _read_facts(container.strings[_FACTS])
@@ -140,7 +148,7 @@ def _short(text: str) -> int:
     return int(text)
 
 
-def parts_of(path: Path, container: Container, trusted: bool = False) -> dict[str, Any]:
+def parts_of(path: Path | str, container: Container, trusted: bool = False) -> dict[str, Any]:
     """Return the parts of a file.
 
     Raises

@@ -149,7 +149,7 @@ class DelayedLearningLoop(LearningLoop):
             rows, labels = (f"{counts[name]:,} {name}" for name in ("features", "labels"))
             warn(f"{self.source.name}: of {rows.replace('features', 'rows')} and {labels} none have met. Is the key right?")
 
-    def _resume_delayed(self, folder: Path, facts: Any, parts: list[Any], rows: int) -> None:
+    def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:
         if facts is None:
             raise CheckpointError(f"{folder} was learned without labels from another stream: leave --labels out, {START_AFRESH}")
         (entries,) = parts
