@@ -6,13 +6,14 @@
 
 from typing import TYPE_CHECKING, Any
 
+from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
 from streamsvm_kafka.connection import BrokerUnreachableError
 from streamsvm_kafka.options import Secret, client_options
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink, publish
 from streamsvm_kafka.source import KafkaSource
-from streamsvm_kafka.urls import open_sink, open_source, open_worker
+from streamsvm_kafka.urls import open_checkpoints, open_models, open_sink, open_source, open_worker
 
 if TYPE_CHECKING:
     from streamsvm_kafka.embedded import EmbeddedBroker
@@ -22,12 +23,16 @@ __all__ = [
     "Codec",
     "EmbeddedBroker",
     "Float32Codec",
+    "FollowedTopic",
     "JSONCodec",
     "KafkaSink",
     "KafkaSource",
     "PartitionWorker",
     "Secret",
+    "TopicCheckpoints",
     "client_options",
+    "open_checkpoints",
+    "open_models",
     "open_sink",
     "open_source",
     "open_worker",

@@ -26,7 +26,7 @@ from kafka.net.compat import KafkaNetClient
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm_kafka.options import Secret, client_options
 
-__all__ = ["BrokerUnreachableError", "Connection", "TopicDescription", "describe_topic"]
+__all__ = ["BrokerUnreachableError", "Connection", "MissingTopicError", "TopicDescription", "describe_topic"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -40,6 +40,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
 class BrokerUnreachableError(StreamError):
     """No broker answers at the address. It may help to try again later."""
+
+
+class MissingTopicError(StreamError):
+    """There is no such topic."""
 
 
 class TopicDescription(NamedTuple):
@@ -277,8 +281,10 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
     ------
     BrokerUnreachableError
         No broker answers.
+    MissingTopicError
+        There is no such topic.
     StreamError
-        There is no such topic, or it may not be read.
+        It may not be read.
     """
     deadline, bootstrap = time.monotonic() + CONNECT_SECONDS, connection.bootstrap
     admin = connection.client(KafkaAdminClient, request_timeout_ms=1000 * CONNECT_SECONDS)
@@ -290,7 +296,7 @@ def describe_topic(connection: Connection, topic: str) -> TopicDescription:
                 if failure is UnknownTopicOrPartitionError:
                     similar = difflib.get_close_matches(topic, admin.list_topics(), n=3)
                     hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else "."
-                    raise StreamError(
+                    raise MissingTopicError(
                         f"there is no topic {topic!r} on {bootstrap}{hint} "
                         "Create it (kafka-topics.sh --create) or correct the name."
                     )

@@ -43,14 +43,13 @@ def consumer_of(connection: Connection, group: str | None, fetches: int, **more:
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="none",
-        isolation_level="read_committed",
         allow_auto_create_topics=False,
         # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll takes all
         # messages and the size of a fetch is the bound.
         max_poll_records=sys.maxsize,
         max_partition_fetch_bytes=FETCH_BYTES,
         fetch_max_bytes=fetches * FETCH_BYTES,
-        **more,
+        **{"isolation_level": "read_committed", **more},
     )
 
 

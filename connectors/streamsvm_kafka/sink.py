@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, Self
 
 import orjson
 from kafka import KafkaProducer
@@ -20,6 +20,16 @@ __all__ = ["KafkaSink", "publish"]
 MAX_PENDING = 20_000
 #: Time for a message to be acknowledged by all replicas, retries included, unless ``outage_seconds`` says another one.
 DELIVERY_SECONDS = 30.0
+
+
+class Writer(Protocol):
+    """Sends the messages of a sink."""
+
+    @property
+    def name(self) -> str: ...
+    def send(self, value: bytes, key: bytes | None = None) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class _Writer:
@@ -90,8 +100,8 @@ class KafkaSink:
 
     A topic cannot be cut back as a file can. A learner that is killed and started again writes the predictions after its last
     checkpoint once more, with the same keys and the same content: each comes at least once, and exactly once to a reader that
-    uses only the first message of each key. All other guarantees are the strongest of Kafka: acknowledged by all replicas, in
-    order, no duplicates from retries.
+    uses only the first message of each key. (With checkpoints in a topic each comes exactly once: `TopicCheckpoints`.) All other
+    guarantees are the strongest of Kafka: acknowledged by all replicas, in order, no duplicates from retries.
 
     Parameters
     ----------
@@ -120,9 +130,17 @@ class KafkaSink:
     """
 
     def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, Any] | None = None) -> None:
-        self._topic = topic
-        self._writer = _Writer(bootstrap, topic, client or {})
-        self.name = self._writer.name
+        self._begin(_Writer(bootstrap, topic, client or {}), topic)
+
+    @classmethod
+    def over(cls, writer: Writer, topic: str) -> Self:
+        """Make a sink whose messages a given writer sends to a topic."""
+        sink = cls.__new__(cls)
+        sink._begin(writer, topic)
+        return sink
+
+    def _begin(self, writer: Writer, topic: str) -> None:
+        self._writer, self._topic, self.name = writer, topic, writer.name
 
     def write(self, record: Record) -> None:
         """Send a prediction or a dead letter, which is durable after `flush`; StreamError if JSON cannot hold it."""

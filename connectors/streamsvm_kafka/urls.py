@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.runtime.endpoints import StreamError
+from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
 from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
 from streamsvm_kafka.options import client_options
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.source import KafkaSource
 
-__all__ = ["open_sink", "open_source", "open_worker"]
+__all__ = ["open_checkpoints", "open_models", "open_sink", "open_source", "open_worker"]
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
 _SOURCE_FORM = "kafka://host:port/topic?codec=json or kafka://host:port/topic?codec=float32&features=22"
 _SINK_FORM = "kafka://host:port/topic"
+_MODEL_FORM = "kafka://host:port/topic?name=rows"
 
 
 def open_source(
@@ -103,6 +106,104 @@ def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSin
     """
     bootstrap, topic, version, _ = _parse(url, (), _SINK_FORM)
     return KafkaSink(bootstrap, topic, client=client_options({**(options or {}), **version}))
+
+
+class _Checkpoints(TopicCheckpoints):
+    """Checkpoints in a topic, whose sinks are named by URL."""
+
+    def sink_of(self, url: str, options: Mapping[str, Any] | None = None) -> KafkaSink | None:
+        """Open a topic as a sink whose messages are committed with the checkpoints; None where it is of another cluster."""
+        if not url.startswith("kafka://"):
+            return None
+        bootstrap, topic, version, _ = _parse(url, (), _SINK_FORM)
+        same = self.is_on_cluster_of(bootstrap, client_options({**(options or {}), **version}))
+        return self.open_sink(topic) if same else None
+
+
+def open_checkpoints(
+    url: str,
+    *,
+    sources: Iterable[str],
+    group: str | None = None,
+    trusted: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> TopicCheckpoints:
+    """Open ``kafka://host:port/topic`` for the checkpoints of a learner.
+
+    Parameters
+    ----------
+    url
+        As for `open_source`, with the parameters ``name``, of the model in the topic (default: the topic of the first source, or
+        the name of its file without suffixes), and ``api_version``.
+    sources
+        What is learned, by URL or path.
+    group
+        The consumer group. If all sources are of this cluster, its offsets are committed with the checkpoints, and it is the
+        ``group`` of what is returned; else it is not.
+    trusted
+        As of `CheckpointFolder`.
+    options
+        As for `open_source`.
+
+    Raises
+    ------
+    StreamError
+        The URL has a mistake (the text shows the right form), or no name.
+    CheckpointError
+        See `TopicCheckpoints`.
+    """
+    bootstrap, topic, version, parameters = _parse(url, ("name",), _MODEL_FORM)
+    client, given = client_options({**(options or {}), **version}), list(sources)
+    name = parameters.get("name") or usual_name(given[0])
+    if name is None:
+        raise _mistake(url, "which name is the model to have in the topic?", _MODEL_FORM)
+    opened = _Checkpoints(bootstrap, topic, name, trusted=trusted, client=client)
+    if group is not None and all(each.startswith("kafka://") for each in given):
+        others = (_parse(each.partition("?")[0], (), _SINK_FORM)[0] for each in given)
+        if all(opened.is_on_cluster_of(other, client) for other in others):
+            opened.group = group
+    return opened
+
+
+def open_models(
+    url: str, *, source: str | None = None, trusted: bool = False, options: Mapping[str, Any] | None = None
+) -> FollowedTopic:
+    """Open ``kafka://host:port/topic`` to read the newest model, and newer ones as they come.
+
+    Parameters
+    ----------
+    url
+        As for `open_checkpoints`. Without ``name``: the only model of the topic, or of several that with the name of ``source``.
+    source
+        What is predicted, by URL or path.
+    trusted
+        As of `load`.
+    options
+        As for `open_source`.
+
+    Raises
+    ------
+    StreamError
+        The URL has a mistake (the text shows the right form).
+    CheckpointError
+        See `FollowedTopic`.
+    """
+    bootstrap, topic, version, parameters = _parse(url, ("name",), _MODEL_FORM)
+    client, usual = client_options({**(options or {}), **version}), None if source is None else usual_name(source)
+    return FollowedTopic(bootstrap, topic, parameters.get("name"), usual=usual, trusted=trusted, client=client)
+
+
+def usual_name(source: str) -> str | None:
+    """Return the name that the model of a stream has in a model topic; None where the stream has none.
+
+    Examples
+    --------
+    >>> usual_name("kafka://localhost:9092/rows?codec=float32&features=2"), usual_name("data/clicks.csv.gz"), usual_name("-")
+    ('rows', 'clicks', None)
+    """
+    if "://" in source:
+        return unquote(urlsplit(source).path).strip("/") or None
+    return re.sub(r"[^a-zA-Z0-9_-]", "-", Path(source).name.partition(".")[0]).strip("-") or None
 
 
 def _codec(url: str, parameters: dict[str, str], label: str | None) -> Codec:

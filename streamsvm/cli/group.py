@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
@@ -29,6 +30,10 @@ def check_group(arguments: argparse.Namespace) -> None:
     for flag, value in (("--group NAME", arguments.group), ("--checkpoint DIR", arguments.checkpoint)):
         if value is None:
             raise UsageError(f"--scope partition needs {flag}, which all workers share")
+    if not isinstance(arguments.checkpoint, Path):
+        raise UsageError(
+            f"--scope partition keeps its models in a folder that all workers share: --checkpoint {arguments.checkpoint} is none"
+        )
     for flag, value in (("--to", arguments.to), ("--labels", arguments.labels), ("--metrics-port", arguments.metrics_port)):
         if value is not None:
             raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 from streamsvm import plots
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.runtime import LearningCurve
-from streamsvm.runtime.checkpoint import read_newest
+from streamsvm.runtime.checkpoint import Checkpoint, read_newest
+from streamsvm.runtime.open import open_models
 from streamsvm.runtime.rows import learner_of
 
 __all__ = ["run"]
@@ -31,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if arguments.plot is not None:
         _check(arguments.plot, arguments.path)
-    checkpoint = read_newest(arguments.path, arguments.trusted)
+    checkpoint = _newest(arguments.path, arguments.trusted)
     learner, header = learner_of(checkpoint.model), checkpoint.header
     curve, corrupt = None, ""
     if "curve" in header:
@@ -69,8 +71,16 @@ def run(arguments: argparse.Namespace) -> None:
     print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
 
-def _check(plot: Path, path: Path) -> None:
-    if plot.exists() and path.exists() and plot.samefile(path):
+def _newest(place: Path | str, trusted: bool) -> Checkpoint:
+    if isinstance(place, Path):
+        return read_newest(place, trusted)
+    with contextlib.closing(open_models(place, trusted=trusted)) as models:
+        newest: Checkpoint = models.read()
+    return newest
+
+
+def _check(plot: Path, path: Path | str) -> None:
+    if isinstance(path, Path) and plot.exists() and path.exists() and plot.samefile(path):
         raise UsageError(f"--plot {plot} would overwrite the model: name another file")
     try:
         plots.check_path(plot)

@@ -16,7 +16,7 @@ from streamsvm.cli.group import check_group, learn_partitions
 from streamsvm.cli.labels import delayed_of, looked_at
 from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
-from streamsvm.cli.streams import monitored, open_streams, stopping
+from streamsvm.cli.streams import monitored, open_place, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
 from streamsvm.runtime import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
 from streamsvm.runtime.open import format_of
@@ -66,7 +66,8 @@ def run(arguments: argparse.Namespace) -> bool:
     with contextlib.ExitStack() as stack:
         checkpoints = None
         if arguments.checkpoint is not None:
-            checkpoints = stack.enter_context(CheckpointFolder(arguments.checkpoint, arguments.trusted))
+            checkpoints = open_place(arguments)
+            stack.callback(checkpoints.close)
         with warnings.catch_warnings(action="ignore"):  # the loop warns of the same
             saved = None if checkpoints is None else checkpoints.newest()
         table = table_of(arguments, text_format, saved)
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> bool:
         rows_may_fail = arguments.on_error != "stop"
         looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table, rows_may_fail)
         model = new_model(table)
-        source, sink, on_error = stack.enter_context(open_streams(arguments, table))
+        source, sink, on_error = stack.enter_context(open_streams(arguments, table, checkpoints=checkpoints))
         display = stack.enter_context(Display(arguments.quiet))
         make_loop = LearningLoop if delayed is None else partial(DelayedLearningLoop, delayed=delayed)
         loop = make_loop(

@@ -126,8 +126,12 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     window_help = "the metric is also computed over the last N rows (default: %(default)s)"
     score.add_argument("--window", type=_count, default=1000, metavar="N", help=window_help)
     run = learn.add_argument_group("the run")
-    checkpoint_help = "a folder for checkpoints; if it has some, the run goes on from the newest, with its flags about the table"
-    _add_run(run, checkpoint_help)
+    checkpoint_help = (
+        "a folder for checkpoints; if it has some, the run goes on from the newest, with its flags about the table. Or a "
+        "compacted topic, kafka://host:port/topic?name=NAME (default: the name of the source): predictions to a topic of that "
+        "cluster are then committed in one transaction with each checkpoint"
+    )
+    _add_run(run, checkpoint_help, "DIR|TOPIC")
     text = "a consumer group: offsets are committed for it after each checkpoint, for tools that show how far it is behind"
     run.add_argument("--group", metavar="NAME", help=text)
     text = (
@@ -140,13 +144,14 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     predict = commands.add_parser(
         "predict",
         help="predict the rows of a stream without learning them, read as the model's rows were",
-        usage="%(prog)s SOURCE --model FILE_OR_DIR --to SINK [flags]",
+        usage="%(prog)s SOURCE --model PLACE --to SINK [flags]",
     )
     label_help = "the column or key of the label, which is no feature (default: as in the checkpoint, where rows have it)"
     _add_streams(predict, label=label_help, sink_required=True)
     model = predict.add_argument_group("the model")
-    model.add_argument("--model", type=Path, required=True, metavar="FILE_OR_DIR", help="a checkpoint, or a folder of them")
-    text = "take the newest model of the folder as soon as a learner has written it; predictions say which model made them"
+    text = "a checkpoint, a folder of them, or a topic of them, kafka://host:port/topic?name=NAME (default: the only one there)"
+    model.add_argument("--model", type=_place, required=True, metavar="PLACE", help=text)
+    text = "take the newest model as soon as a learner has written it to the folder or topic; predictions say which one made them"
     model.add_argument("--follow", action="store_true", help=text)
     _add_trusted(model, "the model")
     _add_errors(predict, labels=False)
@@ -155,7 +160,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     _add_run(predict.add_argument_group("the run"), checkpoint_help)
 
     inspect = commands.add_parser("inspect", help="show what a checkpoint holds")
-    inspect.add_argument("path", type=Path, metavar="FILE_OR_DIR")
+    inspect.add_argument("path", type=_place, metavar="PLACE", help="a file, a folder or a topic, as for predict --model")
     inspect.add_argument("--json", action="store_true", help="as one JSON object")
     _add_trusted(inspect, "the file")
     plot_help = "also draw the learning curve, and the decision boundary of a model of two features (.png, .svg, .pdf)"
@@ -168,8 +173,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     return parser, {"learn": learn, "predict": predict, "inspect": inspect, "demo": demo}
 
 
-def _add_run(group: Any, checkpoint_help: str) -> None:
-    group.add_argument("--checkpoint", type=Path, metavar="DIR", help=checkpoint_help)
+def _add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
+    group.add_argument("--checkpoint", type=_place, metavar=metavar, help=checkpoint_help)
     group.add_argument(
         "--checkpoint-every", type=_count, default=10_000, metavar="N", help="rows between checkpoints (default: %(default)s)"
     )
@@ -266,6 +271,10 @@ def _add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
     )
 
 
+def _place(text: str) -> Path | str:
+    return text if "://" in text else Path(text)
+
+
 def _count(text: str) -> int:
     try:
         number = int(text)
@@ -335,7 +344,7 @@ def _check_sink(arguments: argparse.Namespace) -> None:
             if other != option and name is not None and _is_same_file(sink, name):
                 raise UsageError(f"{option} {sink} would overwrite {other}: name another file")
         for other, name in folders.items():
-            if name is not None and (_is_same_file(sink, str(name)) or Path(name).absolute() in Path(sink).absolute().parents):
+            if isinstance(name, Path) and (_is_same_file(sink, str(name)) or name.absolute() in Path(sink).absolute().parents):
                 raise UsageError(f"{option} {sink} would spoil {other} {name}: name another file")
 
 

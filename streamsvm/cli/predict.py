@@ -7,35 +7,34 @@ import argparse
 import contextlib
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.labels import without_key
-from streamsvm.cli.streams import monitored, open_streams, stopping
+from streamsvm.cli.streams import monitored, open_streams, options_of, stopping
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
 from streamsvm.runtime.checkpoint import Checkpoint, read_model
 from streamsvm.runtime.following import FollowedFolder
-from streamsvm.runtime.open import format_of
+from streamsvm.runtime.open import format_of, open_models
 
 __all__ = ["run"]
 
 
 def run(arguments: argparse.Namespace) -> bool:
     """Predict the source. Return whether the run was interrupted."""
-    follow = None
-    if arguments.follow:
-        if not arguments.model.is_dir():
-            raise UsageError(f"--follow: --model {arguments.model} must be a folder of checkpoints, which a learner writes")
-        follow = FollowedFolder(arguments.model, arguments.trusted)
-        if (found := _first(follow, arguments.quiet)) is None:
-            return True
-        saved = found
-    else:
-        saved = read_model(arguments.model, arguments.trusted)
-    text_format = format_of(arguments.source, arguments.format)
-    table = table_of(arguments, text_format, saved, predict=True)
-    usual_label = None if text_format == "libsvm" else label_of(saved)
+    if arguments.checkpoint is not None and not isinstance(arguments.checkpoint, Path):
+        raise UsageError(f"--checkpoint {arguments.checkpoint}: the position of predictions takes a folder")
     with contextlib.ExitStack() as stack:
+        models = _models(arguments, stack)
+        saved = read_model(arguments.model, arguments.trusted) if models is None else _first(models, arguments)
+        if saved is None:
+            return True
+        follow = models if arguments.follow else None
+        text_format = format_of(arguments.source, arguments.format)
+        table = table_of(arguments, text_format, saved, predict=True)
+        usual_label = None if text_format == "libsvm" else label_of(saved)
         checkpoints = None if arguments.checkpoint is None else stack.enter_context(CheckpointFolder(arguments.checkpoint))
         source, sink, on_error = stack.enter_context(open_streams(arguments, table, usual_label))
         loop = PredictionLoop(
@@ -59,12 +58,31 @@ def run(arguments: argparse.Namespace) -> bool:
     return end.interrupted
 
 
-def _first(follow: FollowedFolder, quiet: bool) -> Checkpoint | None:
-    """Return the first model of a folder, as soon as there is one; None if the user does not want to wait."""
-    if not (quiet or CheckpointFolder.signature(follow.path)):
-        print(f"waiting for the first checkpoint in {follow.path}", file=sys.stderr)
-    with stopping(follow.stop):
-        return follow.wait()
+def _models(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Any:
+    """Return what gives the models, where these are in a topic or are to be followed; else None."""
+    place = arguments.model
+    if not isinstance(place, Path):
+        how = {"source": arguments.source, "trusted": arguments.trusted}
+        models = open_models(place, **how, **options_of(arguments, place))
+        stack.callback(models.close)
+        return models
+    if not arguments.follow:
+        return None
+    if not place.is_dir():
+        raise UsageError(f"--follow: --model {place} must be a folder or topic of checkpoints, which a learner writes")
+    return FollowedFolder(place, arguments.trusted)
+
+
+def _first(models: Any, arguments: argparse.Namespace) -> Checkpoint | None:
+    """Return the newest model; of models that are followed as soon as there is one, or None if the user does not want to wait."""
+    if not arguments.follow:
+        newest: Checkpoint = models.read()
+        return newest
+    if not arguments.quiet and isinstance(models, FollowedFolder) and not CheckpointFolder.signature(models.path):
+        print(f"waiting for the first checkpoint in {models.path}", file=sys.stderr)
+    with stopping(models.stop):
+        first: Checkpoint | None = models.wait()
+    return first
 
 
 def _show(end: Predicted, before: int, quiet: bool) -> None:

@@ -7,27 +7,31 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.labels import joined_tables, labels_format
 from streamsvm.cli.tables import Table
-from streamsvm.runtime import JoinedSource, Sink, Source, open_sink, open_source
+from streamsvm.runtime import CheckpointFolder, JoinedSource, Sink, Source, open_sink, open_source
+from streamsvm.runtime.checkpoint import Checkpoints
+from streamsvm.runtime.open import open_checkpoints
 
-__all__ = ["monitored", "open_streams", "options_of", "stopping"]
+__all__ = ["monitored", "open_place", "open_streams", "options_of", "stopping"]
 
 
 @contextlib.contextmanager
 def open_streams(
-    arguments: argparse.Namespace, table: Table, usual_label: str | None = None
+    arguments: argparse.Namespace, table: Table, usual_label: str | None = None, checkpoints: Any = None
 ) -> Iterator[tuple[Source, Any, str | Sink]]:
     """Open the source, the sink, None if none is named, and what ``--on-error`` names by a URL; close all at the end.
 
-    ``usual_label`` is the name of the label where ``--label`` is not given; a source may do without it.
+    ``usual_label`` is the name of the label where ``--label`` is not given; a source may do without it. What ``checkpoints`` can
+    commit by themselves, predictions and the offsets of a group, is theirs.
     """
     with contextlib.ExitStack() as stack:
         how: dict[str, Any] = {"format": arguments.format, "stop_at_end": arguments.stop_at_end, "start": arguments.start}
-        how |= {"group": getattr(arguments, "group", None)}
+        how |= {"group": None if getattr(checkpoints, "group", None) else getattr(arguments, "group", None)}
         how |= {"label": usual_label, "label_needed": False} if arguments.label is None else {"label": arguments.label}
         if (labels := getattr(arguments, "labels", None)) is None:
             source = open_source(arguments.source, **how, **options_of(arguments, arguments.source), **table.source)
@@ -36,13 +40,27 @@ def open_streams(
             source = _joined(arguments, labels, table, how, stack)
 
         def opened(spec: str) -> Sink:
-            sink = open_sink(spec, **options_of(arguments, spec))
+            sink_of = getattr(checkpoints, "sink_of", None)
+            sink = None if sink_of is None else sink_of(spec, **options_of(arguments, spec))
+            if sink is None:
+                sink = open_sink(spec, **options_of(arguments, spec))
             stack.callback(sink.close)
             return sink
 
         sink = None if arguments.to is None else opened(arguments.to)
         letters = arguments.on_error
         yield source, sink, opened(letters) if "://" in letters else letters
+
+
+def open_place(arguments: argparse.Namespace) -> Checkpoints:
+    """Open where ``--checkpoint`` says that the checkpoints of a learner are: a folder, or a topic."""
+    place = arguments.checkpoint
+    if isinstance(place, Path):
+        return CheckpointFolder(place, arguments.trusted)
+    sources = [source for source in (arguments.source, arguments.labels) if source is not None]
+    how = {"sources": sources, "group": arguments.group, "trusted": arguments.trusted}
+    opened: Checkpoints = open_checkpoints(place, **how, **options_of(arguments, place))
+    return opened
 
 
 def _joined(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from streamsvm._warnings import warn
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, read_model
 
-__all__ = ["FollowedFolder", "FollowedModel"]
+__all__ = ["Followed", "FollowedFolder", "FollowedModel"]
 
 
 class FollowedModel(NamedTuple):
@@ -19,6 +19,13 @@ class FollowedModel(NamedTuple):
     model: Any
     version: int
     """Rows of the stream that it had seen."""
+
+
+class Followed(Protocol):
+    """The newest model of a place into which another process may write: a `FollowedFolder`, or a topic."""
+
+    def newer(self) -> FollowedModel | None:
+        """Return the newest model if it was not returned before, else None. It does not wait."""
 
 
 class FollowedFolder:

@@ -13,7 +13,7 @@ from streamsvm.runtime.endpoints import Sink, Source, StreamError
 from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.sources import FORMATS
 
-__all__ = ["format_of", "open_sink", "open_source", "open_worker"]
+__all__ = ["format_of", "open_checkpoints", "open_models", "open_sink", "open_source", "open_worker"]
 
 _SUFFIXES = (
     {".csv": "csv"}
@@ -145,11 +145,51 @@ def open_worker(spec: str, **how: Any) -> Any:
     StreamError
         ``spec`` is no URL, or its package has no workers; or what that says.
     """
-    opened = _plugin("streamsvm.sources", spec) if "://" in spec else None
-    opener = getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), "open_worker", None)
+    opener = _beside(spec, "open_worker")
     if opener is None:
         raise StreamError(f"{spec} has no partitions that workers could share: give a topic, kafka://host:port/topic")
     return opener(spec, **how)
+
+
+def open_checkpoints(spec: str, **how: Any) -> Any:
+    """Open the stream with a URL as a place for checkpoints, where another process may follow them.
+
+    It stands where a `CheckpointFolder` does, and has ``group``, whose offsets it commits, and ``sink_of(url, options)``, a sink
+    whose messages count from the next checkpoint on, or None. The arguments are those of the function ``open_checkpoints`` of the
+    package that knows the scheme, beside its ``open_source``.
+
+    Raises
+    ------
+    StreamError
+        Its package takes no checkpoints; or what that says.
+    """
+    opener = _beside(spec, "open_checkpoints")
+    if opener is None:
+        raise StreamError(f"{spec} takes no checkpoints: give a folder, or a topic, kafka://host:port/topic")
+    return opener(spec, **how)
+
+
+def open_models(spec: str, **how: Any) -> Any:
+    """Open the stream with a URL that holds checkpoints, to read the newest model and follow it.
+
+    It stands where a `FollowedFolder` does, and has ``read()``, which returns the newest `Checkpoint`, and ``close()``. The
+    arguments are those of the function ``open_models`` of the package that knows the scheme, beside its ``open_source``.
+
+    Raises
+    ------
+    StreamError
+        Its package has no models; or what that says.
+    """
+    opener = _beside(spec, "open_models")
+    if opener is None:
+        raise StreamError(f"{spec} holds no models: give a file or folder, or a topic, kafka://host:port/topic")
+    return opener(spec, **how)
+
+
+def _beside(spec: str, name: str) -> Any:
+    """Return a function of the package that knows the scheme of a URL; None if it has none."""
+    opened = _plugin("streamsvm.sources", spec) if "://" in spec else None
+    return getattr(sys.modules.get((opened.__module__ if opened else "").partition(".")[0]), name, None)
 
 
 def _plugin(group: str, url: str) -> Any:

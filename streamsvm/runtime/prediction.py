@@ -13,7 +13,7 @@ from streamsvm._warnings import warn
 from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
-from streamsvm.runtime.following import FollowedFolder
+from streamsvm.runtime.following import Followed
 from streamsvm.runtime.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, takes_many
 from streamsvm.runtime.stream_loop import StreamLoop
 
@@ -109,7 +109,7 @@ class PredictionLoop(StreamLoop):
         model: base.Classifier | base.Regressor,
         sink: Sink,
         *,
-        follow: FollowedFolder | None = None,
+        follow: Followed | None = None,
         version: int = 0,
         checkpoints: Checkpoints | None = None,
         checkpoint_every: int = 10_000,

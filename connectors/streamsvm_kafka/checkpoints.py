@@ -1,0 +1,313 @@
+"""Checkpoints in a model topic: written in one transaction with predictions and offsets, and followed there."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from streamsvm._warnings import warn
+from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, check_holds_model, checkpoint_bytes, checkpoint_of
+from streamsvm.runtime.following import FollowedModel
+from streamsvm.storage.model_file import ModelFileError
+from streamsvm_kafka.connection import Connection, describe_topic
+from streamsvm_kafka.model_records import Whole, messages_of, name_of
+from streamsvm_kafka.model_topic import ModelReader, check_partitions, cluster_of, one_name, prepare
+from streamsvm_kafka.sink import KafkaSink
+from streamsvm_kafka.transactions import Transaction, TransactionWriter
+
+__all__ = ["FollowedTopic", "TopicCheckpoints"]
+
+#: The broker aborts a transaction that is open for longer.
+TRANSACTION_SECONDS = 60.0
+
+
+def _check_name(name: str, place: str) -> None:
+    if name_of(f"{name}/0".encode()) is None:
+        raise CheckpointError(f"{place}: {name!r} is no name of a model: up to 249 letters, digits, '.', '_' and '-' are")
+
+
+class TopicCheckpoints:
+    """The checkpoints of a run in a model topic, which stands where a `CheckpointFolder` does.
+
+    A checkpoint, the predictions and dead letters before it (of sinks that `open_sink` has opened) and the offsets of the
+    ``group`` are one transaction: to who reads with ``isolation.level=read_committed`` they come together or not at all. The
+    newest checkpoint that is committed is the truth, so after a kill nothing must be cut back. Predictions are seen once their
+    checkpoint is written.
+
+    One process at a time writes under a name. A new one fences the one before it, whose next message or checkpoint is a
+    `TakenOverError`.
+
+    The topic has one partition and is compacted; if there is none, it is made. A checkpoint is the same bytes as in a file, in
+    parts of 512 KiB under the keys ``NAME/0``, ``NAME/1``, ...
+
+    Parameters
+    ----------
+    bootstrap, client
+        As of `KafkaSource`.
+    topic
+        The model topic.
+    name
+        Of the model there, by which a process that is started again finds it.
+    group
+        The consumer group for which the offsets of a `KafkaSource` of this cluster are committed with each checkpoint. None:
+        nothing is.
+    trusted
+        As of `CheckpointFolder`.
+    transaction_seconds
+        The broker aborts a transaction that is open for longer: one with predictions without a checkpoint.
+
+    Attributes
+    ----------
+    path : str
+        The topic and the name, in messages.
+    longest_seconds : float or None
+        Within which time after a checkpoint the next one must be written; None if no sink was opened.
+
+    Raises
+    ------
+    BrokerUnreachableError, StreamError
+        As of `KafkaSource`.
+    CheckpointError
+        The topic cannot be made or has several partitions, or the broker refuses transactions.
+
+    Examples
+    --------
+    >>> checkpoints = TopicCheckpoints("localhost:9092", "models", "rows")  # doctest: +SKIP
+    >>> loop = LearningLoop(source, model, sink=checkpoints.open_sink("predictions"), checkpoints=checkpoints)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        name: str,
+        *,
+        group: str | None = None,
+        trusted: bool = False,
+        client: Mapping[str, Any] | None = None,
+        transaction_seconds: float = TRANSACTION_SECONDS,
+    ) -> None:
+        self._place = f"kafka://{bootstrap}/{topic}"
+        self.path = f"{self._place}?name={name}"
+        _check_name(name, self._place)
+        self._topic, self._name, self.group, self._trusted = topic, name, group, trusted
+        self._connection = Connection(bootstrap, client)
+        self._seconds = transaction_seconds
+        self._has_sinks = False
+        prepare(self._connection, topic, self._place)
+        # Before anything is read: from now on no other process can commit under this name.
+        self._transaction = Transaction(self._connection, f"streamsvm-{topic}-{name}", self.path, transaction_seconds)
+
+    @property
+    def longest_seconds(self) -> float | None:
+        return self._seconds / 2.0 if self._has_sinks else None
+
+    def is_on_cluster_of(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> bool:
+        """Whether brokers are of the cluster of the model topic; BrokerUnreachableError if they do not say it."""
+        if bootstrap == self._connection.bootstrap:
+            return True
+        other = cluster_of(Connection(bootstrap, client))
+        return other is not None and other == cluster_of(self._connection)
+
+    def open_sink(self, topic: str) -> KafkaSink:
+        """Open a topic of the same cluster for predictions or dead letters, which are committed with the next checkpoint.
+
+        Raises
+        ------
+        CheckpointError
+            The topic does not exist. From the sink: a message was not delivered, or another process has taken the name over.
+        """
+        if topic == self._topic:
+            raise CheckpointError(f"{self._place} holds checkpoints: give another topic for predictions or dead letters")
+        self._transaction.partitions_of(topic)
+        self._has_sinks = True
+        return KafkaSink.over(TransactionWriter(self._transaction, self._connection.bootstrap, topic), topic)
+
+    def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
+        """Commit a checkpoint with all that the sinks have, and with the offsets; as `CheckpointFolder.save`.
+
+        Raises
+        ------
+        TakenOverError
+            Another process has taken the name over: nothing of it counts.
+        CheckpointError
+            It was not committed, or it is not known whether it was: the message says which.
+        """
+        try:
+            data = self._bytes(model, metric, facts, rows, position)
+            for message in messages_of(self._name, rows, data):
+                self._transaction.send(self._topic, message.value, message.key, 0, message.headers)
+        except (ModelFileError, ValueError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"{self.path}: the checkpoint was not written: {error}") from error
+        offsets = {} if self.group is None else dict(_offsets(position))
+        self._transaction.commit(offsets, self.group)
+        return self.path
+
+    def check(self, model: Any, metric: Any) -> None:
+        """As `CheckpointFolder.check`."""
+        try:
+            self._bytes(model, metric, {}, 0, {})
+        except ModelFileError as error:
+            raise CheckpointError(f"{self.path}: no checkpoint can hold this model: {error}") from error
+
+    def _bytes(self, model: Any, metric: Any, facts: Mapping[str, Any], rows: int, position: Mapping[str, Any]) -> bytes:
+        hint = "TopicCheckpoints(..., trusted=True)"
+        return checkpoint_bytes(model, metric, facts, rows=rows, position=position, trusted=self._trusted, hint=hint)
+
+    def newest(self) -> Checkpoint | None:
+        """Read the newest checkpoint that is committed; None if there is none.
+
+        Raises
+        ------
+        CheckpointError
+            There is one that cannot be loaded, or parts of one only; or the topic cannot be read.
+        """
+        reader = ModelReader(self._connection, self._topic, self._name, self._place)
+        try:
+            found = reader.newest(truth=True)
+        finally:
+            reader.close()
+        return None if found is None else checkpoint_of(found.data, self.path, self._trusted)
+
+    def close(self) -> None:
+        """Close the connection. Predictions since the last checkpoint are aborted."""
+        self._transaction.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+    """Give the offsets in the position of a source: of a topic, or of two that are joined."""
+    topic, partitions = position.get("topic"), position.get("partitions")
+    if isinstance(topic, str) and isinstance(partitions, Mapping):
+        for partition, offset in partitions.items():
+            yield TopicPartition(topic, int(partition)), OffsetAndMetadata(int(offset), "", -1)
+        return
+    for part in (position.get("rows"), position.get("labels")):
+        if isinstance(part, Mapping):
+            yield from _offsets(part)
+
+
+class FollowedTopic:
+    """The newest model of a model topic, into which a learner may write; it stands where a `FollowedFolder` does.
+
+    Parameters
+    ----------
+    bootstrap, topic, client
+        As of `TopicCheckpoints`. The topic exists.
+    name
+        Of the model. None: the only one of the topic, or of several the ``usual`` one.
+    usual
+        See ``name``.
+    trusted
+        As for `load`.
+    seconds
+        Between two looks into the topic.
+
+    Attributes
+    ----------
+    path : str
+        The topic and the name, in messages.
+
+    Raises
+    ------
+    BrokerUnreachableError, StreamError
+        As of `KafkaSource`. Of methods also where the topic cannot be read.
+    CheckpointError
+        The topic has several partitions, or no name is given and there are several.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        name: str | None = None,
+        *,
+        usual: str | None = None,
+        trusted: bool = False,
+        seconds: float = 1.0,
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._place = self.path = f"kafka://{bootstrap}/{topic}"
+        self._connection, self._topic, self._usual = Connection(bootstrap, client), topic, usual
+        self._trusted, self._seconds, self._due = trusted, seconds, 0.0
+        self._stopping = threading.Event()
+        self._reader: ModelReader | None = None
+        check_partitions(describe_topic(self._connection, topic), self._place)
+        if name is not None:
+            _check_name(name, self._place)
+            self._reader = self._open(name)
+
+    def _open(self, name: str) -> ModelReader:
+        self.path = f"{self._place}?name={name}"
+        return ModelReader(self._connection, self._topic, name, self._place)
+
+    def read(self) -> Checkpoint:
+        """Return the newest checkpoint; CheckpointError if there is none, or it cannot be loaded or holds no model."""
+        reader = self._found_reader()
+        found = None if reader is None else reader.newest()
+        if found is None:
+            raise CheckpointError(f"{self.path} holds no checkpoint")
+        return self._loaded(found)
+
+    def newer(self) -> FollowedModel | None:
+        """Return the newest model if it was not returned before, else None.
+
+        A checkpoint that cannot be read is told by a warning, once: the model before it stays.
+        """
+        now = time.monotonic()
+        if now < self._due or self._reader is None:
+            return None
+        self._due = now + self._seconds
+        checkpoint = self._good(self._reader.newer())
+        return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
+
+    def wait(self) -> Checkpoint | None:
+        """Return the newest checkpoint once there is one; None after `stop`."""
+        while (reader := self._found_reader()) is None:
+            if self._stopping.wait(self._seconds):
+                return None
+        checkpoint = self._good(reader.newest())
+        while checkpoint is None and not self._stopping.wait(self._seconds):
+            checkpoint = self._good(reader.newer())
+        return checkpoint
+
+    def _found_reader(self) -> ModelReader | None:
+        if self._reader is None:
+            name = one_name(self._connection, self._topic, self._place, self._usual)
+            self._reader = None if name is None else self._open(name)
+        return self._reader
+
+    def _good(self, found: Whole | None) -> Checkpoint | None:
+        try:
+            return None if found is None else self._loaded(found)
+        except CheckpointError as error:
+            warn(f"{error}: the model before it stays")
+            return None
+
+    def _loaded(self, found: Whole) -> Checkpoint:
+        checkpoint = checkpoint_of(found.data, self.path, self._trusted)
+        check_holds_model(self.path, checkpoint)
+        if type(checkpoint.header.get("rows")) is not int:
+            raise CheckpointError(f"{self.path} holds a model that is no checkpoint: it does not say how many rows it has seen")
+        return checkpoint
+
+    def stop(self) -> None:
+        """End a wait. May be called from a signal handler or another thread."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._reader is not None:
+            self._reader.close()

@@ -1,0 +1,291 @@
+"""A model topic: a compacted topic of one partition that holds checkpoints, and how the newest one is found there."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from streamsvm._warnings import warn
+from streamsvm.runtime.checkpoint import CheckpointError
+from streamsvm.runtime.rows import listed
+from streamsvm_kafka.connection import (
+    CONNECT_SECONDS,
+    BrokerUnreachableError,
+    Connection,
+    MissingTopicError,
+    TopicDescription,
+    describe_topic,
+)
+from streamsvm_kafka.model_records import Assembler, Whole, name_of
+from streamsvm_kafka.reader import POLL_MS, consumer_of
+
+__all__ = ["ModelReader", "check_partitions", "cluster_of", "one_name", "prepare"]
+
+logger = logging.getLogger(__name__)
+
+#: Messages that are read from the end of a topic at first; if they hold no whole checkpoint, four times as many are, and so on.
+TAIL = 64
+#: A transaction of another producer hides what comes after it, until its broker has aborted it.
+HIDDEN_SECONDS = 90.0
+#: The most names of a topic that are told apart.
+MOST_NAMES = 10_000
+#: Of a topic that is made here. Small segments are compacted soon.
+_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 26), "min.cleanable.dirty.ratio": "0.1"}
+
+
+def prepare(connection: Connection, topic: str, name: str) -> None:
+    """Make sure that there is a topic for checkpoints, with one partition. It is made if there is none.
+
+    Raises
+    ------
+    CheckpointError
+        It cannot be made, or has several partitions.
+    BrokerUnreachableError, StreamError
+        As of `describe_topic`.
+
+    Warns
+    -----
+    RuntimeWarning
+        The topic is not compacted.
+    """
+    try:
+        found = describe_topic(connection, topic)
+    except MissingTopicError:
+        _create(connection, topic, name)
+        return
+    check_partitions(found, name)
+    try:
+        with _admin(connection) as admin:
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+            told = admin.describe_configs([resource], config_filter="all")
+        policy = str(next(iter(next(iter(told.values())).values()))["cleanup.policy"]["value"])
+    except (KafkaError, KeyError, StopIteration, TypeError) as error:  # not everybody may ask for that
+        logger.debug("%s: it is not known whether it is compacted (%r)", name, error)
+        return
+    if "compact" not in policy.split(","):
+        warn(
+            f"{name} is not compacted (cleanup.policy={policy}): it grows by a checkpoint each time, and retention can remove "
+            "the newest. kafka-configs.sh --alter --entity-type topics --add-config cleanup.policy=compact"
+        )
+
+
+def check_partitions(found: TopicDescription, name: str) -> None:
+    """Raise a CheckpointError where a topic has more than one partition."""
+    if len(found.partitions) > 1:
+        raise CheckpointError(
+            f"{name} has {len(found.partitions)} partitions, and the order of checkpoints is that of one: give a topic with one"
+        )
+
+
+def _create(connection: Connection, topic: str, name: str) -> None:
+    options = {"num_partitions": 1, "replication_factor": -1, "configs": _CONFIGS}
+    try:
+        with _admin(connection) as admin:
+            admin.create_topics({topic: options}, timeout_ms=int(1000 * CONNECT_SECONDS), wait_for_metadata=True)
+    except TopicAlreadyExistsError:  # by another learner, at the same time
+        pass
+    except KafkaError as error:
+        raise CheckpointError(
+            f"{name}: there is no such topic, and it cannot be made ({error}). Make it: kafka-topics.sh --create --topic {topic} "
+            "--partitions 1 --config cleanup.policy=compact"
+        ) from error
+
+
+@contextlib.contextmanager
+def _admin(connection: Connection) -> Iterator[Any]:
+    admin = connection.client(KafkaAdminClient, request_timeout_ms=1000 * CONNECT_SECONDS)
+    try:
+        yield admin
+    finally:
+        admin.close()
+
+
+def cluster_of(connection: Connection) -> str | None:
+    """Return the identity of a cluster; None where its brokers do not tell it."""
+    try:
+        with _admin(connection) as admin:
+            found: str | None = admin.describe_cluster().get("cluster_id")
+    except KafkaError as error:
+        raise BrokerUnreachableError(f"{connection.bootstrap} does not tell which cluster it is of: {error}") from error
+    return found
+
+
+def names_in(connection: Connection, topic: str, place: str) -> list[str]:
+    """Return the names of the models in a topic, in their order; CheckpointError where they are absurdly many."""
+    names: set[str] = set()
+    reader = ModelReader(connection, topic, "", place)
+    try:
+        for record in reader.all():
+            if (name := name_of(record.key)) is None:
+                continue
+            (names.discard if record.value is None and record.key.endswith(b"/0") else names.add)(name)
+            if len(names) > MOST_NAMES:
+                raise CheckpointError(f"{place} has more than {MOST_NAMES:,} names: say which model, ?name=...")
+    finally:
+        reader.close()
+    return sorted(names)
+
+
+def one_name(connection: Connection, topic: str, place: str, usual: str | None) -> str | None:
+    """Return the name of the only model of a topic, or of several the ``usual`` one; None where there is none.
+
+    Raises
+    ------
+    CheckpointError
+        There are several, and which one is meant is not clear.
+    """
+    found = names_in(connection, topic, place)
+    if len(found) == 1:
+        return found[0]
+    if usual in found:
+        return usual
+    if not found:
+        return None
+    raise CheckpointError(f"{place} holds the models {listed(found, 10)}: say which one, such as {place}?name={found[0]}")
+
+
+class ModelReader:
+    """Reads the checkpoints of one name from a model topic, committed ones only.
+
+    The newest is looked for from the end of the topic backwards, so that the time does not grow with what compaction has not yet
+    removed. Held are one whole checkpoint and the parts of another (`Assembler`).
+
+    Parameters
+    ----------
+    connection, topic
+        The topic, which exists.
+    name
+        Of the model.
+    place
+        The topic in messages.
+
+    Raises
+    ------
+    BrokerUnreachableError
+        No broker answers. Methods raise it, too.
+    CheckpointError
+        From methods: the topic cannot be read, or another producer's transaction hides its end for too long.
+    """
+
+    def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
+        self._connection, self._place, self._name = connection, place, name
+        self._key = TopicPartition(topic, 0)
+        self._consumer = consumer_of(connection, None, 4)
+        self._consumer.assign([self._key])
+        self._assembler = Assembler(name)
+        self._told: Whole | None = None
+
+    def newest(self, truth: bool = False) -> Whole | None:
+        """Return the newest whole checkpoint; None where there is none.
+
+        Parameters
+        ----------
+        truth
+            Wait until the end of the topic is not hidden by a transaction of anybody. Who has just fenced all other writers of
+            the name, and then reads the truth, misses nothing that was committed.
+
+        Raises
+        ------
+        CheckpointError
+            There are messages of the name, but no whole checkpoint: to begin anew would lose it.
+        """
+        beginning, end = self._bounds(truth)
+        count = TAIL
+        while True:
+            first = max(beginning, end - count)
+            self._assembler = Assembler(self._name)
+            for record in self._read(first, end):
+                self._add(record)
+            if self._assembler.whole is not None or first == beginning:
+                break
+            count *= 4
+        found, complaint = self._assembler.whole, self._assembler.complaint
+        if found is None and self._assembler.has_parts:
+            raise CheckpointError(
+                f"{self._place} holds parts of a model {self._name!r}, but no whole one{complaint and f': {complaint}'}. Give "
+                "another name (?name=...) to start afresh"
+            )
+        if complaint:
+            warn(f"{self._place}: {complaint}. Going on from the one before it; predictions since then come again")
+        return found
+
+    def newer(self) -> Whole | None:
+        """Return the newest whole checkpoint if it has come since the last one that was returned.
+
+        There is no wait for one of which nothing has come yet.
+        """
+        before, began = self._assembler.whole, time.monotonic()
+        # A fetch goes on between two calls. The first message of several is worth a wait for the others.
+        records = self._poll(0)
+        while records and time.monotonic() - began < CONNECT_SECONDS:
+            for record in records:
+                self._add(record)
+            records = self._poll(POLL_MS if self._assembler.is_coming else 0)
+        if self._assembler.complaint:
+            warn(f"{self._place}: {self._assembler.complaint}: the model before it stays")
+            self._assembler.complaint = ""
+        return None if self._assembler.whole is before else self._assembler.whole
+
+    def all(self) -> Iterator[Any]:
+        """Give all messages of the topic."""
+        yield from self._read(*self._bounds(truth=False))
+
+    def _add(self, record: Any) -> None:
+        self._assembler.add(record.offset, record.key, record.value, record.headers)
+
+    def _bounds(self, truth: bool) -> tuple[int, int]:
+        """Return the first offset and the one behind the last; with ``truth`` also behind transactions that are open."""
+        reader = self._consumer
+        with self._failing():
+            beginning = self._consumer.beginning_offsets([self._key], timeout_ms=1000 * CONNECT_SECONDS)[self._key]
+            if truth:
+                reader = consumer_of(self._connection, None, 1, isolation_level="read_uncommitted")
+            try:
+                end = reader.end_offsets([self._key], timeout_ms=1000 * CONNECT_SECONDS)[self._key]
+            finally:
+                if truth:
+                    reader.close()
+        return beginning, end
+
+    def _read(self, first: int, end: int) -> Iterator[Any]:
+        """Give the messages from ``first`` to ``end``, and those that come with them."""
+        self._consumer.seek(self._key, first)
+        reached, since, told = first, time.monotonic(), False
+        while reached < end:
+            yield from self._poll(POLL_MS)
+            with self._failing():
+                position = self._consumer.position(self._key, timeout_ms=POLL_MS)
+            if position is not None and position > reached:
+                reached, since = position, time.monotonic()
+            silent = time.monotonic() - since
+            if silent > HIDDEN_SECONDS:
+                raise CheckpointError(
+                    f"{self._place}: nothing after offset {reached} can be read for {silent:.0f} s, and it ends at {end}: a "
+                    "transaction of another producer is open there, or the broker is ill. Look for it: kafka-transactions.sh list"
+                )
+            if silent > CONNECT_SECONDS and not told:
+                told = True
+                logger.warning("%s: waiting for the end of a transaction of another producer", self._place)
+
+    def _poll(self, milliseconds: int) -> list[Any]:
+        with self._failing():
+            found: list[Any] = self._consumer.poll(milliseconds).get(self._key, [])
+        return found
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            raise CheckpointError(f"{self._place}: it cannot be read: {error}. Check the broker and its access rules") from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)

@@ -1,0 +1,284 @@
+"""Transactions of Kafka: messages to several topics, and the offsets of a group, which count together or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.errors import (
+    CommitFailedError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerFencedError,
+    TransactionalIdAuthorizationFailedError,
+)
+
+from streamsvm.runtime.checkpoint import CheckpointError, TakenOverError
+from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
+from streamsvm_kafka.sink import DELIVERY_SECONDS, MAX_PENDING
+
+__all__ = ["Transaction", "TransactionWriter"]
+
+#: The errors by which a broker refuses a producer whose transactional id another one has, or whose transaction it has aborted.
+_FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTxnStateError)
+#: How long a process that begins waits until what the one before it has begun to commit is committed.
+BEGIN_SECONDS = 30.0
+#: Time to abort a transaction at the end; a broker that does not answer then aborts it by itself, later.
+ABORT_SECONDS = 5.0
+
+
+class Transaction:
+    """A transactional producer, whose transaction begins with the first message.
+
+    There is one producer for each transactional id in a cluster: a new one fences the one before it, whose open transaction is
+    aborted, and which can commit nothing more. So whoever makes a `Transaction`, and then reads what is committed, knows that
+    nothing is committed behind its back.
+
+    After any failure the transaction is dead: all that follows raises the same error.
+
+    Parameters
+    ----------
+    connection
+        Of the cluster.
+    identity
+        The transactional id: the same for all processes of which only one may write.
+    name
+        What is written, in messages.
+    seconds
+        The broker aborts a transaction that is open for longer.
+
+    Raises
+    ------
+    BrokerUnreachableError
+        No broker answers.
+    CheckpointError
+        The broker does not let this user have transactions, or none of so many seconds.
+    """
+
+    def __init__(self, connection: Connection, identity: str, name: str, seconds: float) -> None:
+        self.name, self._identity, self._seconds = name, identity, seconds
+        self._answer_seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
+        self._began: float | None = None  # when the transaction did; None: there is none
+        self._pending = 0
+        self._lost: BaseException | None = None  # why a message was not delivered
+        self._failure: CheckpointError | None = None
+        self._producer = connection.client(
+            KafkaProducer,
+            transactional_id=identity,
+            transaction_timeout_ms=int(1000 * seconds),
+            max_block_ms=1000 * CONNECT_SECONDS,
+            request_timeout_ms=min(10_000, 1000 * self._answer_seconds),
+            delivery_timeout_ms=1000 * self._answer_seconds,
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=5,
+            batch_size=1 << 17,
+        )
+        try:
+            with self._failing("no transactions can be begun"):
+                self._initialize(time.monotonic() + BEGIN_SECONDS)
+        except BaseException:
+            self._producer.close(CONNECT_SECONDS)
+            raise
+
+    def _initialize(self, deadline: float) -> None:
+        while True:
+            try:
+                return self._producer.init_transactions()
+            except KafkaTimeoutError:  # a commit that was begun goes on, or the broker has just started
+                if time.monotonic() > deadline:
+                    raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there are messages that are not committed."""
+        return self._began is not None
+
+    def partitions_of(self, topic: str) -> set[int]:
+        """Return the partitions of a topic; CheckpointError if there is none."""
+        with self._failing(f"the topic {topic!r} does not exist and the broker does not create it"):
+            found: set[int] = self._producer.partitions_for(topic)
+        return found
+
+    def send(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+    ) -> None:
+        """Send a message, which counts after `commit`.
+
+        Raises
+        ------
+        TakenOverError
+            Another producer has the transactional id.
+        CheckpointError
+            It cannot be sent.
+        """
+        with self._failing("a message cannot be sent"):
+            self._begin()
+            future = self._producer.send(topic, value, key=key, partition=partition, headers=headers)
+        future.add_errback(self._failed)
+        self._pending += 1
+        if self._pending >= MAX_PENDING:
+            self.flush()
+
+    def _begin(self) -> None:
+        if self._began is None:
+            self._producer.begin_transaction()
+            self._began = time.monotonic()
+
+    def _failed(self, error: BaseException) -> None:
+        self._lost = self._lost or error
+
+    def flush(self) -> None:
+        """Wait until the broker has all messages; errors as of `send`."""
+        with self._failing("messages were not acknowledged in time"):
+            if self._pending:
+                self._producer.flush(self._answer_seconds + CONNECT_SECONDS)
+                self._pending = 0
+        with self._failing("a message was not delivered"):
+            if self._lost is not None:
+                raise self._lost
+
+    def commit(self, offsets: Mapping[Any, Any], group: str | None) -> None:
+        """Commit all messages since the last commit, with the offsets of a group if one is given.
+
+        Raises
+        ------
+        TakenOverError
+            Another producer has the transactional id: nothing was committed.
+        CheckpointError
+            It was not committed; or it is not known whether it was, for the broker has not answered.
+        """
+        self.flush()
+        if group is not None and offsets:
+            with self._failing(f"the offsets of the group {group!r} cannot be committed"):
+                self._begin()
+                self._in_time(lambda: self._producer.send_offsets_to_transaction(offsets, group))
+        with self._failing("the transaction was not committed"):
+            try:
+                self._in_time(self._producer.commit_transaction)
+            except KafkaTimeoutError as error:
+                self._failure = CheckpointError(
+                    f"{self.name}: the broker has not answered for {self._answer_seconds:g} s to the commit of a transaction, "
+                    "and it is not known whether it is committed. Start again: the newest checkpoint that is committed decides"
+                )
+                raise self._failure from error
+        self._began = None
+
+    def _in_time(self, call: Callable[[], Any]) -> None:
+        # kafka-python waits for the end of a transaction without any limit.
+        outcome: list[BaseException | None] = []
+
+        def work() -> None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that waits
+                outcome.append(error)
+            else:
+                outcome.append(None)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(self._answer_seconds)
+        if not outcome:
+            raise KafkaTimeoutError(f"no answer in {self._answer_seconds:g} s")
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def close(self) -> None:
+        """Abort what is not committed, and close the connection."""
+        if self._began is not None and self._failure is None:
+            self._answer_seconds = ABORT_SECONDS
+            with contextlib.suppress(KafkaError):  # the broker aborts it later
+                self._in_time(self._producer.abort_transaction)
+        self._began = None
+        self._producer.close(CONNECT_SECONDS)
+
+    @contextlib.contextmanager
+    def _failing(self, reason: str) -> Iterator[None]:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
+        except (KafkaError, ValueError) as error:
+            self._failure = self._explained(reason, error)
+            raise self._failure from error
+
+    def _explained(self, reason: str, error: BaseException) -> CheckpointError:
+        known = list(_chain(self._lost or error))
+
+        def is_among(*kinds: type[BaseException]) -> bool:  # kafka-python raises some of them as a text only
+            return any(isinstance(each, kinds) or any(kind.__name__ in str(each) for kind in kinds) for each in known)
+
+        if is_among(*_FENCED):
+            open_for = 0.0 if self._began is None else time.monotonic() - self._began
+            if open_for >= self._seconds:
+                return CheckpointError(
+                    f"{self.name}: the transaction was open for {open_for:.0f} s, and the broker has aborted it after "
+                    f"{self._seconds:g} s (or another process has taken over). What it held counts nowhere. Start again: the run "
+                    "goes on from its newest checkpoint; write one more often"
+                )
+            return TakenOverError(
+                f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: what "
+                "it has not committed counts nowhere. Stop one of the two, or give each a name of its own: ?name=..."
+            )
+        if is_among(MessageSizeTooLargeError):
+            return CheckpointError(
+                f"{self.name}: a message is larger than its topic takes ({known[0]}). Raise max.message.bytes of the topic "
+                "(kafka-configs.sh --alter --entity-type topics --add-config max.message.bytes=1048588)"
+            )
+        if is_among(TransactionalIdAuthorizationFailedError):
+            return CheckpointError(
+                f"{self.name}: this user may not write as the transactional id {self._identity!r}: allow it (kafka-acls.sh --add "
+                "--operation Write --transactional-id)"
+            )
+        if is_among(CommitFailedError):
+            return CheckpointError(f"{self.name}: {reason} ({known[0]}): consumers have joined it. Give a group of its own")
+        return CheckpointError(
+            f"{self.name}: {reason}: {self._lost or error}. Check the broker, the topics and their access rules, then start "
+            "again from the checkpoint"
+        )
+
+
+class TransactionWriter:
+    """Writes to one topic as a part of a transaction, whose owner commits it.
+
+    Parameters
+    ----------
+    transaction
+        The transaction.
+    bootstrap, topic
+        As of `KafkaSink`.
+    """
+
+    def __init__(self, transaction: Transaction, bootstrap: str, topic: str) -> None:
+        self.name = f"kafka://{bootstrap}/{topic}"
+        self._transaction, self._topic = transaction, topic
+
+    def send(self, value: bytes, key: bytes | None = None) -> None:
+        self._transaction.send(self._topic, value, key)
+
+    def flush(self) -> None:
+        self._transaction.flush()
+
+    def close(self) -> None:
+        """Nothing is done: the transaction is its owner's."""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Give an error and those that it is made of or was raised from."""
+    while error is not None:
+        yield error
+        yield from (each for each in error.args if isinstance(each, BaseException))
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,222 @@
+"""Learners that are killed amid rows and checkpoints, in a folder and in a topic: by hand, ``python tests/kills.py``.
+
+The last checkpoint must have the bytes of a learner that was left alone, and predictions hold each row once: in a file, and in a
+topic for who reads what is committed.
+"""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from multiprocessing import forkserver
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from killing import FORKS
+
+N_FEATURES = 4
+EVERY = 250  # rows between two checkpoints
+SAVE_SECONDS = {"folder": 0.01, "topic": 0.04}  # about as long as a checkpoint takes
+
+
+def open_place(kind, url, where):
+    """The checkpoints of a run and its sink: of a folder with a file, or of a topic with another one."""
+    from streamsvm_kafka import TopicCheckpoints
+    from warm_learner import CheckpointFolder, FileSink
+
+    if kind == "folder":
+        return CheckpointFolder(where), FileSink(Path(where) / "out.jsonl")
+    bootstrap = url.removeprefix("kafka://").partition("/")[0]
+    models, name, out, group = where
+    checkpoints = TopicCheckpoints(bootstrap, models, name, group=group)
+    return checkpoints, checkpoints.open_sink(out)
+
+
+class Killer:
+    """A sink that kills this process at a row, or some time after a checkpoint was begun, and tells where that was."""
+
+    def __init__(self, kill, checkpoints, sink, pipe):
+        self.how, self.at, self.seconds = kill
+        self.pipe, self.rows, self.saves, self.inside = pipe, 0, 0, False
+        self.name, self.flush, self.seek, self.close = sink.name, sink.flush, sink.seek, sink.close
+        self.write_row, self.save = sink.write, checkpoints.save
+        checkpoints.save = self.saved
+
+    def kill(self):
+        os.write(self.pipe.fileno(), b"inside\n" if self.inside else b"outside\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, record):
+        self.write_row(record)
+        self.rows += 1
+        if self.how == "row" and self.rows == self.at:
+            self.kill()
+
+    def saved(self, *arguments, **facts):
+        self.saves += 1
+        self.inside = True
+        if self.how == "save" and self.saves == self.at:
+            threading.Timer(self.seconds, self.kill).start()
+        found = self.save(*arguments, **facts)
+        self.inside = False
+        return found
+
+
+def learn(kind, url, where, kill, pipe):
+    """Learn a topic to its end, or until the kill; tell the rows at the beginning."""
+    from warm_learner import LearningLoop, make_model, open_source
+
+    checkpoints, sink = open_place(kind, url, where)
+    if kill is not None:
+        sink = Killer(kill, checkpoints, sink, pipe)
+    source = open_source(url, label=None, stop_at_end=True)
+    loop = LearningLoop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=EVERY)
+    os.write(pipe.fileno(), b"%d\n" % loop.rows)
+    loop.run()
+    for each in (source, sink, checkpoints):
+        each.close()
+
+
+def run(kind, url, where, kill=None):
+    """Run a learner in a process of its own. Its rows at the beginning, and where it was killed."""
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
+        forkserver.ensure_running()
+    reader, writer = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(target=learn, args=(kind, url, where, kill, writer))
+    process.start()
+    writer.close()
+    told = b""
+    while part := os.read(reader.fileno(), 1 << 16):
+        told += part
+    process.join()
+    killed = process.exitcode == -signal.SIGKILL
+    assert killed or process.exitcode == 0, f"the learner ended with {process.exitcode}"
+    lines = told.decode().split()
+    assert killed == (len(lines) == 2)
+    return int(lines[0]), lines[1] if killed else None
+
+
+def kill_often(kind, url, where, rows, kills, seed):
+    """Kill a learner so often, half of the times in a checkpoint; then let it end. How many kills were where."""
+    print(f"kills with seed {seed}")
+    rng, done, counts = random.Random(seed), 0, {"inside": 0, "outside": 0}
+    for left in range(kills, 0, -1):
+        at = rng.randint(1, max(2 * (rows - done) // (left + 1) - EVERY, 1))
+        if left % 2:
+            kill = "save", max(round(at / EVERY), 1), rng.uniform(0.0, SAVE_SECONDS[kind])
+        else:
+            kill = "row", at, None
+        done, place = run(kind, url, where, kill)
+        assert place is not None, "the learner ended before it could be killed"
+        counts[place] += 1
+    run(kind, url, where)
+    return counts
+
+
+def publish_rows(bootstrap, topic, rows, seed=7):
+    from streamsvm.runtime.endpoints import Row
+    from streamsvm_kafka import Float32Codec, publish
+
+    X = np.random.default_rng(seed).normal(size=(rows, N_FEATURES)).astype("f4")
+    publish(
+        (Row(dict(enumerate(x.tolist())), int(np.prod(np.sign(x[:2])) > 0)) for x in X),
+        bootstrap,
+        topic,
+        Float32Codec(N_FEATURES),
+    )
+    return f"kafka://{bootstrap}/{topic}?codec=float32&features={N_FEATURES}"
+
+
+def committed(bootstrap, topic, first=0, isolation="read_committed"):
+    """The messages of a topic of one partition, from an offset on."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    key = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level=isolation)
+    with contextlib.closing(consumer):
+        consumer.assign([key])
+        consumer.seek(key, first)
+        end, found = consumer.end_offsets([key])[key], []
+        while consumer.position(key) < end:
+            found += consumer.poll(200).get(key, [])
+    return found
+
+
+def topic_data(bootstrap, models, name):
+    from streamsvm_kafka.connection import Connection
+    from streamsvm_kafka.model_topic import ModelReader
+
+    with contextlib.closing(ModelReader(Connection(bootstrap), models, name, models)) as reader:
+        return reader.newest(truth=True).data
+
+
+def kill_with_folder(url, folder, rows, kills, seed):
+    """Kill with checkpoints in a folder. Where kills were, whether the model is equal, and whether the predictions are."""
+    ends = []
+    for name in ("whole", "killed"):
+        (folder / name).mkdir()
+        counts = kill_often("folder", url, folder / name, rows, kills * (name == "killed"), seed)
+        checkpoint = max((folder / name).glob("checkpoint-*.ckpt"))
+        assert checkpoint.name == f"checkpoint-{rows:012d}.ckpt"
+        ends.append((checkpoint.read_bytes(), (folder / name / "out.jsonl").read_bytes()))
+    assert ends[0][1].count(b"\n") == rows
+    return counts, ends[0][0] == ends[1][0], ends[0][1] == ends[1][1]
+
+
+def kill_with_topic(url, bootstrap, models, out, rows, kills, seed, group=None):
+    """Kill with checkpoints in a topic; as `kill_with_folder`."""
+    ends, first = [], 0
+    for name in ("whole", "killed"):
+        counts = kill_often("topic", url, (models, name, out, group), rows, kills * (name == "killed"), seed)
+        messages = committed(bootstrap, out, first)
+        first = messages[-1].offset + 1
+        ends.append((topic_data(bootstrap, models, name), [(message.key, message.value) for message in messages]))
+    assert [key for key, _ in ends[0][1]] == [b"%d" % row for row in range(rows)]
+    return counts, ends[0][0] == ends[1][0], ends[0][1] == ends[1][1]
+
+
+def main():
+    from kafka import KafkaAdminClient
+
+    from kafka_broker import running_broker
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    rows, kills, seed = arguments.rows, arguments.kills, arguments.seed
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        (Path(name) / "broker").mkdir()
+        bootstrap = stack.enter_context(running_broker(Path(name) / "broker")).plaintext
+        admin = stack.enter_context(contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)))
+        admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1} for topic in ("rows", "out")})
+        url = publish_rows(bootstrap, "rows", rows)
+        print("| checkpoints in a | kills | in a checkpoint | model equal | predictions equal, each row once | seconds |")
+        print("|---|---|---|---|---|---|", flush=True)
+        equal = True
+        for kind in ("folder", "topic"):
+            began = time.perf_counter()
+            if kind == "folder":
+                found = kill_with_folder(url, Path(name), rows, kills, seed)
+            else:
+                found = kill_with_topic(url, bootstrap, "models", "out", rows, kills, seed, "learners")
+            counts, *same = found
+            equal = equal and all(same)
+            seconds = time.perf_counter() - began
+            print(f"| {kind} | {sum(counts.values())} | {counts['inside']} | {same[0]} | {same[1]} | {seconds:.0f} |", flush=True)
+        assert equal
+
+
+if __name__ == "__main__":
+    main()
