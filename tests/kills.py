@@ -111,13 +111,14 @@ def kill_often(kind, url, where, rows, kills, seed):
     print(f"kills with seed {seed}")
     rng, done, counts = random.Random(seed), 0, {"inside": 0, "outside": 0}
     for left in range(kills, 0, -1):
-        at = rng.randint(1, max(2 * (rows - done) // (left + 1) - EVERY, 1))
+        at = rng.randint(1, max(2 * (rows - done - EVERY) // (left + 1), 1))
         if left % 2:
             kill = "save", max(round(at / EVERY), 1), rng.uniform(0.0, SAVE_SECONDS[kind])
         else:
             kill = "row", at, None
-        done, place = run(kind, url, where, kill)
+        begun, place = run(kind, url, where, kill)
         assert place is not None, "the learner ended before it could be killed"
+        done = max(begun + at, done)  # at most
         counts[place] += 1
     run(kind, url, where)
     return counts

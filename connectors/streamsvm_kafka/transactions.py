@@ -10,7 +10,6 @@ from typing import Any
 
 from kafka import KafkaProducer
 from kafka.errors import (
-    CommitFailedError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
@@ -243,11 +242,9 @@ class Transaction:
                 f"{self.name}: this user may not write as the transactional id {self._identity!r}: allow it (kafka-acls.sh --add "
                 "--operation Write --transactional-id)"
             )
-        if is_among(CommitFailedError):
-            return CheckpointError(f"{self.name}: {reason} ({known[0]}): consumers have joined it. Give a group of its own")
         return CheckpointError(
-            f"{self.name}: {reason}: {self._lost or error}. Check the broker, the topics and their access rules, then start "
-            "again from the checkpoint"
+            f"{self.name}: {reason}: {self._lost or error}. Check the broker, the limits and access rules of the topics, then "
+            "start again from the checkpoint"
         )
 
 

@@ -1,0 +1,324 @@
+"""Checkpoints in a topic, predictions and offsets in one transaction: killed, fenced, expired, followed; and hostile messages."""
+
+import contextlib
+import json
+import random
+import threading
+import time
+import uuid
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+import kills
+from command_words import main
+from streamsvm.runtime.checkpoint import CheckpointError, TakenOverError
+from streamsvm.runtime.endpoints import Prediction, StreamError
+from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_records, model_topic, transactions
+from streamsvm_kafka.model_records import messages_of
+from warm_learner import BSGDClassifier, LearningLoop, open_source
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def models(new_topic):
+    return new_topic(**{"cleanup.policy": "compact"})
+
+
+@pytest.fixture
+def opened(bootstrap):
+    """Opens checkpoints in a topic, and closes them at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def open_(topic, name="rows", **options):
+            found = TopicCheckpoints(bootstrap, topic, name, **options)
+            stack.callback(found.close)
+            return found
+
+        yield open_
+
+
+@pytest.fixture
+def producer(bootstrap):
+    client = KafkaProducer(bootstrap_servers=bootstrap)
+    yield client
+    client.close()
+
+
+def save(place, rows, budget=3):
+    return place.save(BSGDClassifier(budget=budget), None, rows=rows, position={})
+
+
+def send(producer, topic, messages):
+    for message in messages:
+        producer.send(topic, message.value, key=message.key, headers=message.headers, partition=0)
+    producer.flush()
+
+
+def predictions(bootstrap, topic, isolation="read_committed"):
+    return [json.loads(message.value)["row"] for message in kills.committed(bootstrap, topic, isolation=isolation)]
+
+
+def test_killed_amid_rows_and_transactions(bootstrap, new_topic, models):
+    rows, out = 1500, new_topic()
+    topic = new_topic()
+    url = kills.publish_rows(bootstrap, topic, rows)
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    counts, *same = kills.kill_with_topic(url, bootstrap, models, out, rows, 3, random.randrange(10**6), group)
+    assert sum(counts.values()) == 3
+    assert same == [True, True]
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
+        assert consumer.committed(TopicPartition(topic, 0)) == rows
+
+
+def test_predictions_are_seen_with_their_checkpoint(bootstrap, new_topic, models, opened):
+    out, place = new_topic(), opened(models)
+    assert place.longest_seconds is None
+    sink = place.open_sink(out)
+    assert place.longest_seconds == checkpoints.TRANSACTION_SECONDS / 2
+    assert place.newest() is None
+    sink.write(Prediction(0, 1, 1, None))
+    assert sink.flush() == {"topic": out}
+    assert predictions(bootstrap, out) == []
+    save(place, 1)
+    assert predictions(bootstrap, out) == [0]
+    sink.write(Prediction(1, 1, 1, None))
+    sink.flush()
+    place.close()
+    assert predictions(bootstrap, out) == [0]
+    assert predictions(bootstrap, out, "read_uncommitted") == [0, 1]
+    assert opened(models).newest().header["rows"] == 1
+
+
+def test_the_older_of_two_with_one_name_is_fenced(bootstrap, new_topic, models, opened):
+    out, older = new_topic(), opened(models)
+    sink = older.open_sink(out)
+    save(older, 1)
+    sink.write(Prediction(0, 1, 1, None))
+    sink.flush()
+    other = opened(models, "another")
+    newer = opened(models)
+    with pytest.raises(TakenOverError, match=r"name=rows: another process .* is fenced.* \?name="):
+        save(older, 2)
+    with pytest.raises(TakenOverError):
+        sink.write(Prediction(1, 1, 1, None))
+    assert newer.newest().header["rows"] == 1
+    save(newer, 3)
+    save(other, 7)
+    assert predictions(bootstrap, out) == []
+    assert (newer.newest().header["rows"], other.newest().header["rows"]) == (3, 7)
+
+
+def test_a_fenced_producer_of_many_rows_ends(new_topic, models, opened):
+    older = opened(models)
+    sink = older.open_sink(new_topic())
+    save(older, 1)
+    newer = opened(models)
+    with pytest.raises(TakenOverError):  # noqa: PT012 - which of them is refused depends on the moment
+        for row in range(200):
+            sink.write(Prediction(row, 1, 1, None))
+            sink.flush()
+    save(newer, 2)
+    assert newer.newest().header["rows"] == 2
+
+
+def test_a_transaction_that_was_open_for_too_long(bootstrap, new_topic, models, opened):
+    place, out = opened(models, transaction_seconds=1.0), new_topic()
+    sink = place.open_sink(out)
+    sink.write(Prediction(0, 1, 1, None))
+    sink.flush()
+    time.sleep(2.0)
+    with pytest.raises(CheckpointError, match=r"was open for \d+ s, and the broker has aborted it after 1 s.*Start again"):
+        save(place, 1)
+    place.close()
+    assert opened(models).newest() is None
+    assert predictions(bootstrap, out) == []
+
+
+def test_a_commit_that_the_broker_does_not_answer(models, opened, monkeypatch):
+    place = opened(models)
+    save(place, 1)
+    held = threading.Event()
+    monkeypatch.setattr(place._transaction._producer, "commit_transaction", held.wait)
+    monkeypatch.setattr(place._transaction, "_answer_seconds", 0.1)
+    with pytest.raises(CheckpointError, match="not known whether it is committed. Start again: the newest"):
+        save(place, 2)
+    with pytest.raises(CheckpointError, match="not known"):
+        save(place, 3)
+    held.set()
+    assert opened(models).newest().header["rows"] == 1
+
+
+def test_a_large_model_in_a_topic_of_small_messages(new_topic, models, opened, monkeypatch):
+    large = opened(models)
+    with monkeypatch.context() as patch:
+        patch.setattr(model_records, "PART_BYTES", 1000)
+        save(large, 1, budget=100)
+        assert large.newest().model.budget == 100
+        save(large, 2)  # of fewer parts
+        assert large.newest().model.budget == 3
+    small = opened(new_topic(**{"cleanup.policy": "compact", "max.message.bytes": "900"}))
+    with pytest.raises(CheckpointError, match=r"larger than its topic takes .* Raise max.message.bytes"):
+        save(small, 1)
+
+
+def test_a_topic_that_is_made_or_will_not_do(bootstrap, new_topic, admin, opened):
+    made = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
+    save(opened(made), 1)
+    admin.delete_topics([made])
+    with pytest.raises(CheckpointError, match="3 partitions"):
+        opened(new_topic(partitions=3))
+    with pytest.warns(UserWarning, match="not compacted.*cleanup.policy=delete"):
+        opened(new_topic())
+    with pytest.raises(CheckpointError, match="'a b' is no name"):
+        opened(made, "a b")
+    with pytest.raises(StreamError, match="no topic"):
+        FollowedTopic(bootstrap, made)
+
+
+def test_offsets_of_two_topics_that_are_joined(bootstrap, new_topic, models, opened):
+    rows, group = new_topic(), f"group-{uuid.uuid4().hex[:8]}"
+    place = opened(models, group=group)
+    position = {"rows": {"topic": rows, "partitions": {"0": 17}}, "labels": {"topic": models, "partitions": {"0": 3}}}
+    place.save(BSGDClassifier(), None, rows=1, position=position)
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
+        assert [consumer.committed(TopicPartition(topic, 0)) for topic in (rows, models)] == [17, 3]
+
+
+def test_strange_messages(models, opened, producer):
+    place = opened(models)
+    good = [message._replace(key=message.key.replace(b"b/", b"rows/")) for message in messages_of("b", 9, b"no checkpoint")]
+    send(producer, models, [message._replace(headers=[]) for message in good])
+    with pytest.raises(CheckpointError, match=r"parts of a model 'rows', but no whole one: the message at offset 0 is no part"):
+        place.newest()
+    save(place, 1)
+    assert place.newest().header["rows"] == 1
+    send(producer, models, [message._replace(value=b"x") for message in good])
+    with pytest.warns(UserWarning, match=r"SHA-256 is another one. Going on from the one before it"):
+        assert place.newest().header["rows"] == 1
+    send(producer, models, good)
+    with pytest.raises(CheckpointError, match="name=rows is corrupt: it is cut off"):
+        place.newest()
+
+
+def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened, monkeypatch):
+    stranger = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=uuid.uuid4().hex)
+    stranger.init_transactions()
+    stranger.begin_transaction()
+    stranger.send(models, b"x", key=b"x").get(10)
+    place = opened(models)
+    save(place, 5)  # committed behind it, where readers of what is committed do not come
+    with monkeypatch.context() as patch:
+        patch.setattr(model_topic, "HIDDEN_SECONDS", 0.5)
+        with pytest.raises(CheckpointError, match="transaction of another producer is open there"):
+            place.newest()
+    ending = threading.Timer(0.5, stranger.abort_transaction)
+    ending.start()
+    assert place.newest().header["rows"] == 5
+    ending.join()
+    stranger.close()
+
+
+def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monkeypatch):
+    monkeypatch.setattr(model_topic, "TAIL", 2)
+    place, other = opened(models, "rows"), opened(models, "other")
+    follower = FollowedTopic(bootstrap, models, "rows", seconds=0.0)
+    with contextlib.closing(follower):
+        waited = []
+        waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
+        waiting.start()
+        save(other, 1)
+        save(place, 1)
+        waiting.join(10)
+        assert waited[0].header["rows"] == 1
+
+        def versions(n):
+            found, deadline = [], time.monotonic() + 10.0
+            while len(found) < n and time.monotonic() < deadline:
+                found += [each.version for each in (follower.newer(),) if each is not None]
+                time.sleep(0.05)
+            return found
+
+        save(place, 2)
+        assert versions(1) == [2]
+        send(producer, models, messages_of("rows", 3, b"nothing"))
+        with pytest.warns(UserWarning, match="corrupt: it is cut off.*: the model before it stays"):
+            assert follower_warned(follower)
+        for rows in (4, 5, 6, 7):
+            save(other, rows)
+        save(place, 8)
+        assert versions(1) == [8]
+        assert follower.newer() is None
+    with contextlib.closing(FollowedTopic(bootstrap, models, usual="rows")) as by_name:
+        assert by_name.read().header["rows"] == 8
+    with pytest.raises(CheckpointError, match="holds the models .*other.*rows.*: say which one"):
+        FollowedTopic(bootstrap, models, usual="rows2").read()
+
+
+def follower_warned(follower):
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:
+        assert follower.newer() is None
+        time.sleep(0.05)
+    return True
+
+
+def test_command_lines(bootstrap, new_topic, opened, tmp_path, capsys, monkeypatch):
+    topic, out, letters = new_topic(), new_topic(), new_topic()
+    models = f"streamsvm-test-{uuid.uuid4().hex[:12]}"
+    rows, place = kills.publish_rows(bootstrap, topic, 700), f"kafka://{bootstrap}/{models}"
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    learn = ["learn", rows, "--label", "y", "--checkpoint", place, "--group", group, "--stop-at-end", "--checkpoint-every", "300"]
+    learn += ["--to", f"kafka://{bootstrap}/{out}", "--on-error", f"kafka://{bootstrap}/{letters}"]
+    assert main([*learn, "--max-rows", "400"]) == 0
+    kills.publish_rows(bootstrap, topic, 1)
+    source = open_source(rows, label=None, stop_at_end=True)
+    source.close()
+    assert main(learn) == 0
+    assert "going on after row 400" in capsys.readouterr().err
+    assert predictions(bootstrap, out) == list(range(700))
+    with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
+        assert consumer.committed(TopicPartition(topic, 0)) == 700
+
+    assert main(["inspect", place]) == 0
+    assert "700" in capsys.readouterr().out
+    predict = ["predict", rows, "--model", place, "--stop-at-end"]
+    assert main([*predict, "--to", tmp_path / "one.jsonl"]) == 0
+    assert main([*predict, "--to", tmp_path / "two.jsonl", "--follow"]) == 0
+    one, two = ([json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()] for name in ("one", "two"))
+    assert [line | {"model": 700} for line in one] == two
+    assert len(one) == 701
+    capsys.readouterr()
+
+    def fenced(self, *arguments):
+        opened(models, topic)
+        return commit(self, *arguments)
+
+    commit = transactions.Transaction.commit
+    monkeypatch.setattr(transactions.Transaction, "commit", fenced)
+    assert main(learn) == 1
+    assert "is fenced" in capsys.readouterr().err
+
+
+def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, models, opened, tmp_path):
+    rows = kills.publish_rows(bootstrap, new_topic(), 500)
+
+    def learned(name, fails):
+        from warm_learner import FileSink, make_model
+
+        place, source = opened(models, name), open_source(rows, label=None, stop_at_end=True)
+        with FileSink(tmp_path / f"{name}.jsonl") as sink:
+            loop = LearningLoop(source, make_model(), sink=sink, checkpoints=place, checkpoint_every=200)
+            if fails:
+                loop.run(200)
+                for row in range(200, 250):
+                    sink.write(Prediction(row, "of a run that fails", None, None))
+            else:
+                loop.run()
+        source.close()
+
+    learned("killed", fails=True)
+    learned("killed", fails=False)
+    learned("whole", fails=False)
+    assert (tmp_path / "killed.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
