@@ -75,10 +75,17 @@ class TopicCheckpoints:
     CheckpointError
         The topic cannot be made or has several partitions, or the broker refuses transactions.
 
+    Notes
+    -----
+    For a loop: ``LearningLoop(source, model, sink=checkpoints.open_sink("predictions"), checkpoints=checkpoints)``. The user needs
+    rights to write as the transactional id ``streamsvm-TOPIC-NAME``.
+
     Examples
     --------
-    >>> checkpoints = TopicCheckpoints("localhost:9092", "models", "rows")  # doctest: +SKIP
-    >>> loop = LearningLoop(source, model, sink=checkpoints.open_sink("predictions"), checkpoints=checkpoints)  # doctest: +SKIP
+    >>> TopicCheckpoints("localhost:9092", "models", "my rows")
+    Traceback (most recent call last):
+        ...
+    streamsvm.runtime.checkpoint.CheckpointError: kafka://localhost:9092/models: 'my rows' is no name of a model...
     """
 
     def __init__(
@@ -102,6 +109,7 @@ class TopicCheckpoints:
         prepare(self._connection, topic, self._place)
         # Before anything is read: from now on no other process can commit under this name.
         self._transaction = Transaction(self._connection, f"streamsvm-{topic}-{name}", self.path, transaction_seconds)
+        self._transaction.partitions_of(topic)  # so that the first checkpoint need not ask for them
 
     @property
     def longest_seconds(self) -> float | None:
@@ -226,6 +234,13 @@ class FollowedTopic:
         As of `KafkaSource`. Of methods also where the topic cannot be read.
     CheckpointError
         The topic has several partitions, or no name is given and there are several.
+
+    Examples
+    --------
+    >>> FollowedTopic("127.0.0.1:1", "models").newer()
+    Traceback (most recent call last):
+        ...
+    streamsvm_kafka.connection.BrokerUnreachableError: no Kafka broker at 127.0.0.1:1 (...). Start the broker...
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class Transaction:
             with self._failing("no transactions can be begun"):
                 self._initialize(time.monotonic() + BEGIN_SECONDS)
         except BaseException:
-            self._producer.close(CONNECT_SECONDS)
+            self._close_producer()
             raise
 
     def _initialize(self, deadline: float) -> None:
@@ -197,12 +197,20 @@ class Transaction:
 
     def close(self) -> None:
         """Abort what is not committed, and close the connection."""
-        if self._began is not None and self._failure is None:
+        if self._began is not None:
             self._answer_seconds = ABORT_SECONDS
-            with contextlib.suppress(KafkaError):  # the broker aborts it later
+            with contextlib.suppress(KafkaError):  # it is no longer ours, or the broker aborts it later
                 self._in_time(self._producer.abort_transaction)
         self._began = None
-        self._producer.close(CONNECT_SECONDS)
+        self._close_producer()
+
+    def _close_producer(self) -> None:
+        try:
+            self._producer.close(CONNECT_SECONDS)
+        except KafkaError:  # messages wait for a broker that is away, and would be sent again until they expire
+            self._producer._sender.force_close()
+            with contextlib.suppress(KafkaError):
+                self._producer.close(CONNECT_SECONDS)
 
     @contextlib.contextmanager
     def _failing(self, reason: str) -> Iterator[None]:
