@@ -87,14 +87,20 @@ def learn(kind, url, where, kill, pipe):
         each.close()
 
 
-def run(kind, url, where, kill=None):
-    """Run a learner in a process of its own. Its rows at the beginning, and where it was killed."""
+def start(kind, url, where, kill=None):
+    """Start a learner in a process of its own, which tells through a pipe what becomes of it."""
     with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
         forkserver.ensure_running()
     reader, writer = FORKS.Pipe(duplex=False)
     process = FORKS.Process(target=learn, args=(kind, url, where, kill, writer))
     process.start()
     writer.close()
+    return process, reader
+
+
+def run(kind, url, where, kill=None):
+    """Run a learner. Its rows at the beginning, and where it was killed."""
+    process, reader = start(kind, url, where, kill)
     told = b""
     while part := os.read(reader.fileno(), 1 << 16):
         told += part
@@ -122,6 +128,22 @@ def kill_often(kind, url, where, rows, kills, seed):
         counts[place] += 1
     run(kind, url, where)
     return counts
+
+
+def kill_the_broker(url, broker, where, kills, seed):
+    """Kill the broker so often while a learner runs, which is started again where it ends with an error. How often it did."""
+    rng, errors, exitcode = random.Random(seed), 0, None
+    while exitcode != 0:
+        process, _ = start("topic", url, where)
+        while process.is_alive():
+            process.join(rng.uniform(1.0, 3.0) if kills else None)
+            if process.is_alive():
+                broker.restart()
+                kills -= 1
+        exitcode = process.exitcode
+        errors += exitcode != 0
+    assert kills == 0, f"{kills} kills are left: give more rows"
+    return errors
 
 
 def publish_rows(bootstrap, topic, rows, seed=7):
@@ -194,12 +216,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--broker-kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rows, kills, seed = arguments.rows, arguments.kills, arguments.seed
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         (Path(name) / "broker").mkdir()
-        bootstrap = stack.enter_context(running_broker(Path(name) / "broker")).plaintext
+        broker = stack.enter_context(running_broker(Path(name) / "broker"))
+        bootstrap = broker.plaintext
         admin = stack.enter_context(contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)))
         admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1} for topic in ("rows", "out")})
         url = publish_rows(bootstrap, "rows", rows)
@@ -216,7 +240,17 @@ def main():
             equal = equal and all(same)
             seconds = time.perf_counter() - began
             print(f"| {kind} | {sum(counts.values())} | {counts['inside']} | {same[0]} | {same[1]} | {seconds:.0f} |", flush=True)
+        first = committed(bootstrap, "out")[-rows:]
+        errors = kill_the_broker(url, broker, ("models", "broker", "out", None), arguments.broker_kills, seed)
+        second = committed(bootstrap, "out", first[-1].offset + 1)
+        same = [(each.key, each.value) for each in first] == [(each.key, each.value) for each in second]
+        same = same and topic_data(bootstrap, "models", "whole") == topic_data(bootstrap, "models", "broker")
+        print(
+            f"{arguments.broker_kills} kills of the broker: the learner ended {errors} times with an error and was started again;"
+        )
+        print("the model and the predictions, each row once, are equal:", same)
         assert equal
+        assert same
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ class TopicCheckpoints:
 
     Notes
     -----
-    For a loop: ``LearningLoop(source, model, sink=checkpoints.open_sink("predictions"), checkpoints=checkpoints)``. The user needs
-    rights to write as the transactional id ``streamsvm-TOPIC-NAME``.
+    For a loop: ``LearningLoop(source, model, sink=checkpoints.open_sink("predictions"), checkpoints=checkpoints)``. The user must
+    be allowed to write as the transactional id ``streamsvm-TOPIC-NAME``.
 
     Examples
     --------

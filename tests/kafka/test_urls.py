@@ -1,7 +1,9 @@
 import pytest
 
+from command_words import main
+from streamsvm.runtime import open as opening
 from streamsvm.runtime.endpoints import Row, StreamError
-from streamsvm_kafka import Float32Codec, JSONCodec, open_sink, open_source, publish
+from streamsvm_kafka import Float32Codec, JSONCodec, open_checkpoints, open_models, open_sink, open_source, publish
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,31 @@ def test_mistakes_in_a_sink():
         open_sink("kafka://host:9092/topic?codec=json")
 
 
+def test_mistakes_in_a_model_topic():
+    with pytest.raises(StreamError, match="unknown parameter 'codec'; there are name, api_version"):
+        open_models("kafka://host:9092/models?codec=json")
+    with pytest.raises(StreamError, match="which name is the model to have in the topic"):
+        open_checkpoints("kafka://host:9092/models", sources=["-"])
+    with pytest.raises(StreamError, match="rows.csv takes no checkpoints"):
+        opening.open_checkpoints("rows.csv")
+    with pytest.raises(StreamError, match="rows.csv holds no models"):
+        opening.open_models("rows.csv")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["learn", "--label", "y", "--group", "g", "--scope", "partition"], "a folder that all workers share"),
+        (["predict", "--model", "kafka://host/models", "--to", "-"], "the position of predictions takes a folder"),
+    ],
+)
+def test_where_checkpoints_need_a_folder(words, reason, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([words[0], "kafka://host/rows", *words[1:], "--checkpoint", "kafka://host/models"])
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -43,7 +70,7 @@ def test_mistakes_in_a_sink():
         "kafka://host:9092/topic?codec=avro&password=secret",
     ],
 )
-@pytest.mark.parametrize("open_", [open_sink, lambda url: open_source(url, label="y", stop_at_end=True)])
+@pytest.mark.parametrize("open_", [open_sink, open_models, lambda url: open_source(url, label="y", stop_at_end=True)])
 def test_a_password_is_not_repeated(url, open_):
     with pytest.raises(StreamError) as error:
         open_(url)
