@@ -80,6 +80,8 @@ class Transaction:
             linger_ms=5,
             batch_size=1 << 17,
         )
+        # Where its epoch is refused, kafka-python would ask for a new one: a process that is fenced would fence the one after it.
+        self._producer._transaction_manager._supports_epoch_bump = lambda: False
         try:
             with self._failing("no transactions can be begun"):
                 self._initialize(time.monotonic() + BEGIN_SECONDS)
@@ -94,11 +96,6 @@ class Transaction:
             except KafkaTimeoutError:  # a commit that was begun goes on, or the broker has just started
                 if time.monotonic() > deadline:
                     raise
-
-    @property
-    def is_open(self) -> bool:
-        """Whether there are messages that are not committed."""
-        return self._began is not None
 
     def partitions_of(self, topic: str) -> set[int]:
         """Return the partitions of a topic; CheckpointError if there is none."""
