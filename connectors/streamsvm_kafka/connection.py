@@ -24,6 +24,7 @@ from kafka.errors import (
 from kafka.net.compat import KafkaNetClient
 
 from streamsvm.runtime.endpoints import StreamError
+from streamsvm.runtime.logs import redacting
 from streamsvm_kafka.options import Secret, client_options
 
 __all__ = ["BrokerUnreachableError", "Connection", "MissingTopicError", "TopicDescription", "describe_topic"]
@@ -82,7 +83,7 @@ class Connection:
         options = client_options(client, {})
         for value in options.values():
             if isinstance(value, Secret):
-                _redacting.add(value)
+                _leave_out(value)
         self.bootstrap = bootstrap
         self.outage_seconds: float | None = options.pop("outage_seconds", None)
         self._user = options.get("sasl_plain_username", "")
@@ -234,27 +235,11 @@ class _Failures(logging.Handler):
             library.removeHandler(self)
 
 
-class _Redacting(logging.Filter):
-    """Leaves secrets out of what kafka-python logs: at level DEBUG it shows each request, also that with the password."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._secrets: set[str] = set()
-
-    def add(self, secret: Secret) -> None:
-        plain = "".join(secret)
-        self._secrets |= {plain, repr(plain)[1:-1], repr(plain.encode())[2:-1]}
-        for name in [name for name in logging.root.manager.loggerDict if name.startswith("kafka.")]:
-            logging.getLogger(name).addFilter(self)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if any(secret in text for secret in self._secrets):
-            record.msg, record.args = "(not shown, as it holds a secret)", ()
-        return True
-
-
-_redacting = _Redacting()
+def _leave_out(secret: Secret) -> None:
+    # At level DEBUG kafka-python shows each request, also that with the password, to whatever handlers there are.
+    redacting.add(secret)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("kafka.")]:
+        logging.getLogger(name).addFilter(redacting)
 
 
 def _tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:

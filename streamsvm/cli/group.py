@@ -7,13 +7,13 @@ import argparse
 import contextlib
 import json
 import math
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
+from streamsvm.cli.logs import say, says_json
 from streamsvm.cli.streams import options_of, stopping
 from streamsvm.runtime import CheckpointFolder, LearningLoop, Source
 from streamsvm.runtime.open import open_worker
@@ -71,17 +71,17 @@ def learn_partitions(arguments: argparse.Namespace, make_loop: Callable[[Source,
             loops = worker.loops or loops
             if time.perf_counter() - last >= _SECONDS[arguments.quiet]:
                 last = time.perf_counter()
-                _show(arguments.quiet, worker.rows, worker.loops, "progress")
+                _show(arguments, worker.rows, worker.loops, "progress")
 
         with stopping(stop):
             worker.run(arguments.max_rows, show)
-        _show(arguments.quiet, worker.rows, loops, "end")
+        _show(arguments, worker.rows, loops, "end")
     return interrupted
 
 
-def _show(quiet: bool, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
+def _show(arguments: argparse.Namespace, rows: int, loops: dict[int, LearningLoop], event: str) -> None:
     found = {number: loop.progress for number, loop in loops.items()}
-    if quiet:
+    if arguments.quiet or says_json(arguments):
         partitions = {
             str(number): {
                 "rows": each.rows,
@@ -92,10 +92,13 @@ def _show(quiet: bool, rows: int, loops: dict[int, LearningLoop], event: str) ->
             }
             for number, each in found.items()
         }
-        print(json.dumps({"event": event, "rows": rows, "partitions": partitions}, allow_nan=False), flush=True)
+        if arguments.quiet:
+            print(json.dumps({"event": event, "rows": rows, "partitions": partitions}, allow_nan=False), flush=True)
+        else:
+            say(arguments, f"{rows:,} rows", event, rows=rows, partitions=partitions)
         return
     parts = [
         f"partition {number}: {each.rows:,}" + (f", {each.metric_name} {each.metric:.4f}" if math.isfinite(each.metric) else "")
         for number, each in found.items()
     ]
-    print("; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), file=sys.stderr, flush=True)
+    say(arguments, "; ".join([f"{rows:,} rows" + " in all" * (event == "end"), *parts]), event)

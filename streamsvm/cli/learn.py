@@ -14,6 +14,7 @@ from streamsvm.cli import UsageError, printable
 from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
 from streamsvm.cli.group import check_group, learn_partitions
 from streamsvm.cli.labels import delayed_of, looked_at
+from streamsvm.cli.logs import says_json
 from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_place, open_streams, stopping
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> bool:
         looked = saved is not None or text_format == "libsvm" or _look(arguments, text_format, table, rows_may_fail)
         model = new_model(table)
         source, sink, on_error = stack.enter_context(open_streams(arguments, table, checkpoints=checkpoints))
-        display = stack.enter_context(Display(arguments.quiet))
+        display = stack.enter_context(Display(arguments.quiet, says_json(arguments)))
         make_loop = LearningLoop if delayed is None else partial(DelayedLearningLoop, delayed=delayed)
         loop = make_loop(
             source if looked or rows_may_fail else FirstRow(source, table),
@@ -91,7 +92,10 @@ def run(arguments: argparse.Namespace) -> bool:
         display.say(
             f"going on after row {loop.rows:,}"
             if loop.rows
-            else "starting (the first run on a machine compiles for some seconds)"
+            else "starting (the first run on a machine compiles for some seconds)",
+            event="start",
+            rows=loop.rows,
+            source=source.name,
         )
         with monitored(arguments, loop), stopping(loop.stop):
             end = loop.run(arguments.max_rows)
@@ -104,7 +108,7 @@ def _look(arguments: argparse.Namespace, text_format: str | None, table: Table, 
     """Show what each column is taken for; CommandError if one cannot be learned as it is. Return whether rows could be seen."""
     label = arguments.label if arguments.labels is None else None  # not in these rows
     n_rows, columns = look(arguments.source, text_format, label, looked_at(arguments, table), arguments.regression, rows_may_fail)
-    if columns and not arguments.quiet:
+    if columns and not (arguments.quiet or says_json(arguments)):
         print(printable(drawn(arguments.source, n_rows, columns), newlines=True), file=sys.stderr)
     if (error := unanswered(arguments.source, columns, table, rows_may_fail)) is not None:
         raise error

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import logging
 import os
 import sys
 import warnings
@@ -15,6 +17,7 @@ from typing import Any
 from streamsvm import __version__
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.flags import EXAMPLES, add_table_flags, expanded
+from streamsvm.cli.logs import logged, says_json
 
 __all__ = ["main"]
 
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(command, arguments)
     except KeyboardInterrupt:  # before a command has its own way to end, or the second one
-        _fail("interrupted")
+        print("streamsvm: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -55,9 +58,10 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     from streamsvm.memory.features import MAKE_ROOM
     from streamsvm.runtime import CheckpointError, StreamError
 
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: print(f"streamsvm: warning: {printable(str(message))}", file=sys.stderr)
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.showwarning = lambda message, *_, **__: _warn(arguments, str(message))
         try:
+            stack.enter_context(logged(arguments))
             if "to" in arguments:
                 _check_sink(arguments)
             interrupted = importlib.import_module(f"streamsvm.cli.{arguments.command}").run(arguments)
@@ -66,11 +70,11 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         except UsageError as error:
             command.error(printable(str(error)))
         except (CommandError, StreamError, CheckpointError) as error:
-            status = _fail(str(error).replace(MAKE_ROOM, _MAKE_ROOM))
+            status = _fail(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
             status = 1
         except OSError as error:
-            status = _fail(f"{error.filename or 'standard output'}: {error.strerror}")
+            status = _fail(arguments, f"{error.filename or 'standard output'}: {error.strerror}")
     try:
         print(end="", flush=True)
     except OSError:  # the rest of the output cannot be written, and Python must not try again at exit
@@ -80,8 +84,18 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     return status
 
 
-def _fail(text: str) -> int:
-    print(f"streamsvm: {printable(text)}", file=sys.stderr)
+def _warn(arguments: argparse.Namespace, text: str) -> None:
+    if says_json(arguments):
+        logging.getLogger("streamsvm").warning("%s", text)
+    else:
+        print(f"streamsvm: warning: {printable(text)}", file=sys.stderr)
+
+
+def _fail(arguments: argparse.Namespace, text: str) -> int:
+    if says_json(arguments):
+        logging.getLogger("streamsvm").error("%s", text, extra={"fields": {"event": "error"}})
+    else:
+        print(f"streamsvm: {printable(text)}", file=sys.stderr)
     return 1
 
 
@@ -220,6 +234,13 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
     streams.add_argument("--from", dest="start", metavar="WHERE", help=text)
     streams.add_argument("--stop-at-end", action="store_true", help="end where the topic ended at the start")
     streams.add_argument("--quiet", action="store_true", help="progress as JSON lines on standard output, nothing else")
+    text = (
+        "of standard error: text (the default), or json: one object a line with time, level, logger, message and fields, for "
+        "warnings, errors, checkpoints, progress and what connections tell"
+    )
+    streams.add_argument("--log-format", choices=["text", "json"], default="text", help=text)
+    text = "the least that is told in lines of JSON (default: info)"
+    streams.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help=text)
     text = (
         "flags from a file, such as: label = 'y'; those given here win. Its table [kafka] has options of the connection, such as "
         "security_protocol, which are also taken from the environment: STREAMSVM_KAFKA_SECURITY_PROTOCOL"

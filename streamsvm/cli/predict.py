@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.labels import without_key
+from streamsvm.cli.logs import say, says_json
 from streamsvm.cli.streams import monitored, open_streams, options_of, stopping
 from streamsvm.cli.tables import label_of, table_of
 from streamsvm.runtime import CheckpointFolder, Predicted, PredictionLoop
@@ -50,11 +50,13 @@ def run(arguments: argparse.Namespace) -> bool:
             error_share=arguments.error_share,
         )
         before = loop.predicted
-        if loop.rows and not arguments.quiet:
-            print(f"going on after row {loop.rows:,}", file=sys.stderr)
+        if loop.rows or says_json(arguments):
+            text = f"going on after row {loop.rows:,}" if loop.rows else "starting"
+            which = {"version": loop.version} if follow is not None else {}
+            say(arguments, text, "start", rows=loop.rows, source=source.name, **which)
         with monitored(arguments, loop), stopping(loop.stop):
             end = loop.run(arguments.max_rows)
-    _show(end, before, arguments.quiet)
+    _show(end, before, arguments)
     return end.interrupted
 
 
@@ -78,19 +80,20 @@ def _first(models: Any, arguments: argparse.Namespace) -> Checkpoint | None:
     if not arguments.follow:
         newest: Checkpoint = models.read()
         return newest
-    if not arguments.quiet and isinstance(models, FollowedFolder) and not CheckpointFolder.signature(models.path):
-        print(f"waiting for the first checkpoint in {models.path}", file=sys.stderr)
+    if isinstance(models, FollowedFolder) and not CheckpointFolder.signature(models.path):
+        say(arguments, f"waiting for the first checkpoint in {models.path}", "waiting")
     with stopping(models.stop):
         first: Checkpoint | None = models.wait()
     return first
 
 
-def _show(end: Predicted, before: int, quiet: bool) -> None:
-    if quiet:
-        facts = {"event": "end", "rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused)}
-        print(json.dumps(facts | {"interrupted": end.interrupted}))
-        return
+def _show(end: Predicted, before: int, arguments: argparse.Namespace) -> None:
+    facts = {"rows": end.rows, "predicted": end.predicted, "refused": dict(end.refused), "interrupted": end.interrupted}
+    if arguments.quiet:
+        print(json.dumps({"event": "end", **facts}))
+        if not says_json(arguments):
+            return
     counted = "".join(f"  {count:,} {kind}" for kind, count in end.refused.items())
     refused = f"  {sum(end.refused.values()):,} refused{counted}" if counted else ""
     now = f", {end.predicted - before:,} of them in this run" if before else ""
-    print(f"{end.predicted:,} row{'s' * (end.predicted != 1)} predicted{now}{refused}", file=sys.stderr)
+    say(arguments, f"{end.predicted:,} row{'s' * (end.predicted != 1)} predicted{now}{refused}", "end", **facts)

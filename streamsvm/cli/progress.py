@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from typing import Any, Self
@@ -16,6 +17,8 @@ from streamsvm.runtime import Progress
 from streamsvm.runtime.rows import learner_of
 
 __all__ = ["Display"]
+
+logger = logging.getLogger("streamsvm")
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 
@@ -33,16 +36,19 @@ _WAITING = {
 
 
 class Display:
-    """Shows progress: a live line on a terminal, a line every 5 s elsewhere, a line of JSON every second if ``quiet``."""
+    """Shows progress: a live line on a terminal, a line every 5 s elsewhere, a line of JSON every second if ``quiet``.
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
+    Where ``logs`` is true, lines on standard error are log records.
+    """
+
+    def __init__(self, quiet: bool, logs: bool = False) -> None:
+        self._quiet, self._logs = quiet, logs
         self._last_line = 0.0
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Any = None
 
     def __enter__(self) -> Self:
-        if not self._quiet and self._console.is_terminal:
+        if not (self._quiet or self._logs) and self._console.is_terminal:
             self._status = self._console.status("", spinner="dots")
             self._status.start()
         return self
@@ -52,9 +58,11 @@ class Display:
             self._status.stop()
             self._status = None
 
-    def say(self, text: str) -> None:
-        """Show a line of text, unless quiet."""
-        if self._status is not None:
+    def say(self, text: str, **fields: Any) -> None:
+        """Show a line of text, unless quiet; as a log record, it has the fields."""
+        if self._logs:
+            logger.info("%s", text, extra={"fields": fields})
+        elif self._status is not None:
             self._status.update(Text(printable(text)))
         elif not self._quiet:
             self._console.print(Text(printable(text)))
@@ -69,8 +77,8 @@ class Display:
         self._last_line = now
         if self._quiet:
             print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
-        else:
-            self.say(_line(progress))
+        if progress.ended or not self._quiet:
+            self.say(_line(progress), **_facts(progress))
 
 
 def _line(progress: Progress) -> str:

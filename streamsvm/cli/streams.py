@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import CommandError
 from streamsvm.cli.labels import joined_tables, labels_format
+from streamsvm.cli.logs import say
 from streamsvm.cli.tables import Table
 from streamsvm.runtime import CheckpointFolder, JoinedSource, Sink, Source, open_sink, open_source
 from streamsvm.runtime.checkpoint import Checkpoints
@@ -90,8 +90,8 @@ def monitored(arguments: argparse.Namespace, loop: Any) -> Iterator[None]:
     except MonitorError as error:
         raise CommandError(f"--metrics-port: {error}") from error
     with monitor:
-        if not arguments.quiet:
-            print(f"metrics, and a page, at http://{arguments.metrics_host}:{monitor.port}/", file=sys.stderr)  # noqa: T201
+        url = f"http://{arguments.metrics_host}:{monitor.port}/"
+        say(arguments, f"metrics, and a page, at {url}", "metrics", url=url)
         yield
 
 

@@ -7,14 +7,17 @@ same rows write the same bytes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
+from streamsvm.runtime.logs import event
 from streamsvm.storage.model_file import (
     CorruptFileError,
     ModelFileError,
@@ -44,6 +47,7 @@ __all__ = [
     "read_newest",
 ]
 
+logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
 _LOCK = ".lock"
@@ -300,13 +304,18 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
         if not self._is_owned:
             raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken the folder over")
+        began = time.perf_counter()
         try:
-            write(path, self._bytes(model, metric, facts, rows, position))
+            data = self._bytes(model, metric, facts, rows, position)
+            write(path, data)
             self._prune(path)
         except ModelFileError as error:
             raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
+        seconds = time.perf_counter() - began
+        told = event("checkpoint", path=str(path), rows=rows, seconds=round(seconds, 6), bytes=len(data))
+        logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, len(data), seconds, path, extra=told)
         return path
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,13 @@ from streamsvm.checks import checked_count, shown
 from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.runtime.following import Followed
+from streamsvm.runtime.logs import event
 from streamsvm.runtime.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, takes_many
 from streamsvm.runtime.stream_loop import StreamLoop
 
 __all__ = ["Predicted", "PredictionLoop"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,7 @@ class PredictionLoop(StreamLoop):
         if self._follow is not None and (newer := self._follow.newer()) is not None:
             self._guarded = GuardedModel(newer.model, learns=False)
             self.model, self.version = newer
+            logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded)
 
     def _compare(self, known: list[Any], seen: Any) -> None:

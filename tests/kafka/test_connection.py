@@ -1,5 +1,6 @@
 """Connections with TLS and passwords, to a broker that comes late or goes away; and secrets, which no text shows."""
 
+import json
 import logging
 import socket
 import threading
@@ -119,12 +120,29 @@ def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, cap
     assert PASSWORD not in shown
     saved = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
     assert PASSWORD.encode() not in saved
+    assert main(["learn", *words, "--log-format", "json", "--log-level", "debug"]) == 0
+    lines = capfd.readouterr().err
+    assert {"kafka.cluster", "streamsvm"} <= {json.loads(line)["logger"] for line in lines.splitlines()}
+    assert "(not shown, as it holds a secret)" in lines
+    assert PASSWORD not in lines
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", "a wrong secret")
     assert main(["learn", *words]) == 1
     shown = capfd.readouterr().err
     assert "does not let the user 'alice' in" in shown
     assert "a wrong secret" not in shown
     assert len(shown.splitlines()) == 1
+
+
+def test_what_the_connection_tells_is_a_line_of_json(tmp_path, capfd):
+    config = tmp_path / "flags.toml"
+    config.write_text("[kafka]\noutage_seconds = 0.5\n")
+    words = ["learn", "kafka://127.0.0.1:1/rows", "--label", "y", "--config", config, "--log-format", "json"]
+    assert main(words) == 1
+    told, failed = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (told["level"], told["logger"]) == ("warning", "streamsvm_kafka.connection")
+    assert "Trying again for 0.5 s" in told["message"]
+    assert (failed["level"], failed["event"]) == ("error", "error")
+    assert "no Kafka broker at 127.0.0.1:1" in failed["message"]
 
 
 def test_a_secret_is_not_shown():
