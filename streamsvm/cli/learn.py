@@ -15,7 +15,7 @@ from streamsvm.cli.first_look import FirstRow, drawn, look, unanswered
 from streamsvm.cli.group import check_group, learn_partitions
 from streamsvm.cli.labels import delayed_of, looked_at
 from streamsvm.cli.logs import says_json
-from streamsvm.cli.parsing import make_metric, make_model, parse_classes, parse_positive
+from streamsvm.cli.parsing import make_drift, make_metric, make_model, parse_classes, parse_positive
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_place, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> bool:
     metric_name = arguments.metric or ("MAE" if regression else "Accuracy")
     metric = make_metric(metric_name, arguments.window, positive, regression)
     delayed = delayed_of(arguments, text_format)
+    drift = make_drift(arguments.drift, arguments.on_drift, regression)
 
     def new_model(table: Table) -> Any:
         scaling = {"scale": scale == "standard", "scale_targets": scaled_targets, "deviations": arguments.bound}
@@ -61,7 +62,9 @@ def run(arguments: argparse.Namespace) -> bool:
 
         def new_loop(source: Source, folder: CheckpointFolder) -> LearningLoop:
             metric = make_metric(metric_name, arguments.window, positive, regression)
-            return LearningLoop(source, new_model(table), metric, checkpoints=folder, on_error=arguments.on_error, **same)
+            drift = make_drift(arguments.drift, arguments.on_drift, regression)
+            own = {"checkpoints": folder, "on_error": arguments.on_error, "drift": drift}
+            return LearningLoop(source, new_model(table), metric, **own, **same)
 
         return learn_partitions(arguments, new_loop)
     with contextlib.ExitStack() as stack:
@@ -87,6 +90,7 @@ def run(arguments: argparse.Namespace) -> bool:
             checkpoints=checkpoints,
             on_progress=display.show,
             on_error=on_error,
+            drift=drift,
             **same,
         )
         display.say(

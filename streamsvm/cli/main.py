@@ -139,6 +139,16 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     window_help = "the metric is also computed over the last N rows (default: %(default)s)"
     score.add_argument("--window", type=_count, default=1000, metavar="N", help=window_help)
+    text = (
+        "count drifts of the stream by a detector of river, fed with the error of each prediction: ADWIN, PageHinkley, KSWIN, "
+        "DDM..., also with parameters, as 'PageHinkley(threshold=20)'"
+    )
+    score.add_argument("--drift", metavar="DETECTOR", help=text)
+    text = (
+        "count them (the default: models follow a drift by themselves), or begin a new model: anew; that pays for bsgd and bsca "
+        "where drifts are abrupt"
+    )
+    score.add_argument("--on-drift", choices=["count", "anew"], help=text)
     run = learn.add_argument_group("the run")
     checkpoint_help = (
         "a folder for checkpoints; if it has some, the run goes on from the newest, with its flags about the table. Or a "

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from river import metrics
+from river import drift, metrics
 
 from streamsvm import (
     BSCAClassifier,
@@ -24,12 +24,13 @@ from streamsvm import (
 from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.runtime.drift import DriftWatch
 from streamsvm.runtime.labels import parse_label, parse_libsvm_label
 from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
 from streamsvm.tables import TableEncoder
 
-__all__ = ["LEARNERS", "make_metric", "make_model", "parse_classes", "parse_positive"]
+__all__ = ["LEARNERS", "make_drift", "make_metric", "make_model", "parse_classes", "parse_positive"]
 
 #: The classifier and the regressor of each name.
 LEARNERS: dict[str, tuple[Any, Any]] = {
@@ -41,6 +42,8 @@ LEARNERS: dict[str, tuple[Any, Any]] = {
 # Standard deviations to which a scaled value is bounded where nothing else is asked for.
 _DEVIATIONS = 8.0
 _DEFAULT_BUDGET = 500
+#: Detectors of river for any error.
+_DETECTORS = "ADWIN", "KSWIN", "PageHinkley"
 _STRATEGIES = {strategy.__name__: strategy for strategy in (Merge, Projection, Removal)}
 
 
@@ -159,6 +162,32 @@ def make_metric(text: str, window: int, positive: Any, regression: bool = False)
     except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
         raise UsageError(f"--metric {text}: {error}") from None
     return metric
+
+
+def make_drift(text: str | None, on_drift: str | None, regression: bool = False) -> DriftWatch | None:
+    """Make what watches for drift, of ``NAME`` or ``NAME(parameter=value)``; None if none is asked for.
+
+    Raises
+    ------
+    UsageError
+        River has no such detector for the kind of model, or refuses a parameter.
+    """
+    if text is None:
+        if on_drift is not None:
+            raise UsageError(f"--on-drift {on_drift} is about drift, and there is no --drift DETECTOR that looks for it")
+        return None
+    call = _parse_call(text)
+    known = {name: getattr(drift, name) for name in _DETECTORS}
+    known |= {} if regression else {name: getattr(drift.binary, name) for name in drift.binary.__all__}
+    if call is None or call[0] not in known:
+        hint = "; it is for errors of labels" if regression and call is not None and call[0] in drift.binary.__all__ else ""
+        raise UsageError(f"--drift {text}: there is no such detector{hint}. Known are {', '.join(known)}")
+    kind = known[call[0]]
+    named = {"seed": 0} if "seed" in inspect.signature(kind).parameters else {}
+    try:
+        return DriftWatch(kind(*call[1], **(named | call[2])), on_drift or "count")
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"--drift {text}: {error}") from None
 
 
 def parse_classes(text: str | None, text_format: str | None) -> list[Any] | None:

@@ -98,6 +98,8 @@ def _line(progress: Progress) -> str:
     if progress.refused:
         line += f"  {sum(progress.refused.values()):,} refused"
     line += "".join(f"  {count:,} {kind}" for kind, count in counts.items() if count)
+    if progress.drifts is not None:
+        line += f"  {progress.drifts:,} drift{'s' * (progress.drifts != 1)}"
     if bounded := _bounded(progress.model):
         line += f"  {bounded:,} values bounded"
     if progress.ended:
@@ -123,6 +125,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "seconds": round(progress.seconds, 3),
     }
     facts |= {} if progress.delayed is None else {"delayed": dict(progress.delayed)}
+    facts |= {} if progress.drifts is None else {"drifts": progress.drifts}
     facts |= {name: getattr(learner, name) for name in (*_COUNTS, "follows", "nbytes") if hasattr(learner, name)}
     if progress.ended:
         facts["interrupted"] = progress.interrupted

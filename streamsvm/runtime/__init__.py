@@ -5,6 +5,7 @@ from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, Checkpoint
 from streamsvm.runtime.csv_source import CSVSource
 from streamsvm.runtime.curve import CurvePoint, LearningCurve
 from streamsvm.runtime.delayed import Awaited, DelayedLabels, DelayedLearningLoop, JoinedSource, Labelled
+from streamsvm.runtime.drift import DriftWatch
 from streamsvm.runtime.endpoints import (
     BadRow,
     BatchSource,
@@ -39,6 +40,7 @@ __all__ = [
     "DeadLetter",
     "DelayedLabels",
     "DelayedLearningLoop",
+    "DriftWatch",
     "FileSink",
     "FollowedFolder",
     "IterableSource",

@@ -15,6 +15,7 @@ from river import base, compose, metrics
 from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.curve import LearningCurve
+from streamsvm.runtime.drift import DriftWatch
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
 from streamsvm.runtime.rows import (
     GuardedModel,
@@ -56,6 +57,8 @@ class Progress:
         Rows without a label, which were predicted only; and rows without any feature.
     delayed
         Where labels come from another stream: the counts of `DelayedLabels`. ``rows`` are messages of both streams then.
+    drifts
+        Drifts that were found; None if none are looked for.
     """
 
     rows: int
@@ -73,6 +76,7 @@ class Progress:
     unlabelled: int = 0
     empty: int = 0
     delayed: Mapping[str, int] | None = None
+    drifts: int | None = None
 
 
 class LearningLoop(StreamLoop):
@@ -120,11 +124,13 @@ class LearningLoop(StreamLoop):
         refused). Beyond, the run ends with a StreamError.
     classes
         The labels that rows may have. None: the type of the first label holds, and a label of another type is refused.
+    drift
+        Watches the errors of predictions. A checkpoint has its state. None: nothing does.
 
     Attributes
     ----------
     model
-        The model in its present state.
+        The model in its present state; another object where the folder had a checkpoint, and after a drift that began a new one.
     curve : LearningCurve
         The scores at fewer than 200 of the rows; those of earlier runs are in the checkpoint.
     rows, learned : int
@@ -169,6 +175,7 @@ class LearningLoop(StreamLoop):
         error_limit: int | None = None,
         error_share: float = 0.5,
         classes: Iterable[Hashable] | None = None,
+        drift: DriftWatch | None = None,
     ) -> None:
         super().__init__(
             source,
@@ -202,6 +209,10 @@ class LearningLoop(StreamLoop):
         if self._labels.classes is not None and len(self._labels.classes) > most:
             raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
         self._parameters = _parameters_of(model)
+        if drift is not None:
+            drift.check(model, self._regression)
+            self._at_once = self._at_once and not drift.renews  # for the next row is for another model
+        self.drift = drift
         if checkpoints is not None:
             self._resume(checkpoints)
 
@@ -218,7 +229,7 @@ class LearningLoop(StreamLoop):
     def _resume(self, checkpoints: Checkpoints) -> None:
         found = checkpoints.newest()
         if found is None:
-            checkpoints.check(self.model, self._score.state)
+            checkpoints.check(self.model, self._checkpoint()[1])
             return
         header, folder = found.header, checkpoints.path
         try:
@@ -229,6 +240,8 @@ class LearningLoop(StreamLoop):
             if learned + unlabelled > rows or empty > rows:
                 raise ValueError(f"of {rows:,} rows {learned:,} were learned, {unlabelled:,} had no label, {empty:,} no feature")
             labels, (metric, windowed, rows_anew, *parts) = header["label_rules"], found.metric
+            if (watched := header.get("drift")) is not None:
+                self._resume_drift(folder, watched, parts.pop(0))
             self._resume_delayed(folder, header.get("delayed"), parts, rows)
             curve = LearningCurve.of(header["curve"], rows)
         except (KeyError, TypeError, ValueError) as error:
@@ -252,6 +265,14 @@ class LearningLoop(StreamLoop):
         self.rows, self._saved_rows, self.curve = rows, rows, curve
         self.model, self._guarded = found.model, GuardedModel(found.model)
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
+
+    def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
+        if self.drift is None:
+            raise CheckpointError(f"{folder} was learned with a detector of drift: give --drift, {START_AFRESH}")
+        try:
+            self.drift.resume(facts, detector)
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: {error}, {START_AFRESH}") from None
 
     def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:  # noqa: ARG002
         """Go on with the rows and labels that wait in a checkpoint; an error if the loop is of another kind."""
@@ -308,7 +329,7 @@ class LearningLoop(StreamLoop):
         It returns the label, of a regression as a number. A label that is refused raises before anything was learned.
         """
         model, score, labels = self.model, self._score, self._labels
-        check, known, timings, regression = guarded.check, labels.known, self.timings, self._regression
+        check, known, timings, regression, drift = guarded.check, labels.known, self.timings, self._regression, self.drift
 
         def learn(x: Any, y: Any, seen: Any, predicted: Any) -> Any:
             new = False
@@ -331,6 +352,8 @@ class LearningLoop(StreamLoop):
             if guarded.new_names:
                 guarded.learned(x)
             score.update(y, predicted)
+            if drift is not None:
+                drift.update(y, predicted, regression, self.rows)
             self.learned += 1
             if new:
                 labels.add(y)
@@ -380,7 +403,19 @@ class LearningLoop(StreamLoop):
         self.unlabelled += len(ys) - labelled
         self.empty += empty
         score.update_many(ys, predicted)
+        if self.drift is not None:
+            for i, (y, prediction) in enumerate(zip(ys, predicted, strict=True), self.rows):
+                if y is not None:
+                    self.drift.update(y, prediction, self._regression, i)
         return Prediction, predicted, ys, probabilities or [None] * len(ys)
+
+    def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:
+        super()._take_one(rows, i)
+        if self.drift is not None and self.drift.due:
+            self.drift.due = False
+            self.model = self.model.clone()
+            self._guarded = GuardedModel(self.model)
+            self._take = self._taker(self._guarded)
 
     def _add_point(self) -> None:
         if self._score.counted:
@@ -419,7 +454,9 @@ class LearningLoop(StreamLoop):
             # Rounded, for the last digits of some metrics depend on the order of their sums.
             "score": {"name": self._score.name, "value": round(value, 12) if math.isfinite(value) else None},
         }
-        return self.model, self._score.state, facts
+        if self.drift is None:
+            return self.model, self._score.state, facts
+        return self.model, (*self._score.state, self.drift.detector), facts | {"drift": self.drift.facts}
 
     @property
     def _delayed_counts(self) -> Mapping[str, int] | None:
@@ -431,7 +468,9 @@ class LearningLoop(StreamLoop):
         scores = score.name, *values, score.window
         interrupted = ended and self._stopped
         counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
-        return Progress(self.rows, self.learned, rows_per_second, *scores, self.model, seconds, ended, interrupted, *counts)
+        drifts = None if self.drift is None else self.drift.drifts
+        now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
+        return Progress(*now, ended, interrupted, *counts, drifts=drifts)
 
 
 def _parameters_of(model: Any) -> str:

@@ -45,6 +45,8 @@ def families(loop: Any, progress: Any) -> Iterator[Metric]:
     for kind, count in progress.refused.items():
         refused.add_metric([kind], count)
     yield refused
+    if getattr(progress, "drifts", None) is not None:
+        yield CounterMetricFamily("streamsvm_drifts", "Drifts that were found", value=progress.drifts)
     if getattr(progress, "delayed", None) is not None:
         yield from _delayed(progress.delayed)
     if hasattr(progress, "metric"):
