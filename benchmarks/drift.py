@@ -36,8 +36,8 @@ DETECTORS: dict[str, Callable[[], Any]] = {
     "DDM": drift.binary.DDM,
     "HDDMA": drift.binary.HDDMA,
 }
-#: What is done: a new model at once; or a challenger, which takes the model's place if it errs less. It is compared once, over the
-#: second half of its first 500, 1,000 or 2,000 rows, or all its first 1,000; or after 250, 500, 1,000 and 2,000 rows.
+#: What is done: a new model at once; or a challenger, which takes the model's place if it errs less. They are compared after so
+#: many rows, over the second half of these.
 REACTIONS: dict[str, tuple[int, ...]] = {
     "anew": (),
     "challenger 500": (500,),
