@@ -22,6 +22,7 @@ if DISABLE_JIT:
     # What stands above compiled code, or compiles, is not tested once more without it.
     collect_ignore += [
         "cli",
+        "deploy",
         "kafka",
         "runtime",
         "storage",

@@ -1,0 +1,201 @@
+"""The files of deploy/, as far as they can be tried without containers and without being root."""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+import yaml
+from river import datasets
+
+from streamsvm.cli.flags import expanded
+from streamsvm.cli.main import _parser
+from streamsvm.runtime import IterableSource, LearningLoop
+from streamsvm.runtime.monitor import Monitor
+from test_numba_cache import WITHOUT_RIGHTS, read_only  # noqa: F401 - a fixture
+from warm_learner import make_model
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted(DEPLOY.glob("*.service"))
+
+
+def parsed(words, config=None):
+    """The arguments of a command line, as `main` reads it; a flag that does not exist ends the test."""
+    parser, commands = _parser()
+    if config is not None:
+        words = [*words[: words.index("--config") + 1], str(config), *words[words.index("--config") + 2 :]]
+    found = expanded({name: commands[name] for name in ("learn", "predict")}, words)
+    arguments = parser.parse_args(found.words)
+    arguments.source = arguments.source or found.source
+    assert arguments.source
+    return arguments, found.options
+
+
+def instructions():
+    """The instructions of the Dockerfile: pairs of a word and the rest."""
+    text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [tuple(line.split(" ", 1)) for line in lines]
+
+
+def test_the_image():
+    found = instructions()
+    words = [word for word, _ in found]
+    for word, rest in found:
+        for name in rest.split()[:-1] if word == "COPY" and "--from" not in rest else ():
+            assert (ROOT / name).exists(), name
+            ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+            assert f"!{name}" in ignored
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert json.loads(dict(found)["ENTRYPOINT"])[0] in scripts["scripts"]
+    extras = re.search(r"'\.\[(.*)\]'", " ".join(rest for _, rest in found))[1].split(",")
+    assert set(extras) <= scripts["optional-dependencies"].keys()
+    user = words.index("USER")
+    assert found[user][1] != "root"
+    assert user < words.index("ENTRYPOINT")
+    assert words.count("USER") == 1
+    cache = re.search(r"NUMBA_CACHE_DIR=(\S+)", " ".join(rest for word, rest in found if word == "ENV"))[1]
+    volumes = json.loads(dict(found)["VOLUME"])
+    assert cache in volumes
+    assert dict(found)["WORKDIR"] in volumes
+    warm_up = next(i for i, (word, rest) in enumerate(found) if word == "RUN" and "warm_up" in rest)
+    assert user < warm_up < words.index("VOLUME")  # what is written behind a volume is lost
+
+
+def test_the_check_of_health():
+    (check,) = (rest for word, rest in instructions() if word == "HEALTHCHECK")
+    command = json.loads(check[check.index("[") :])
+    loop = LearningLoop(IterableSource(datasets.Bananas().take(50)), make_model())
+    loop.run()
+    with Monitor(loop) as monitor:
+        code = command[-1].replace(":9400/", f":{monitor.port}/")
+        assert code != command[-1]
+        check = [sys.executable, *command[1:-1], code]
+        assert subprocess.run(check, check=False).returncode == 0
+        loop._unusable = "has failed"
+        assert subprocess.run(check, capture_output=True, check=False).returncode != 0
+
+
+def compose():
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+
+
+def test_the_services():
+    found = compose()
+    services, volumes = found["services"], found["volumes"]
+    ours = {name: each for name, each in services.items() if each["image"] == "streamsvm"}
+    assert set(ours) == {"learner-1", "learner-2", "follower"}
+    for name, each in services.items():
+        assert set(each.get("depends_on", {})) <= services.keys(), name
+        for volume in each.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert (DEPLOY / source).is_file() if source.startswith("./") else source in volumes, volume
+    for each in ours.values():
+        arguments, _ = parsed(each["command"])
+        assert each["read_only"] is True
+        assert (DEPLOY.parent / each["build"]["dockerfile"]).is_file()
+        assert arguments.log_format == "json"
+        assert not Path(arguments.checkpoint).is_absolute()  # in the volume, where the image starts
+        assert (arguments.metrics_port is None) == (each.get("healthcheck") == {"disable": True})
+    learner, follower = (parsed(ours[name]["command"])[0] for name in ("learner-1", "follower"))
+    assert follower.model.parent == learner.checkpoint
+    topics = re.search(r"for topic in (.*?); do", services["topics"]["command"][-1])[1].split()
+    used = {url.rpartition("/")[2] for url in (learner.source, follower.source, follower.to)}
+    assert set(topics) == used
+    job = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
+    assert job["static_configs"][0]["targets"] == [f"follower:{follower.metrics_port}"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_the_units(unit):
+    parser = configparser.ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str
+    parser.read_string(unit.read_text())
+    service = parser["Service"]
+    program, *words = shlex.split(service["ExecStart"].replace("%i", "rows"))
+    assert Path(program).name == "streamsvm"
+    arguments, options = parsed(words, DEPLOY / "rows.toml")
+    assert options == {"kafka": {"outage_seconds": 60}}
+    written = [f"/var/lib/{service['StateDirectory']}", f"/var/cache/{service['CacheDirectory']}"]
+    assert str(arguments.checkpoint).startswith(f"{written[0]}/rows")
+    assert service["Environment"] == f"NUMBA_CACHE_DIR={written[1]}"
+    assert arguments.log_format == "json"
+    assert (service["ProtectSystem"], service["DynamicUser"], service["Restart"]) == ("strict", "yes", "on-failure")
+    assert "130" in service["SuccessExitStatus"].split()
+    assert "MemoryDenyWriteExecute" not in service
+
+
+def test_learner_and_follower_of_the_units_go_together():
+    learn, predict = (
+        parsed(shlex.split(re.search("ExecStart=(.*)", unit.read_text())[1].replace("%i", "rows"))[1:], DEPLOY / "rows.toml")[0]
+        for unit in UNITS
+    )
+    assert (learn.command, predict.command) == ("learn", "predict")
+    assert predict.model == learn.checkpoint
+    assert predict.checkpoint != learn.checkpoint
+    assert predict.metrics_port != learn.metrics_port
+
+
+def test_systemd_takes_the_units(tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze on this machine; the units are parsed by another test")
+    files = []
+    for unit in UNITS:
+        files.append(tmp_path / unit.name.replace("@", "@rows"))
+        program = shlex.split(re.search("ExecStart=(.*)", unit.read_text())[1])[0]
+        files[-1].write_text(unit.read_text().replace(program, sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *files], capture_output=True, text=True, check=False)
+    ours = [line for line in done.stderr.splitlines() if "streamsvm" in line]
+    assert (done.returncode, ours) == (0, [])
+
+
+def test_what_the_image_compiles_works(tmp_path, monkeypatch):
+    path = DEPLOY / "warm_up.py"
+    module = types.ModuleType("warm_up")
+    exec(compile(path.read_text(), path, "exec"), vars(module))
+    assert set(module.MODELS) == {"auto", "bsgd", "bsca", "linear"}
+    rows = tmp_path / "rows.csv"
+    rows.write_text("a,b,y\n" + "".join(f"{x['1']},{x['2']},{y}\n" for x, y in datasets.Bananas().take(60)))
+    module.run(["learn", str(rows), "--label", "y", "--model", "bsgd", "--quiet"])
+    with pytest.raises(SystemExit):
+        module.run(["learn", str(tmp_path / "none.csv"), "--label", "y"])
+
+
+def test_a_learner_writes_nothing_but_its_folder_and_the_cache(read_only):  # noqa: F811
+    state, cache = read_only / "tmp" / "state", read_only / "tmp" / "cache"
+    state.mkdir()
+    cache.mkdir()
+    launcher = ["-c", WITHOUT_RIGHTS] if os.geteuid() == 0 else []
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    own = {"HOME": str(read_only), "PYTHONPATH": str(read_only), "TMPDIR": "/proc", "NUMBA_CACHE_DIR": str(cache)}
+    words = ["learn", "-", "--format", "csv", "--label", "y", "--model", "linear", "--log-format", "json"]
+    command = [sys.executable, *launcher, "-m", "streamsvm", *words, "--checkpoint", str(state)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=kept | own, cwd=state, bufsize=0
+    ) as learner:
+        try:
+            started = json.loads(learner.stderr.readline())  # before that, a signal would end it at once
+            learner.stdin.write(b"a,b,y\n" + b"".join(b"%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(100)))
+            while (line := json.loads(learner.stderr.readline()))["event"] != "progress":
+                assert line["level"] == "info"
+            learner.send_signal(signal.SIGTERM)
+            assert learner.wait(60) == 130
+            rest = learner.stderr.read().decode().splitlines()
+        finally:
+            learner.kill()
+    lines = [started, *map(json.loads, rest)]
+    assert [line["event"] for line in lines] == ["start", "checkpoint", "end"]
+    rows = lines[-1]["rows"]
+    assert lines[1]["rows"] == rows > 0
+    assert any(cache.rglob("*.nbc"))
+    assert {path.name for path in state.iterdir()} == {".lock", f"checkpoint-{rows:012d}.ckpt"}
