@@ -1,0 +1,221 @@
+"""The scenarios of docs/failures.md: its messages are those of runs, and its tests exist."""
+
+import ast
+import json
+import logging
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer, TopicPartition
+
+from command_words import main
+from kafka_broker import PASSWORD, certify
+from saved import dumps
+from streamsvm.runtime import CheckpointFolder, load
+from streamsvm.runtime.endpoints import Row
+from streamsvm.runtime.rows import learner_of
+from streamsvm.storage import container
+from streamsvm_kafka import JSONCodec, KafkaSource, connection, publish
+
+ROOT = Path(__file__).parents[2]
+PAGE = " ".join((ROOT / "docs" / "failures.md").read_text().split())
+JSON = JSONCodec("y")
+
+
+def rows_of(numbers):
+    return [Row({"a": float(i % 7), "b": float(i % 3)}, int(i % 7 > 3)) for i in numbers]
+
+
+@pytest.fixture
+def told(capfd, caplog, tmp_path):
+    """Runs the command line, and checks that the page quotes what it says."""
+
+    def run(*words, status=1, shortened=False, **names):
+        caplog.clear()
+        capfd.readouterr()
+        with caplog.at_level(logging.WARNING):
+            assert main(words) == status
+        said = re.findall(r"^streamsvm: (?:warning: )?(.*)", capfd.readouterr().err, re.MULTILINE)
+        said += [record.getMessage() for record in caplog.records if record.name.startswith("streamsvm")]
+        run.check([text.partition(" (")[0] if shortened else text for text in said], **names)
+        return said
+
+    def check(said, **names):
+        assert said
+        for text in said:
+            for name, value in {"DIR": tmp_path, **names}.items():
+                text = text.replace(str(value), name)
+            assert text in PAGE
+
+    run.check = check
+    return run
+
+
+def test_every_test_that_the_page_names_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
+    assert len(named) > 20
+    for path, name in named:
+        functions = [node.name for node in ast.parse((ROOT / path).read_text()).body if isinstance(node, ast.FunctionDef)]
+        assert name in functions, f"{path}::{name}"
+
+
+def csv_of(path, labels):
+    path.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 3},{y}\n" for i, y in enumerate(labels)))
+    return path
+
+
+def test_no_broker_at_the_start(told, tmp_path):
+    words = "learn", "kafka://127.0.0.1:1/rows", "--label", "y"
+    told(*words, HOST="127.0.0.1:1")
+    config = tmp_path / "flags.toml"
+    config.write_text("[kafka]\noutage_seconds = 0.3\n")
+    told(*words, "--config", config, **{"HOST": "127.0.0.1:1", "60 s": "0.3 s"})
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_disk_that_is_full(told, tmp_path, monkeypatch):
+    rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(500)])
+    words = "learn", rows, "--label", "y", "--checkpoint-every", 100, "--checkpoint"
+    assert main([*words, tmp_path / "whole"]) == 0
+    sync, left = os.fsync, [3]
+
+    def fails(file):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        sync(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fails)
+        told(*words, tmp_path / "state", ROWS="000000000200")
+    assert [path.name for path in (tmp_path / "state").glob("*.ckpt")] == ["checkpoint-000000000100.ckpt"]
+    assert main([*words, tmp_path / "state"]) == 0
+    whole, state = (tmp_path / name / "checkpoint-000000000500.ckpt" for name in ("whole", "state"))
+    assert whole.read_bytes() == state.read_bytes()
+
+
+def test_a_checkpoint_of_a_newer_version(told, tmp_path, monkeypatch):
+    rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(50)])
+    words = "learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"
+    with monkeypatch.context() as patch:
+        patch.setattr(container, "VERSION", 9)
+        assert main(words) == 0
+    told(*words, ROWS="000000000050")
+
+
+def test_two_learners_with_one_folder(told, tmp_path):
+    rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(50)])
+    with CheckpointFolder(tmp_path / "state"):
+        told("learn", rows, "--label", "y", "--checkpoint", tmp_path / "state")
+
+
+def test_the_type_of_labels_flips(told, tmp_path):
+    rows = csv_of(tmp_path / "rows.csv", [int(i % 7 > 3) for i in range(50)] + ["yes"])
+    told("learn", rows, "--label", "y")
+    assert main(["learn", rows, "--label", "y", "--on-error", "skip", "--checkpoint", tmp_path / "state"]) == 0
+    good = csv_of(tmp_path / "good.csv", [int(i % 7 > 3) for i in range(50)])
+    assert main(["learn", good, "--label", "y", "--checkpoint", tmp_path / "good"]) == 0
+    assert dumps(load(tmp_path / "state")) == dumps(load(tmp_path / "good"))
+
+
+@pytest.mark.filterwarnings("default")
+def test_labels_of_other_keys_and_times(told, tmp_path):
+    at = 1_700_000_000
+    rows, labels = tmp_path / "rows.jsonl", tmp_path / "labels.jsonl"
+    words = "learn", rows, "--label", "y", "--labels", labels, "--key", "id", "--time", "at"
+    good = [{"id": i, "at": at + i, "a": float(i % 7)} for i in range(20)]
+
+    def write(extra=None, label=0):
+        rows.write_text("".join(json.dumps(row) + "\n" for row in [*good, *([extra] if extra else [])]))
+        known = [{"id": i + label, "at": at + i + 5, "y": i % 2} for i in range(20)]
+        labels.write_text("".join(json.dumps(row) + "\n" for row in known))
+
+    write({"at": at + 30, "a": 1.0})
+    told(*words)
+    write({"id": 99, "at": 4_000_000_000, "a": 1.0})
+    told(*words)
+    write(label=1000)
+    told(*words, status=0)
+
+
+@pytest.fixture
+def producer(bootstrap):
+    client = KafkaProducer(bootstrap_servers=bootstrap, max_request_size=2**24)
+    yield client
+    client.close()
+
+
+@pytest.mark.broker
+@pytest.mark.filterwarnings("default")
+def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, tmp_path):
+    topic = new_topic()
+    names = {"HOST": bootstrap, "rows": topic}
+    words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
+    publish(rows_of(range(100)), bootstrap, topic, JSON)
+    assert main([*words, "--max-rows", "60"]) == 0
+    admin.delete_records({TopicPartition(topic, 0): 75})
+    told(*words, **names)
+    told(*words, "--from", "earliest", status=0, **names)
+    assert learner_of(load(tmp_path / "state")).n_learned == 85
+    admin.delete_topics([topic])
+    deadline = time.monotonic() + 20.0
+    while topic in admin.list_topics():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
+    publish(rows_of(range(10)), bootstrap, topic, JSON)
+    told(*words, **names)
+
+
+@pytest.mark.broker
+def test_who_may_not_connect(told, broker, new_topic, tmp_path, monkeypatch):
+    topic, config = new_topic(), tmp_path / "flags.toml"
+    words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--config", config
+    tls = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
+    monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1.0)
+    config.write_text(tls % broker.certificate)
+    said = told(*words, shortened=True, HOST=broker.sasl_ssl)
+    assert PASSWORD[::-1] not in "".join(said)
+    config.write_text(tls % certify(tmp_path, "other"))
+    told(*words, HOST=broker.sasl_ssl)
+
+
+@pytest.mark.broker
+def test_a_message_of_12_megabytes(told, new_topic, bootstrap, producer, tmp_path):
+    topic = new_topic(**{"max.message.bytes": str(2**24)})
+    for row in rows_of(range(30)):
+        producer.send(topic, JSON.encode(row))
+    producer.send(topic, b'{"a": "%s", "y": 1}' % (b"x" * 12_000_000))
+    for row in rows_of(range(30)):
+        producer.send(topic, JSON.encode(row))
+    producer.flush()
+    words = "learn", f"kafka://{bootstrap}/{topic}", "--label", "y", "--stop-at-end", "--checkpoint", tmp_path / "state"
+    told(*words, HOST=bootstrap, rows=topic)
+    letters = tmp_path / "letters.jsonl"
+    assert main([*words, "--on-error", letters]) == 0
+    (letter,) = map(json.loads, letters.read_text().splitlines())
+    assert letter["bytes"] > 12_000_000
+    assert letters.stat().st_size < 200_000
+    assert learner_of(load(tmp_path / "state")).n_learned == 60
+
+
+@pytest.mark.broker
+def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch):
+    topic = new_topic()
+    opened = KafkaSource(bootstrap, topic, JSON)
+    monkeypatch.setattr(opened, "_connection", connection.Connection("127.0.0.1:1"))
+    with caplog.at_level(logging.WARNING):
+        opened._refresh()
+    opened.close()
+    told.check([message.replace("127.0.0.1:1", bootstrap) for message in caplog.messages], HOST=bootstrap, rows=topic)
+
+
+def test_labels_of_partitions_are_refused(capfd, tmp_path):
+    words = ["--label", "y", "--labels", "kafka://127.0.0.1:1/labels", "--key", "id", "--group", "g", "--checkpoint", tmp_path]
+    with pytest.raises(SystemExit):
+        main(["learn", "kafka://127.0.0.1:1/rows", *words, "--scope", "partition"])
+    assert "--labels is of one model" in capfd.readouterr().err
