@@ -17,6 +17,7 @@ from kafka.errors import IllegalStateError, KafkaError, LogTruncationError, NoOf
 from streamsvm.runtime import CheckpointFolder, LearningLoop
 from streamsvm.runtime.checkpoint import FolderLockedError, TakenOverError
 from streamsvm.runtime.endpoints import StreamError
+from streamsvm.runtime.logs import event
 from streamsvm_kafka.codecs import Codec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
@@ -223,6 +224,8 @@ class PartitionWorker:
             each.folder.close()
             return
         each.source, each.loop, each.end = source, self._make_loop(source, each.folder), end
+        told = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
+        logger.info("%s: partition %d has come, and goes on at offset %d", self.name, number, source.offset, extra=told)
         key = TopicPartition(self._topic, number)
         with contextlib.suppress(IllegalStateError):  # it has gone meanwhile, and the next look will tell
             self._consumer.seek(key, source.offset)
@@ -259,6 +262,8 @@ class PartitionWorker:
             self._offsets.forget([number])
             if each.folder is not None:
                 each.folder.close()
+                told = event("partition released", partition=number, flushed=flush)
+                logger.info("%s: partition %d has gone", self.name, number, extra=told)
 
     def _flush(self, each: _Partition) -> None:
         try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -56,6 +57,8 @@ def learn_partitions(arguments: argparse.Namespace, make_loop: Callable[[Source,
             **options_of(arguments, arguments.source),
         )
         stack.callback(worker.close)
+        told = {"event": "start", "source": arguments.source, "group": arguments.group}
+        logging.getLogger("streamsvm").info("a worker of the group %s begins", arguments.group, extra={"fields": told})
         interrupted = False
 
         def stop() -> None:

@@ -1,0 +1,24 @@
+"""The example of a producer, two learners, a follower and chaos, in a short form."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka_production.py"
+# A seed with which the follower is killed and then a learner ended: a group waits ten seconds for a member that was killed.
+SEED = 374
+
+
+@pytest.mark.broker
+def test_a_learner_and_a_follower_that_are_killed(bootstrap, tmp_path):
+    short = ["--seconds", "1.2", "--pause", "0.8", "--seed", str(SEED)]
+    command = [sys.executable, EXAMPLE, "--bootstrap", bootstrap, "--folder", tmp_path, *short]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"(.*) is (killed|ended)", done.stdout) == [("follower", "killed"), ("learner 1", "ended")]
+    assert done.stdout.count("as one alone") == 4
+    n, of = (int(number.replace(",", "")) for number in re.search(r"([\d,]+) predictions of ([\d,]+) rows", done.stdout).groups())
+    assert n >= of > 100
