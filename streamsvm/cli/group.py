@@ -93,6 +93,7 @@ def _show(arguments: argparse.Namespace, rows: int, loops: dict[int, LearningLoo
                 "metric": each.metric if math.isfinite(each.metric) else None,
                 "refused": dict(each.refused),
             }
+            | ({} if each.drifts is None else {"drifts": each.drifts})
             for number, each in found.items()
         }
         if arguments.quiet:

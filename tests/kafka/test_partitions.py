@@ -1,5 +1,6 @@
 """Workers of a group: each partition's model has the bytes of one that was left alone, whatever becomes of the workers."""
 
+import json
 import logging
 import os
 import signal
@@ -179,8 +180,14 @@ def test_a_worker_goes_on_from_the_command_line(bootstrap, admin, new_topic, tmp
     words = ["learn", f"kafka://{bootstrap}/{name}", "--label", "y", "--group", group, "--stop-at-end", "--checkpoint", tmp_path]
     words += ["--scope", "partition", "--quiet"]
     assert main([*words, "--max-rows", "250"]) == 0
-    assert main(words) == 0
-    assert '"event": "end", "rows": 350' in capsys.readouterr().out
+    capsys.readouterr()
+    assert main([*words, "--log-format", "json"]) == 0
+    said = capsys.readouterr()
+    assert '"event": "end", "rows": 350' in said.out
+    told = [json.loads(line) for line in said.err.splitlines()]
+    assert {line["event"] for line in told} == {"start", "partition", "checkpoint", "partition released"}
+    assert told[0]["group"] == group
+    assert sum(line["rows"] for line in told if line["event"] == "partition") == 250
     assert sum(learner_of(load(tmp_path / f"partition-{p}")).n_learned for p in range(2)) == 600
     (found,) = admin.list_group_offsets(group).values()
     assert {key.partition: each.offset for key, each in found.items()} == {0: 300, 1: 300}
