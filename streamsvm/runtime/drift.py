@@ -86,9 +86,16 @@ class DriftWatch:
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
     @property
-    def binary(self) -> bool:
-        """Whether the detector is for errors that are 0 or 1."""
+    def _binary(self) -> bool:
+        # Whether the detector is for errors that are 0 or 1.
         return isinstance(self.detector, base.BinaryDriftDetector)
+
+    def check(self, model: Any, regression: bool) -> None:
+        """Raise a ValueError where this cannot watch a model, which perhaps predicts numbers."""
+        if self._binary and regression:
+            raise ValueError(f"{self.described} is for errors of labels, and the model predicts numbers: try ADWIN")
+        if self.renews and not hasattr(model, "clone"):
+            raise ValueError(f"a clone of the model is begun after a drift, and {type(model).__name__} has no clone()")
 
     def update(self, y: Any, predicted: Any, regression: bool, source: Source) -> None:
         """Count the error of a prediction: what is true of a row, what was predicted, whether both are numbers, and its source.
@@ -101,7 +108,7 @@ class DriftWatch:
             predicted = max(predicted, key=predicted.__getitem__)
         error = abs(float(y - predicted)) if regression else float(predicted != y)
         try:
-            self.detector.update(int(error) if self.binary else error)
+            self.detector.update(int(error) if self._binary else error)
             found = self.detector.drift_detected
         except (ArithmeticError, TypeError, ValueError) as failure:  # rounding may lead to the root of a negative number
             logger.warning("%s: %s fails (%s) and begins anew", source.place, self.described, failure)

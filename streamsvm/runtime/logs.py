@@ -44,7 +44,10 @@ class RedactingFilter(logging.Filter):
             self._secrets |= {plain, repr(plain)[1:-1], repr(plain.encode())[2:-1], json.dumps(plain)[1:-1]}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - of arguments that do not fit, which is for the handler to tell
+            text = f"{record.msg} {record.args}"
         if fields := getattr(record, "fields", None):
             text += f"\n{fields}"
         if record.exc_info:

@@ -2,11 +2,9 @@
 
 import configparser
 import json
-import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tomllib
@@ -21,7 +19,6 @@ from streamsvm.cli.flags import expanded
 from streamsvm.cli.main import _parser
 from streamsvm.runtime import IterableSource, LearningLoop
 from streamsvm.runtime.monitor import Monitor
-from test_numba_cache import WITHOUT_RIGHTS, read_only  # noqa: F401 - a fixture
 from warm_learner import make_model
 
 ROOT = Path(__file__).parents[2]
@@ -169,33 +166,3 @@ def test_what_the_image_compiles_works(tmp_path, monkeypatch):
     module.run(["learn", str(rows), "--label", "y", "--model", "bsgd", "--quiet"])
     with pytest.raises(SystemExit):
         module.run(["learn", str(tmp_path / "none.csv"), "--label", "y"])
-
-
-def test_a_learner_writes_nothing_but_its_folder_and_the_cache(read_only):  # noqa: F811
-    state, cache = read_only / "tmp" / "state", read_only / "tmp" / "cache"
-    state.mkdir()
-    cache.mkdir()
-    launcher = ["-c", WITHOUT_RIGHTS] if os.geteuid() == 0 else []
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
-    own = {"HOME": str(read_only), "PYTHONPATH": str(read_only), "TMPDIR": "/proc", "NUMBA_CACHE_DIR": str(cache)}
-    words = ["learn", "-", "--format", "csv", "--label", "y", "--model", "linear", "--log-format", "json"]
-    command = [sys.executable, *launcher, "-m", "streamsvm", *words, "--checkpoint", str(state)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=kept | own, cwd=state, bufsize=0
-    ) as learner:
-        try:
-            started = json.loads(learner.stderr.readline())  # before that, a signal would end it at once
-            learner.stdin.write(b"a,b,y\n" + b"".join(b"%d,%d,%d\n" % (i % 5, i % 3, i % 2) for i in range(100)))
-            while (line := json.loads(learner.stderr.readline()))["event"] != "progress":
-                assert line["level"] == "info"
-            learner.send_signal(signal.SIGTERM)
-            assert learner.wait(60) == 130
-            rest = learner.stderr.read().decode().splitlines()
-        finally:
-            learner.kill()
-    lines = [started, *map(json.loads, rest)]
-    assert [line["event"] for line in lines] == ["start", "checkpoint", "end"]
-    rows = lines[-1]["rows"]
-    assert lines[1]["rows"] == rows > 0
-    assert any(cache.rglob("*.nbc"))
-    assert {path.name for path in state.iterdir()} == {".lock", f"checkpoint-{rows:012d}.ckpt"}
