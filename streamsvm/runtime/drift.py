@@ -11,7 +11,6 @@ from typing import Any
 from river import base
 
 from streamsvm.checks import checked_count, checked_mapping, shown
-from streamsvm.runtime.endpoints import Source
 from streamsvm.runtime.logs import event
 
 __all__ = ["DriftWatch"]
@@ -82,6 +81,7 @@ class DriftWatch:
             raise ValueError(f"{self.described} cannot be fed: {error}") from None
         self.drifts = 0
         self.due = False
+        self._name, self._regression = "", False
         # Since the last time that the detector told of something: errors, and how many; and their recent mean.
         self._sum, self._count, self._recent = 0.0, 0, 0.0
 
@@ -90,15 +90,22 @@ class DriftWatch:
         # Whether the detector is for errors that are 0 or 1.
         return isinstance(self.detector, base.BinaryDriftDetector)
 
-    def check(self, model: Any, regression: bool) -> None:
-        """Raise a ValueError where this cannot watch a model, which perhaps predicts numbers."""
+    def begin(self, model: Any, regression: bool, name: str) -> None:
+        """Begin to watch a model, which perhaps predicts numbers, over the stream of that name.
+
+        Raises
+        ------
+        ValueError
+            The detector is for labels and the model predicts numbers, or the model has no clone.
+        """
         if self._binary and regression:
             raise ValueError(f"{self.described} is for errors of labels, and the model predicts numbers: try ADWIN")
         if self.renews and not hasattr(model, "clone"):
             raise ValueError(f"a clone of the model is begun after a drift, and {type(model).__name__} has no clone()")
+        self._name, self._regression = name, regression
 
-    def update(self, y: Any, predicted: Any, regression: bool, source: Source) -> None:
-        """Count the error of a prediction: what is true of a row, what was predicted, whether both are numbers, and its source.
+    def update(self, y: Any, predicted: Any, row: int) -> None:
+        """Count the error of a prediction: what is true of a row, what was predicted, and the number of rows before it.
 
         Probabilities stand for the most likely label. None and {}, from a model that does not predict yet, are not counted.
         """
@@ -106,12 +113,12 @@ class DriftWatch:
             return
         if isinstance(predicted, Mapping):
             predicted = max(predicted, key=predicted.__getitem__)
-        error = abs(float(y - predicted)) if regression else float(predicted != y)
+        error = abs(float(y - predicted)) if self._regression else float(predicted != y)
         try:
             self.detector.update(int(error) if self._binary else error)
             found = self.detector.drift_detected
         except (ArithmeticError, TypeError, ValueError) as failure:  # rounding may lead to the root of a negative number
-            logger.warning("%s: %s fails (%s) and begins anew", source.place, self.described, failure)
+            logger.warning("%s, row %d: %s fails (%s) and begins anew", self._name, row, self.described, failure)
             self.detector, found = copy.deepcopy(self._new), False
         self._sum += error
         self._count += 1
@@ -121,11 +128,14 @@ class DriftWatch:
         mean = self._sum / self._count
         if self._recent > mean:
             self.drifts += 1
-            self.due, place = self.renews, source.place
-            told = event("drift", place=place, drifts=self.drifts, recent_error=self._recent, error=mean, anew=self.renews)
+            self.due = self.renews
+            told = event(
+                "drift", source=self._name, row=row, drifts=self.drifts, recent_error=self._recent, error=mean, anew=self.renews
+            )
             logger.warning(
-                "%s: drift: the error was %.4g, and is %.4g of late%s",
-                place,
+                "%s, row %d: drift: the error was %.4g, and is %.4g of late%s",
+                self._name,
+                row,
                 mean,
                 self._recent,
                 ". A new model begins" if self.renews else "",

@@ -210,7 +210,7 @@ class LearningLoop(StreamLoop):
             raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
         self._parameters = _parameters_of(model)
         if drift is not None:
-            drift.check(model, self._regression)
+            drift.begin(model, self._regression, source.name)
             self._at_once = self._at_once and not drift.renews  # for the next row is for another model
         self.drift = drift
         if checkpoints is not None:
@@ -353,7 +353,7 @@ class LearningLoop(StreamLoop):
                 guarded.learned(x)
             score.update(y, predicted)
             if drift is not None:
-                drift.update(y, predicted, regression, self.rows)
+                drift.update(y, predicted, self.rows)
             self.learned += 1
             if new:
                 labels.add(y)
@@ -406,7 +406,7 @@ class LearningLoop(StreamLoop):
         if self.drift is not None:
             for i, (y, prediction) in enumerate(zip(ys, predicted, strict=True), self.rows):
                 if y is not None:
-                    self.drift.update(y, prediction, self._regression, i)
+                    self.drift.update(y, prediction, i)
         return Prediction, predicted, ys, probabilities or [None] * len(ys)
 
     def _take_one(self, rows: Sequence[Row | BadRow] | Rows, i: int) -> None:

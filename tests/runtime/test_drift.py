@@ -1,6 +1,7 @@
 """Detectors of drift beside a loop: what they are fed, what is counted, the new model, and their state in checkpoints."""
 
 import io
+import itertools
 import json
 import math
 import random
@@ -78,6 +79,37 @@ def test_a_twin_finds_the_same(name, on_drift):
     assert dumps(loop.model) == dumps(model)
 
 
+class Many(IterableSource):
+    """Gives its rows many at a time."""
+
+    def take(self, most):
+        rows = list(itertools.islice(self._at_hand, min(most, 170)))
+        return rows or None
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self._at_hand = iter(self)
+
+    def place_of(self, i):
+        return self.place
+
+    def raw_of(self, i):
+        return None
+
+
+@pytest.mark.parametrize("on_drift", ["count", "anew"])
+def test_rows_that_are_taken_together(on_drift):
+    found = []
+    for source in (IterableSource, Many):
+        watch = DriftWatch(drift.ADWIN(), on_drift)
+        loop = LearningLoop(source(rows_of()), BSGDClassifier(budget=30, seed=0), drift=watch)
+        loop.run()
+        assert loop._at_once is (on_drift == "count")
+        found.append((watch.facts, dumps(loop.model), dumps(watch.detector)))
+    assert found[0] == found[1]
+    assert found[0][0]["drifts"] == 1
+
+
 @pytest.mark.parametrize("name", DETECTORS)
 def test_a_run_in_pieces_ends_with_the_same_bytes(name, tmp_path):
     rows, rng = rows_of(1500), random.Random(7)
@@ -110,11 +142,11 @@ def test_fewer_errors_are_no_drift():
     errors = [1.0] * 300 + [0.0] * 300
     found = DriftWatch(drift.ADWIN())
     for error in errors:
-        found.update(True, error == 0.0, False, IterableSource([]))
+        found.update(True, error == 0.0, 0)
     assert found.facts["count"] < 600  # it was told of
     assert found.drifts == 0
     for error in errors[:300]:
-        found.update(True, error == 0.0, False, IterableSource([]))
+        found.update(True, error == 0.0, 0)
     assert found.drifts == 1
 
 
@@ -130,7 +162,7 @@ def test_errors_of_numbers():
 def test_probabilities_stand_for_the_likeliest_label():
     watch = DriftWatch(drift.NoDrift())
     for predicted in ({"a": 0.2, "b": 0.8}, {"a": 0.6, "b": 0.4}, None, {}):
-        watch.update("b", predicted, False, IterableSource([]))
+        watch.update("b", predicted, 0)
     assert (watch.facts["count"], watch.facts["sum"]) == (2, 1.0)
 
 
@@ -144,7 +176,8 @@ def test_a_drift_is_told_and_shown():
     assert line["drifts"] == 1
     assert line["anew"] is True
     assert line["recent_error"] > line["error"]
-    assert line["place"].startswith("rows")
+    assert line["source"] == "rows"
+    assert 1500 < line["row"] < 1800
 
     class Collector:
         def collect(self):
@@ -238,13 +271,12 @@ def test_mistakes(make, reason):
 
 def test_a_detector_that_fails_begins_anew(caplog):
     watch = DriftWatch(drift.binary.DDM())
-    source = IterableSource([], "rows")
-    watch.update(True, True, False, source)
+    watch.update(True, True, 0)
     watch.detector._p = _Broken()
-    watch.update(True, False, False, source)
+    watch.update(True, False, 1)
     assert "DDM(" in caplog.text
     assert "begins anew" in caplog.text
-    watch.update(True, False, False, source)
+    watch.update(True, False, 1)
     assert watch.detector._p.n == 1
 
 
@@ -267,7 +299,7 @@ def test_a_model_that_cannot_begin_anew():
         predict_one = learn_one = None
 
     with pytest.raises(ValueError, match=r"Model has no clone\(\)"):
-        DriftWatch(drift.ADWIN(), "anew").check(Model(), False)
+        DriftWatch(drift.ADWIN(), "anew").begin(Model(), False, "rows")
 
 
 @pytest.fixture
