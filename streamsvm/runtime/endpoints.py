@@ -47,7 +47,14 @@ class Row(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table: numbers of the same features."""
+    """Rows of a table: numbers of the same features.
+
+    Examples
+    --------
+    >>> rows = Rows(("age", "height"), np.array([[31, 1.5], [40, np.nan]], np.float32), [True, None])
+    >>> rows.row(1)
+    Row(x={'age': 40.0}, y=None)
+    """
 
     names: tuple[Hashable, ...]
     """Of the columns."""
