@@ -7,7 +7,7 @@
 from typing import TYPE_CHECKING, Any
 
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
-from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
+from streamsvm_kafka.codecs import ArrowCodec, Codec, Float32Codec, JSONCodec, NpyCodec
 from streamsvm_kafka.connection import BrokerUnreachableError
 from streamsvm_kafka.options import Secret, client_options
 from streamsvm_kafka.partitions import PartitionWorker
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamsvm_kafka.embedded import EmbeddedBroker
 
 __all__ = [
+    "ArrowCodec",
     "BrokerUnreachableError",
     "Codec",
     "EmbeddedBroker",
@@ -27,6 +28,7 @@ __all__ = [
     "JSONCodec",
     "KafkaSink",
     "KafkaSource",
+    "NpyCodec",
     "PartitionWorker",
     "Secret",
     "TopicCheckpoints",

@@ -1,32 +1,18 @@
-"""Codecs between rows and Kafka messages: a JSON object, or packed float32 numbers."""
+"""Rows as JSON, one object a message."""
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from streamsvm.runtime.endpoints import Row
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 
-__all__ = ["MAX_MESSAGE_BYTES", "Codec", "Float32Codec", "JSONCodec"]
-
-#: A longer message is refused before it is decoded. A broker's default limit.
-MAX_MESSAGE_BYTES = 1 << 20
+__all__ = ["JSONCodec"]
 
 _CONTAINERS = frozenset((dict, list))
-
-
-class Codec(Protocol):
-    """Decodes a row from the value of a message, and encodes it."""
-
-    def decode(self, value: bytes) -> Row:
-        """Decode a message; ValueError if it holds no such row, with the reason (the caller adds the place)."""
-
-    def encode(self, row: Row) -> bytes:
-        """Encode a row as `decode` reads it; ValueError if the codec cannot."""
 
 
 class JSONCodec:
@@ -52,6 +38,8 @@ class JSONCodec:
         ...
     ValueError: expected a JSON object with a field a feature, got list
     """
+
+    name = "json"
 
     def __init__(self, label: str | None) -> None:
         self.label = label
@@ -108,55 +96,3 @@ class JSONCodec:
             return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
         except orjson.JSONEncodeError as error:
             raise ValueError(f"the row cannot be written as JSON: {error}") from None
-
-
-class Float32Codec:
-    """One packed row a message: ``n_features`` little-endian float32 numbers, then the label as one more.
-
-    Features are named 0 to ``n_features - 1``. A label of NaN means that the row has none, so every message is exactly
-    ``4 * (n_features + 1)`` bytes long and any other length is an error. A label that is a whole number is read as an int.
-
-    Parameters
-    ----------
-    n_features
-        Number of features of a row, at least 1.
-
-    Raises
-    ------
-    ValueError
-        ``n_features`` is not a positive number, or a row of it would be longer than `MAX_MESSAGE_BYTES`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> codec = Float32Codec(n_features=2)
-    >>> codec.decode(np.array([0.5, -3, 1], dtype="<f4").tobytes())
-    Row(x={0: 0.5, 1: -3.0}, y=1)
-    >>> codec.decode(codec.encode(Row({0: 0.5, 1: -3.0})))
-    Row(x={0: 0.5, 1: -3.0}, y=None)
-    """
-
-    def __init__(self, n_features: int) -> None:
-        if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
-            raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
-        self.n_features = n_features
-        self._layout = struct.Struct(f"<{n_features + 1}f")
-        self._names = range(n_features)
-
-    def decode(self, value: bytes) -> Row:
-        """Decode a packed row; ValueError if its length is another."""
-        if len(value) != self._layout.size:
-            raise ValueError(f"{len(value)} bytes; {self.n_features} features and a label as float32 take {self._layout.size}")
-        *features, y = self._layout.unpack(value)
-        label = int(y) if y.is_integer() else None if math.isnan(y) else y
-        return Row(dict(zip(self._names, features, strict=True)), label)
-
-    def encode(self, row: Row) -> bytes:
-        """Encode a packed row, missing features as 0; ValueError if a name or a value does not fit."""
-        if unknown := row.x.keys() - set(self._names):
-            raise ValueError(f"feature {min(unknown, key=repr)!r} is not one of 0 to {self.n_features - 1}")
-        features = (row.x.get(name, 0.0) for name in self._names)
-        try:
-            return self._layout.pack(*features, math.nan if row.y is None else row.y)
-        except (struct.error, OverflowError) as error:
-            raise ValueError(f"the row cannot be written as float32: {error}") from None

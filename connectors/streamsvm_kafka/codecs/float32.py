@@ -1,0 +1,81 @@
+"""Rows as packed float32 numbers, one a message."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.runtime.endpoints import Row, Rows
+from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
+from streamsvm_kafka.codecs.tables import labels_of
+
+__all__ = ["Float32Codec"]
+
+
+class Float32Codec:
+    """One packed row a message: ``n_features`` little-endian float32 numbers, then the label as one more.
+
+    Features are named 0 to ``n_features - 1``. NaN means that the row does not have the feature, or the label: every message is
+    exactly ``4 * (n_features + 1)`` bytes long, and any other length is an error. A label that is a whole number is read as an
+    int.
+
+    Parameters
+    ----------
+    n_features
+        Number of features of a row, at least 1.
+
+    Raises
+    ------
+    ValueError
+        ``n_features`` is not a positive number, or a row of it would be longer than `MAX_MESSAGE_BYTES`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> codec = Float32Codec(n_features=2)
+    >>> codec.decode(np.array([0.5, -3, 1], dtype="<f4").tobytes())
+    Row(x={0: 0.5, 1: -3.0}, y=1)
+    >>> codec.decode(codec.encode(Row({0: 0.5, 1: -3.0})))
+    Row(x={0: 0.5, 1: -3.0}, y=None)
+    """
+
+    name = "float32"
+
+    def __init__(self, n_features: int) -> None:
+        if not 1 <= n_features < MAX_MESSAGE_BYTES // 4:
+            raise ValueError(f"n_features must be from 1 to {MAX_MESSAGE_BYTES // 4 - 1}, got {n_features}")
+        self.n_features = n_features
+        self._layout = struct.Struct(f"<{n_features + 1}f")
+        self._names = range(n_features)
+
+    def decode(self, value: bytes) -> Row:
+        """Decode a packed row; ValueError if its length is another."""
+        if len(value) != self._layout.size:
+            raise ValueError(f"{len(value)} bytes; {self.n_features} features and a label as float32 take {self._layout.size}")
+        *features, y = self._layout.unpack(value)
+        label = int(y) if y.is_integer() else None if math.isnan(y) else y
+        x: dict[Hashable, Any] = dict(zip(self._names, features, strict=True))
+        if math.isnan(sum(features)):  # one of them is NaN, or two are infinite
+            x = {name: feature for name, feature in x.items() if feature == feature}
+        return Row(x, label)
+
+    def decode_values(self, values: Sequence[bytes]) -> Rows | None:
+        """Decode many packed rows at once, as `decode` does each; None if the length of one is another."""
+        if set(map(len, values)) - {self._layout.size}:
+            return None
+        table = np.frombuffer(b"".join(values), "<f4").reshape(len(values), self.n_features + 1)
+        return Rows(tuple(self._names), np.ascontiguousarray(table[:, :-1], np.float32), labels_of(table[:, -1]))
+
+    def encode(self, row: Row) -> bytes:
+        """Encode a packed row, missing features as 0; ValueError if a name or a value does not fit."""
+        if unknown := row.x.keys() - set(self._names):
+            raise ValueError(f"feature {min(unknown, key=repr)!r} is not one of 0 to {self.n_features - 1}")
+        features = (row.x.get(name, 0.0) for name in self._names)
+        try:
+            return self._layout.pack(*features, math.nan if row.y is None else row.y)
+        except (struct.error, OverflowError) as error:
+            raise ValueError(f"the row cannot be written as float32: {error}") from None
