@@ -7,7 +7,7 @@
 from typing import TYPE_CHECKING, Any
 
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
-from streamsvm_kafka.codecs import ArrowCodec, Codec, Float32Codec, JSONCodec, NpyCodec
+from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Codec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.connection import BrokerUnreachableError
 from streamsvm_kafka.options import Secret, client_options
 from streamsvm_kafka.partitions import PartitionWorker
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArrowCodec",
+    "AvroCodec",
     "BrokerUnreachableError",
     "Codec",
     "EmbeddedBroker",
@@ -30,6 +31,7 @@ __all__ = [
     "KafkaSource",
     "NpyCodec",
     "PartitionWorker",
+    "SchemaRegistry",
     "Secret",
     "TopicCheckpoints",
     "client_options",

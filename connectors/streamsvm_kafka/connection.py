@@ -84,6 +84,7 @@ class Connection:
         for value in options.values():
             if isinstance(value, Secret):
                 _leave_out(value)
+        options = {name: value for name, value in options.items() if not name.startswith("schema_registry_")}
         self.bootstrap = bootstrap
         self.outage_seconds: float | None = options.pop("outage_seconds", None)
         self._user = options.get("sasl_plain_username", "")

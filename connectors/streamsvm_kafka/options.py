@@ -53,8 +53,10 @@ def client_options(given: Mapping[str, Any] | None = None, environment: Mapping[
         Options by name: ``security_protocol`` (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL); ``ssl_cafile``, ``ssl_certfile``,
         ``ssl_keyfile`` and ``ssl_crlfile`` (paths of PEM files), ``ssl_password`` (of the key) and ``ssl_check_hostname``;
         ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512), ``sasl_plain_username`` and ``sasl_plain_password``;
-        ``client_id``; ``api_version`` (``"2.3"``, of a broker that does not tell it); and ``outage_seconds``, for how long to
-        wait for a broker that does not answer (default: not at the start, and 30 s for what is written).
+        ``client_id``; ``api_version`` (``"2.3"``, of a broker that does not tell it); ``outage_seconds``, for how long to wait
+        for a broker that does not answer (default: not at the start, and 30 s for what is written); and of the registry of Avro
+        schemas ``schema_registry_url``, ``schema_registry_username``, ``schema_registry_password`` and
+        ``schema_registry_cafile`` (see `SchemaRegistry`).
     environment
         Where the others are looked for, in capitals behind ``STREAMSVM_KAFKA_``, such as ``STREAMSVM_KAFKA_SASL_MECHANISM``.
         None: that of this process.
@@ -111,6 +113,14 @@ def _check_together(options: Mapping[str, Any]) -> None:
                 )
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
         raise StreamError("ssl_keyfile is the key of a certificate: give ssl_certfile, too")
+    if "schema_registry_username" in options and "schema_registry_password" not in options:
+        raise StreamError(
+            f"schema_registry_username needs schema_registry_password: in [kafka] of a --config file, or as "
+            f"{_PREFIX}SCHEMA_REGISTRY_PASSWORD"
+        )
+    for name in options:
+        if name.startswith("schema_registry_") and "schema_registry_url" not in options:
+            raise StreamError(f"{name} has no effect without schema_registry_url: give that, too")
 
 
 def _one_of(choices: tuple[str, ...]) -> Callable[[Any], str]:
@@ -185,4 +195,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "client_id": _text,
     "api_version": _version,
     "outage_seconds": _seconds,
+    "schema_registry_url": _text,
+    "schema_registry_username": _text,
+    "schema_registry_password": _secret,
+    "schema_registry_cafile": _file,
 }

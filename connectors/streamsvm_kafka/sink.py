@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Protocol, Self
 
 import orjson
@@ -11,7 +12,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from streamsvm.runtime.endpoints import START_AFRESH, Position, Record, Row, StreamError
-from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.codecs import Codec, TableCodec, table_of
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection
 
 __all__ = ["KafkaSink", "publish"]
@@ -175,6 +176,7 @@ def publish(
     topic: str,
     codec: Codec,
     *,
+    rows_per_message: int = 1,
     partition: int | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> int:
@@ -187,9 +189,12 @@ def publish(
     bootstrap, topic, client
         As for `KafkaSink`.
     codec
-        Encodes a row as a message.
+        Encodes a row as a message, or ``rows_per_message`` rows.
+    rows_per_message
+        How many rows a message has, but for the last; more than one with a codec of many rows (a `TableCodec`), which has a
+        column for each feature that one of them has.
     partition
-        The partition to write to; None: the client chooses one for each row.
+        The partition to write to; None: the client chooses one for each message.
 
     Returns
     -------
@@ -203,14 +208,28 @@ def publish(
     StreamError
         The topic does not exist, or a row was not delivered.
     ValueError
-        The codec cannot encode a row.
+        The codec cannot encode a row, or not many a message.
+
+    Examples
+    --------
+    >>> from streamsvm_kafka import ArrowCodec, EmbeddedBroker
+    >>> rows = (Row({"x": float(i)}, i % 2) for i in range(2500))
+    >>> with EmbeddedBroker() as broker:
+    ...     publish(rows, broker.bootstrap, "rows", ArrowCodec("y"), rows_per_message=1000, client=broker.client)
+    2500
     """
+    if rows_per_message < 1:
+        raise ValueError(f"rows_per_message must be at least 1, got {rows_per_message}")
+    if rows_per_message > 1 and not isinstance(codec, TableCodec):
+        raise ValueError(f"codec {codec.name} has one row a message: leave out rows_per_message, or take ArrowCodec or NpyCodec")
     writer = _Writer(bootstrap, topic, client or {})
     try:
         count = 0
-        for row in rows:
-            writer.send(codec.encode(row), partition=partition)
-            count += 1
+        remaining = iter(rows)
+        while batch := list(islice(remaining, rows_per_message)):
+            value = codec.encode_rows(table_of(batch)) if isinstance(codec, TableCodec) else codec.encode(batch[0])
+            writer.send(value, partition=partition)
+            count += len(batch)
         writer.flush()
     finally:
         writer.close()

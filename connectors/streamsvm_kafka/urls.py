@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm_kafka.checkpoints import FollowedTopic, TopicCheckpoints
-from streamsvm_kafka.codecs import Codec, Float32Codec, JSONCodec
+from streamsvm_kafka.codecs import ArrowCodec, AvroCodec, Codec, Float32Codec, JSONCodec, NpyCodec, SchemaRegistry
 from streamsvm_kafka.options import client_options
 from streamsvm_kafka.partitions import PartitionWorker
 from streamsvm_kafka.sink import KafkaSink
@@ -19,7 +19,11 @@ from streamsvm_kafka.source import KafkaSource
 __all__ = ["open_checkpoints", "open_models", "open_sink", "open_source", "open_worker"]
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
-_SOURCE_FORM = "kafka://host:port/topic?codec=json or kafka://host:port/topic?codec=float32&features=22"
+_SOURCE_FORM = (
+    "kafka://host:port/topic?codec=json (or arrow, avro), or kafka://host:port/topic?codec=float32&features=22 (or npy)"
+)
+_CODECS = ("json", "float32", "arrow", "npy", "avro")
+_COUNTED = ("float32", "npy")  # codecs of rows without names, which need their number
 _SINK_FORM = "kafka://host:port/topic"
 _MODEL_FORM = "kafka://host:port/topic?name=rows"
 
@@ -39,10 +43,11 @@ def open_source(
     ----------
     url
         Several brokers are separated by commas. Parameters after ``?``, joined by ``&``:
-        ``codec``: ``json`` (the default; one object a message) or ``float32`` (packed, see `Float32Codec`);
-        ``features``: number of features of a packed row; ``api_version``: of a broker that does not tell it, such as ``2.3``.
+        ``codec``: ``json`` (the default; one object a message), ``avro`` (one record), ``float32`` (one packed row), or with
+        many rows a message ``arrow`` or ``npy`` (see the classes); ``features``: number of features of a row of ``float32`` or
+        ``npy``; ``api_version``: of a broker that does not tell it, such as ``2.3``.
     label
-        Name of the label's JSON field. A packed row has its label in the last place and needs no name.
+        Name of the label's field or column. Rows of ``float32`` and ``npy`` have it in the last place, and it needs no name.
     stop_at_end
         End where the topic ended when it was opened.
     start, group
@@ -63,7 +68,8 @@ def open_source(
     streamsvm.runtime.endpoints.StreamError: kafka://localhost:9092/rows: codec=float32 needs the number...
     """
     bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
-    codec, client = _codec(url, parameters, label), client_options({**(options or {}), **version})
+    client = client_options({**(options or {}), **version})
+    codec = _codec(url, parameters, label, client)
     return KafkaSource(bootstrap, topic, codec, stop_at_end=stop_at_end, start=start, group=group, client=client)
 
 
@@ -85,7 +91,8 @@ def open_worker(
         The URL has a mistake (the text shows the right form), or see `PartitionWorker`.
     """
     bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
-    codec, client = _codec(url, parameters, label), client_options({**(options or {}), **version})
+    client = client_options({**(options or {}), **version})
+    codec = _codec(url, parameters, label, client)
     return PartitionWorker(bootstrap, topic, codec, start=start, client=client, **how)
 
 
@@ -206,20 +213,28 @@ def usual_name(source: str) -> str | None:
     return re.sub(r"[^a-zA-Z0-9_-]", "-", Path(source).name.partition(".")[0]).strip("-") or None
 
 
-def _codec(url: str, parameters: dict[str, str], label: str | None) -> Codec:
+def _codec(url: str, parameters: dict[str, str], label: str | None, options: Mapping[str, Any]) -> Codec:
     kind, features = parameters.get("codec", "json"), parameters.get("features")
-    if kind == "json" and features is None:
-        return JSONCodec(label)
+    if kind not in _CODECS:
+        raise _mistake(url, f"codec={kind} is none of {', '.join(_CODECS)}", _SOURCE_FORM)
+    if kind in _COUNTED:
+        if features is None or not re.fullmatch("[0-9]{1,9}", features, re.ASCII):
+            raise _mistake(url, f"codec={kind} needs the number of features of a row, such as features=22", _SOURCE_FORM)
+        try:
+            return Float32Codec(int(features)) if kind == "float32" else NpyCodec(int(features))
+        except ValueError as error:
+            raise _mistake(url, str(error), _SOURCE_FORM) from error
+    if features is not None:
+        raise _mistake(url, f"features belongs to codec=float32 and npy; rows of {kind} name their features", _SOURCE_FORM)
     if kind == "json":
-        raise _mistake(url, "features belongs to codec=float32; JSON rows name their features", _SOURCE_FORM)
-    if kind != "float32":
-        raise _mistake(url, f"codec={kind} is neither json nor float32", _SOURCE_FORM)
-    if features is None or not features.isdecimal():
-        raise _mistake(url, "codec=float32 needs the number of features of a row, such as features=22", _SOURCE_FORM)
-    try:
-        return Float32Codec(int(features))
-    except ValueError as error:
-        raise _mistake(url, str(error), _SOURCE_FORM) from error
+        return JSONCodec(label)
+    if kind == "arrow":
+        return ArrowCodec(label)
+    registry = SchemaRegistry.of(options)
+    if registry is None:
+        place = "in [kafka] of a --config file, or STREAMSVM_KAFKA_SCHEMA_REGISTRY_URL in the environment"
+        raise _mistake(url, f"codec=avro needs the address of the schema registry: schema_registry_url {place}", _SOURCE_FORM)
+    return AvroCodec(label, registry)
 
 
 def _parse(url: str, known: tuple[str, ...], form: str) -> tuple[str, str, dict[str, Any], dict[str, str]]:

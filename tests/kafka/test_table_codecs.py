@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from kafka import KafkaConsumer
 
 from streamsvm.runtime.endpoints import Row, Rows
-from streamsvm_kafka import ArrowCodec, Float32Codec, NpyCodec
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec, publish
 from streamsvm_kafka.codecs import MAX_TABLE_BYTES, PackedCodec, TableCodec, arrow_stream
 from streamsvm_kafka.codecs.tables import table_of
 
@@ -431,3 +432,24 @@ def test_hostile_messages_are_rows_or_a_value_error():
             assert rows.X.shape[1] == len(rows.names)
             assert rows.y is None or len(rows.y) == len(rows.X)
         assert 0 < refused < rounds
+
+
+def test_publishing_many_rows_a_message(embedded):
+    rows = [Row({"a": float(i)} | ({"b": 2.0} if i == 4 else {}), i % 2 or None) for i in range(5)]
+    where = {"client": embedded.client, "partition": 0}
+    assert publish(rows, embedded.bootstrap, "rows", ArrowCodec("y"), rows_per_message=3, **where) == 5
+    consumer = KafkaConsumer("rows", **where["client"], bootstrap_servers=embedded.bootstrap, auto_offset_reset="earliest")
+    values = []
+    while len(values) < 2:
+        values += [record.value for records in consumer.poll(200).values() for record in records]
+    consumer.close()
+    found = [ArrowCodec("y").decode_rows(value) for value in values]
+    assert [table.names for table in found] == [("a",), ("a", "b")]
+    assert [table.row(i) for table in found for i in range(len(table.X))] == rows
+
+
+def test_publishing_many_rows_a_message_that_has_one():
+    with pytest.raises(ValueError, match="codec json has one row a message"):
+        publish([], "localhost:1", "rows", JSONCodec("y"), rows_per_message=2)
+    with pytest.raises(ValueError, match="rows_per_message must be at least 1, got 0"):
+        publish([], "localhost:1", "rows", ArrowCodec("y"), rows_per_message=0)

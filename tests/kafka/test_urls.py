@@ -3,7 +3,17 @@ import pytest
 from command_words import main
 from streamsvm.runtime import open as opening
 from streamsvm.runtime.endpoints import Row, StreamError
-from streamsvm_kafka import Float32Codec, JSONCodec, open_checkpoints, open_models, open_sink, open_source, publish
+from streamsvm_kafka import (
+    ArrowCodec,
+    Float32Codec,
+    JSONCodec,
+    NpyCodec,
+    open_checkpoints,
+    open_models,
+    open_sink,
+    open_source,
+    publish,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,11 +25,15 @@ from streamsvm_kafka import Float32Codec, JSONCodec, open_checkpoints, open_mode
         ("http://host:9092/topic", "not the address of a topic"),
         ("kafka://host:port/topic", "'host:port' is not host:port"),
         ("kafka://host:1,:2/topic", "':2' is not host:port"),
-        ("kafka://host/topic?codec=avro", "codec=avro is neither json nor float32"),
+        ("kafka://host/topic?codec=avro", "codec=avro needs the address of the schema registry: schema_registry_url"),
+        ("kafka://host/topic?codec=xml", "codec=xml is none of json, float32, arrow, npy, avro"),
+        ("kafka://host/topic?codec=npy", "codec=npy needs the number of features"),
+        ("kafka://host/topic?codec=npy&features=٢", "codec=npy needs the number of features"),
+        ("kafka://host/topic?codec=arrow&features=2", "features belongs to codec=float32 and npy; rows of arrow name"),
         ("kafka://host/topic?codec=float32", "needs the number of features"),
         ("kafka://host/topic?codec=float32&features=two", "needs the number of features"),
         ("kafka://host/topic?codec=float32&features=0", "n_features must be from 1"),
-        ("kafka://host/topic?features=2", "features belongs to codec=float32"),
+        ("kafka://host/topic?features=2", "features belongs to codec=float32 and npy; rows of json name"),
         ("kafka://host/topic?bad_messages=skip", "unknown parameter 'bad_messages'"),
         ("kafka://host/topic?api_version=new", "api_version must be a version"),
         ("kafka://host/topic?group=a", "unknown parameter 'group'; there are codec, features, api_version"),
@@ -82,8 +96,10 @@ def test_a_password_is_not_repeated(url, open_):
     [
         (JSONCodec("y"), {}, [Row({"a": 1.5}, "x"), Row({"a": 2.5}, None)]),
         (Float32Codec(2), {"codec": "float32", "features": 2}, [Row({0: 1.5, 1: 2.0}, 1), Row({0: 0.0, 1: 1.0}, None)]),
+        (ArrowCodec("y"), {"codec": "arrow"}, [Row({"a": 1.5}, "x"), Row({"b": 2.5}, None)]),
+        (NpyCodec(2), {"codec": "npy", "features": 2}, [Row({0: 1.5, 1: 2.0}, 1), Row({0: 0.0}, None)]),
     ],
-    ids=["json", "float32"],
+    ids=["json", "float32", "arrow", "npy"],
 )
 def test_a_topic_by_url(embedded, codec, parameters, rows):
     publish(rows, embedded.bootstrap, "rows", codec, partition=0, client=embedded.client)

@@ -1,0 +1,62 @@
+"""A schema registry for tests: a real HTTP server with the one request that a reader makes.
+
+A real registry takes half a minute to start and cannot be told to fail; what it answers is written in Confluent's documentation.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class FakeRegistry:
+    """Schemas by id, or what it answers: a status and a body; the paths that it was asked for, and whom it lets in."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[int, object] = {}
+        self.answers: list[tuple[int, bytes]] = []  # given first
+        self.asked: list[str] = []
+        self.user: tuple[str, str] | None = None
+        self.url = ""
+
+    def answer(self, path: str, authorization: str | None) -> tuple[int, bytes]:
+        self.asked.append(path)
+        if self.answers:
+            return self.answers.pop(0)
+        if self.user and authorization != "Basic " + base64.b64encode(":".join(self.user).encode()).decode():
+            return 401, b'{"error_code": 40101, "message": "Unauthorized"}'
+        schema = self.schemas.get(int(path.rpartition("/")[2]))
+        if schema is None:
+            return 404, b'{"error_code": 40403, "message": "Schema not found"}'
+        return 200, json.dumps(schema if "schema" in schema else {"schema": json.dumps(schema)}).encode()
+
+
+@contextmanager
+def fake_registry() -> Iterator[FakeRegistry]:
+    registry = FakeRegistry()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = registry.answer(self.path, self.headers["Authorization"])
+            self.send_response(status)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            if status // 100 == 3:
+                self.send_header("Location", "/elsewhere/schemas/ids/1")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        registry.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield registry
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,47 @@
+import pytest
+
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
+from streamsvm_kafka.codecs import check_headers
+
+CODECS = {"json": JSONCodec("y"), "arrow": ArrowCodec("y"), "npy": NpyCodec(1), "float32": Float32Codec(1)}
+
+
+@pytest.mark.parametrize(
+    ("codec", "header", "value"),
+    [
+        ("json", "content-type", b"application/json"),
+        ("json", "Content-Type", b"application/json; charset=utf-8"),
+        ("json", "contentType", b'"application/vnd.sensors.v2+json"'),
+        ("json", "content_type", b"text/json"),
+        ("json", "codec", b"JSON"),
+        ("json", "other", b"avro"),
+        ("json", "codec", None),
+        ("json", "codec", b""),
+        ("arrow", "content-type", b"application/vnd.apache.arrow.stream"),
+        ("npy", "content-type", b"application/x-npy"),
+        ("float32", "content-type", b"application/octet-stream"),
+        ("float32", "codec", b" float32 "),
+    ],
+)
+def test_headers_that_fit(codec, header, value):
+    check_headers([("trace", b"avro"), (header, value)], CODECS[codec])
+    check_headers((), CODECS[codec])
+
+
+@pytest.mark.parametrize(
+    ("codec", "header", "value", "reason"),
+    [
+        ("json", "content-type", b"application/avro", "'content-type' says 'application/avro', and the topic is"),
+        ("json", "Codec", b"arrow", "'Codec' says 'arrow', and"),
+        ("npy", "codec", b"float32", "says 'float32', and the topic is read with codec=npy"),
+        ("json", "content-type", b"application/vnd.x+avro", "says 'application/vnd.x.avro', and"),
+        ("json", "content-type", b"text/plain", "says 'text/plain' .no codec that is known., and"),
+        ("json", "content-type", b"image/json", "no codec that is known"),
+        ("json", "codec", b"\xff\x00", "no codec that is known"),
+        ("json", "codec", b"x" * 100_000, "says 'xxx.* .no codec that is known."),
+    ],
+)
+def test_headers_that_name_another_codec(codec, header, value, reason):
+    with pytest.raises(ValueError, match=reason) as error:
+        check_headers([("trace", b"1"), (header, value)], CODECS[codec])
+    assert len(str(error.value)) < 500
