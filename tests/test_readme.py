@@ -11,9 +11,10 @@ import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 ARCHITECTURE = README.parent / "docs" / "architecture.md"
+CODECS = README.parent / "docs" / "codecs.md"
 
 
-@pytest.mark.parametrize("page", [README, ARCHITECTURE], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, ARCHITECTURE, CODECS], ids=lambda page: page.name)
 def test_examples(page):
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted >= 6
