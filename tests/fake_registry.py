@@ -57,6 +57,8 @@ def fake_registry() -> Iterator[FakeRegistry]:
         registry.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield registry
-        server.shutdown()
-        thread.join()
+        try:
+            yield registry
+        finally:
+            server.shutdown()
+            thread.join()

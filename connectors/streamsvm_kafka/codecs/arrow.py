@@ -140,7 +140,7 @@ class ArrowCodec(OneRow):
 
     def _check(self, column: Column) -> None:
         """ValueError if a column can be neither label nor feature."""
-        name, kind = repr(column.name), column.type
+        name, kind = shown(column.name), column.type
         if column.extension:
             raise ValueError(f"column {name} is of the extension type {shown(column.extension)}: send what it is stored as")
         if column.name == self.label:

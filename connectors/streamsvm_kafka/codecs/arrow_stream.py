@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.checks import shown
+
 __all__ = ["Column", "Survey", "columns_of", "survey"]
 
 MAX_COLUMNS = 1 << 14
@@ -173,10 +175,10 @@ def columns_of(schema: bytes) -> list[Column]:
         number = field.number(2, _BYTE)
         kind = _TYPES.get(number, f"number {number}")
         if field.vector(5)[1]:
-            raise ValueError(f"column {name!r} holds others ({kind}): drop it, or send what it holds as columns")
+            raise ValueError(f"column {shown(name)} holds others ({kind}): drop it, or send what it holds as columns")
         extension = annotations.get(b"ARROW:extension:name", b"").decode()
         if name in columns:
-            raise ValueError(f"two columns have the name {name!r}")
+            raise ValueError(f"two columns have the name {shown(name)}")
         columns[name] = Column(name, kind, field.table(4) is not None, extension)
     return list(columns.values())
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from streamsvm.checks import shown
 from streamsvm.runtime.endpoints import Row
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 
@@ -58,7 +59,7 @@ class JSONCodec:
         nested = b"[" in value or value.find(b"{", 1) >= 0
         if nested and not _CONTAINERS.isdisjoint(map(type, fields.values())):
             name = next(name for name, item in fields.items() if type(item) in _CONTAINERS)
-            raise ValueError(f"field {name!r} holds an object or an array; a row is flat, one value a field")
+            raise ValueError(f"field {shown(name)} holds an object or an array; a row is flat, one value a field")
         y = fields.pop(self.label, None) if self.label is not None else None
         if b"null" in value:
             fields = {name: item for name, item in fields.items() if item is not None}
