@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 class FakeRegistry:
@@ -36,7 +38,8 @@ class FakeRegistry:
 
 
 @contextmanager
-def fake_registry() -> Iterator[FakeRegistry]:
+def fake_registry(certificate: Path | None = None) -> Iterator[FakeRegistry]:
+    """Serve a registry, with TLS where there is a file with a certificate and its key."""
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -50,11 +53,19 @@ def fake_registry() -> Iterator[FakeRegistry]:
             self.end_headers()
             self.wfile.write(body)
 
+        def handle(self) -> None:
+            with suppress(ssl.SSLError, ConnectionError):  # of a client that does not trust it
+                super().handle()
+
         def log_message(self, *_: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        registry.url = f"http://127.0.0.1:{server.server_port}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        registry.url = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

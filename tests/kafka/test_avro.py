@@ -4,8 +4,10 @@ import datetime
 import io
 import math
 import random
+import shutil
 import socket
 import struct
+import subprocess
 
 import fastavro
 import numpy as np
@@ -295,6 +297,21 @@ def test_a_file_without_certificates(tmp_path):
     (tmp_path / "ca.pem").write_text("none")
     with pytest.raises(StreamError, match="schema_registry_cafile: .* holds no certificates"):
         SchemaRegistry("https://registry:8081", cafile=str(tmp_path / "ca.pem"))
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+def test_a_registry_with_tls(tmp_path):
+    file = str(tmp_path / "registry.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test", "-keyout", file]
+    extension = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", file + ".crt"]
+    subprocess.run([*made, *extension], check=True, capture_output=True)
+    with (tmp_path / "registry.pem").open("a") as both:
+        both.write((tmp_path / "registry.pem.crt").read_text())
+    with fake_registry(tmp_path / "registry.pem") as secure:
+        secure.schemas[1] = record(*FIELDS)
+        assert SchemaRegistry(secure.url, cafile=file + ".crt").schema(1) == secure.schemas[1]
+        with pytest.raises(StreamError, match="certificate does not verify .*: give schema_registry_cafile"):
+            SchemaRegistry(secure.url).schema(1)
 
 
 def test_a_topic_of_avro_by_url(embedded, registry, codec):
