@@ -23,9 +23,9 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.runtime import CheckpointFolder, FileSink, LearningLoop, Row
-from streamsvm_kafka import Float32Codec, JSONCodec, KafkaSource, publish
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSource, publish
 
-ROWS, FEATURES = 100_000, 22
+ROWS, FEATURES = 200_000, 22
 NAMES = [f"x{j}" for j in range(FEATURES)]
 
 
@@ -113,21 +113,30 @@ def main() -> None:
 
         dicts = [Row(dict(zip(NAMES, x, strict=True)), label) for x, label in zip(X.tolist(), y.tolist(), strict=True)]
         packed = [Row(dict(enumerate(row.x.values())), row.y) for row in dicts]
-        json_codec, float32 = JSONCodec("y"), Float32Codec(FEATURES)
-        topics = {"json": (new_topic(), json_codec), "float32": (new_topic(), float32)}
+        json_codec, float32, arrow = JSONCodec("y"), Float32Codec(FEATURES), ArrowCodec("y")
+        topics: dict[str, tuple[str, Any]] = {"json": (new_topic(), json_codec), "float32": (new_topic(), float32)}
+        topics["arrow"] = (new_topic(), arrow)
         progress("publishing")
+        publish(dicts, bootstrap, topics["arrow"][0], arrow, rows_per_message=1000)
         publish(dicts, bootstrap, topics["json"][0], json_codec)
         publish(packed, bootstrap, topics["float32"][0], float32)
         layout = np.dtype("<f4")
         decoders: dict[str, Callable[[bytes], Any]] = {
             "json": orjson.loads,
             "float32": lambda value: np.frombuffer(value, layout),
+            "arrow": arrow.decode_rows,
         }
-        models = {"BSGD 500": lambda: BSGDClassifier(500, seed=0), "BSCA 500": lambda: BSCAClassifier(500, seed=0)}
+        models: dict[str, Callable[[], Any]] = {
+            "BSGD 500": lambda: BSGDClassifier(500, seed=0),
+            "BSCA 500": lambda: BSCAClassifier(500, seed=0),
+        }
+        models["BSGD 100"] = lambda: BSGDClassifier(100, seed=0)
 
         def checkpointed(topic: str, codec: Any, model: Any) -> np.ndarray:
             with CheckpointFolder(folder / uuid.uuid4().hex) as checkpoints:
-                return learned(bootstrap, topic, codec, model, checkpoints=checkpoints, checkpoint_seconds=1.0)
+                return learned(
+                    bootstrap, topic, codec, model, checkpoints=checkpoints, checkpoint_every=None, checkpoint_seconds=1.0
+                )
 
         def predicted(topic: str, codec: Any, model: Any) -> np.ndarray:
             with FileSink(folder / f"{uuid.uuid4().hex}.jsonl") as sink:

@@ -7,7 +7,8 @@ from typing import Any
 
 from streamsvm.runtime.batches import RawRows
 from streamsvm.runtime.endpoints import BadRow, Row, Rows
-from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.codecs import Codec, JSONCodec, PackedCodec, TableCodec
+from streamsvm_kafka.codecs.headers import check_headers
 
 __all__ = ["Decoder"]
 
@@ -32,9 +33,8 @@ class Decoder:
 
     def __init__(self, name: str, codec: Codec) -> None:
         self._name, self._codec = name, codec
-        self.many = hasattr(codec, "decode_rows")
-        self._at_once: Any = getattr(codec, "decode_values", None)
-        self._columns: Any = getattr(codec, "decode_columns", None)
+        self.many = isinstance(codec, TableCodec)
+        self._table: Any = codec if self.many else None
         self._records: Sequence[Any] = ()  # of the rows that were given last
         self._rows: Rows | None = None  # of the open message
         self._next = self._first = 0  # of its rows: the next one, and the first of those given last
@@ -52,28 +52,33 @@ class Decoder:
     def decode(self, records: Sequence[Any]) -> Sequence[Row | BadRow] | Rows:
         """Return the rows of messages with one row each."""
         self._records = records
-        if self._at_once is not None:
-            rows: Rows | None = self._at_once([record.value for record in records])
+        codec, many = self._codec, len(records) > 1 and not any(record.headers for record in records)
+        if many and isinstance(codec, PackedCodec):
+            rows = codec.decode_values([record.value for record in records])
             if rows is not None:
                 return rows
 
         def read(i: int) -> Row | BadRow:
+            record = records[i]
             try:
-                return self._codec.decode(records[i].value)
+                if record.headers:
+                    check_headers(record.headers, codec)
+                return codec.decode(record.value)
             except ValueError as error:
-                return BadRow(self.place_of(i), records[i].value, str(error))
+                return BadRow(self.place_of(i), record.value, str(error))
 
-        if self._columns is None or len(records) == 1:
+        if not (many and isinstance(codec, JSONCodec)):
             return [read(i) for i in range(len(records))]
-        columns = self._columns
+        columns = codec.decode_columns
         return RawRows(read, lambda first, end: columns([record.value for record in records[first:end]]), (0, len(records)))
 
     def open(self, record: Any, skip: int, most: int) -> Sequence[BadRow] | Rows:
         """Return the first rows of a message with many, after ``skip`` of them; see `more`."""
         self._records, self._first, self._rows = [record], 0, None
-        codec: Any = self._codec
         try:
-            rows: Rows = codec.decode_rows(record.value)
+            if record.headers:
+                check_headers(record.headers, self._codec)
+            rows = self._table.decode_rows(record.value)
             if skip > len(rows):
                 raise ValueError(f"it has {len(rows)} rows, and the checkpoint has learned {skip} of them")
         except ValueError as error:

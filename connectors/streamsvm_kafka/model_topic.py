@@ -177,7 +177,7 @@ class ModelReader:
     def __init__(self, connection: Connection, topic: str, name: str, place: str) -> None:
         self._connection, self._place, self._name = connection, place, name
         self._key = TopicPartition(topic, 0)
-        self._consumer = consumer_of(connection, None, 4)
+        self._consumer = consumer_of(connection, None, 4, many=False)
         self._consumer.assign([self._key])
         self._assembler = Assembler(name)
         self._told: Whole | None = None
@@ -246,7 +246,7 @@ class ModelReader:
         with self._failing():
             beginning = self._consumer.beginning_offsets([self._key], timeout_ms=1000 * CONNECT_SECONDS)[self._key]
             if truth:
-                reader = consumer_of(self._connection, None, 1, isolation_level="read_uncommitted")
+                reader = consumer_of(self._connection, None, 1, many=False, isolation_level="read_uncommitted")
             try:
                 end = reader.end_offsets([self._key], timeout_ms=1000 * CONNECT_SECONDS)[self._key]
             finally:

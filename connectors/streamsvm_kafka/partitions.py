@@ -18,7 +18,7 @@ from streamsvm.runtime import CheckpointFolder, LearningLoop
 from streamsvm.runtime.checkpoint import FolderLockedError, TakenOverError
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm.runtime.logs import event
-from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
 from streamsvm_kafka.partition_source import PartitionSource
@@ -130,6 +130,7 @@ class PartitionWorker:
             self._connection,
             group,
             16,
+            isinstance(codec, TableCodec),
             session_timeout_ms=int(1000 * SESSION_SECONDS),
             heartbeat_interval_ms=int(1000 * SESSION_SECONDS / 5),
         )

@@ -26,8 +26,10 @@ logger = logging.getLogger(__name__)
 POLL_MS = 200
 #: The most that is fetched of a partition at once. A longer message still comes, alone.
 FETCH_BYTES = 1 << 18
-#: A bounded pass fetches no more of a partition while so many of its messages wait for their turn.
-PREFETCH = 1000
+#: The same of messages with many rows.
+TABLE_FETCH_BYTES = 1 << 20
+#: A bounded pass fetches no more of a partition while so many of its messages, or bytes of them, wait for their turn.
+PREFETCH, PREFETCH_BYTES = 1000, 4 << 20
 #: A bounded pass gives up if none of its remaining messages comes for so long.
 STALL_SECONDS = 60.0
 #: A joined stream goes on without this one if it has messages to read and none comes for so long (of an open transaction).
@@ -36,8 +38,12 @@ BEHIND_SECONDS = 5.0
 REFRESH_SECONDS = 60.0
 
 
-def consumer_of(connection: Connection, group: str | None, fetches: int, **more: Any) -> Any:
-    """Make a consumer that commits nothing by itself, skips nothing, and holds so many fetches of `FETCH_BYTES` at once."""
+def consumer_of(connection: Connection, group: str | None, fetches: int, many: bool, **more: Any) -> Any:
+    """Make a consumer that commits nothing by itself, skips nothing, and holds so many fetches at once.
+
+    These are of `FETCH_BYTES`, or where messages have ``many`` rows, of `TABLE_FETCH_BYTES`.
+    """
+    size = TABLE_FETCH_BYTES if many else FETCH_BYTES
     return connection.client(
         KafkaConsumer,
         group_id=group,
@@ -47,8 +53,8 @@ def consumer_of(connection: Connection, group: str | None, fetches: int, **more:
         # kafka-python 3.0.12 never returns to a partition that was paused with half of a fetch read, so every poll takes all
         # messages and the size of a fetch is the bound.
         max_poll_records=sys.maxsize,
-        max_partition_fetch_bytes=FETCH_BYTES,
-        fetch_max_bytes=fetches * FETCH_BYTES,
+        max_partition_fetch_bytes=size,
+        fetch_max_bytes=fetches * size,
         **{"isolation_level": "read_committed", **more},
     )
 
@@ -217,6 +223,7 @@ class TopicReader:
                 )
             for p, buffer in buffers.items():
                 full = len(buffer) >= PREFETCH or reached[p] >= ends[p]
+                full = full or sum([len(one.value) for one in buffer]) >= PREFETCH_BYTES
                 (self._consumer.pause if full else self._consumer.resume)(TopicPartition(self._topic, p))
             for key, records in self._poll().items():
                 end = ends[key.partition]

@@ -8,7 +8,7 @@ from typing import Any
 from streamsvm._warnings import warn
 from streamsvm.checks import checked_count
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
-from streamsvm_kafka.codecs import Codec
+from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
 from streamsvm_kafka.decoding import Decoder
 from streamsvm_kafka.reader import TopicReader, consumer_of, lost
@@ -34,7 +34,8 @@ class KafkaSource:
     order; how partitions mix depends on the moment, so a stream that must be reproducible has one partition. Partitions that
     are added to the topic are read within a minute. If the broker goes away, the source waits for it.
 
-    Memory is bounded by the number of partitions: of each, at most 1000 messages and two fetches of 256 KiB are held.
+    Memory is bounded by the number of partitions: of each, at most 1000 messages, or 4 MiB of them, and two fetches of 256 KiB
+    are held, or of 1 MiB where messages have many rows.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ class KafkaSource:
         self._start = start_of(start, self.name)
         description = describe_topic(connection, topic)
         self._topic_id = description.topic_id
-        self._consumer = consumer_of(connection, group, 64)
+        self._consumer = consumer_of(connection, group, 64, isinstance(codec, TableCodec))
         try:
             reader = self._reader = TopicReader(connection, topic, self.name, self._consumer, description, stop_at_end)
             first = self._start or Start("earliest", "earliest")

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> bool:
         return make_model(**how, **scaling, encoder=table.encoder)
 
     same: dict[str, Any] = {"positive": positive, "classes": classes}
-    same |= {name: getattr(arguments, name) for name in ("checkpoint_every", "window", "error_limit", "error_share")}
+    same |= {name: getattr(arguments, name) for name in ("window", "error_limit", "error_share")} | arguments.checkpoint_every
     if arguments.scope == "partition":
         table = table_of(arguments, text_format, None)
 

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import importlib
 import logging
+import math
 import os
 import sys
 import warnings
@@ -199,9 +200,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 
 def _add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
     group.add_argument("--checkpoint", type=_place, metavar=metavar, help=checkpoint_help)
-    group.add_argument(
-        "--checkpoint-every", type=_count, default=10_000, metavar="N", help="rows between checkpoints (default: %(default)s)"
-    )
+    text = "rows between checkpoints, such as 10000, or seconds between them, such as 5s (default: %(default)s)"
+    group.add_argument("--checkpoint-every", type=_every, default="1s", metavar="N|Ns", help=text)
     text = "serve metrics for Prometheus, checks of health and a page at this port, as long as the run goes on"
     group.add_argument("--metrics-port", type=_port, metavar="N", help=text)
     text = "the address to serve them at (default: %(default)s; 0.0.0.0 in a container)"
@@ -304,6 +304,19 @@ def _add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
 
 def _place(text: str) -> Path | str:
     return text if "://" in text else Path(text)
+
+
+def _every(text: str) -> dict[str, Any]:
+    """Parse what comes between two checkpoints: the parameters of a loop."""
+    if not text.endswith("s"):
+        return {"checkpoint_every": _count(text)}
+    try:
+        seconds = float(text[:-1])
+    except ValueError:
+        seconds = math.nan
+    if not 0.0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of rows, such as 10000, nor of seconds, such as 5s")
+    return {"checkpoint_every": None, "checkpoint_seconds": seconds}
 
 
 def _count(text: str) -> int:

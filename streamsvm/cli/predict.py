@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> bool:
             follow=follow,
             version=saved.header["rows"] if follow is not None else 0,
             checkpoints=checkpoints,
-            checkpoint_every=arguments.checkpoint_every,
+            **arguments.checkpoint_every,
             on_error=on_error,
             error_limit=arguments.error_limit,
             error_share=arguments.error_share,

@@ -108,7 +108,7 @@ class LearningLoop(StreamLoop):
     checkpoints
         The folder for checkpoints; one is written every ``checkpoint_every`` rows (once a row was learned) and at the end.
     checkpoint_every
-        Rows of the stream between two checkpoints.
+        Rows of the stream between two checkpoints; None: these are a matter of time alone.
     checkpoint_seconds
         Write one also where so many seconds have passed since the last one and rows have come. None: by rows alone.
     window
@@ -167,7 +167,7 @@ class LearningLoop(StreamLoop):
         positive: Hashable = None,
         sink: Sink | None = None,
         checkpoints: Checkpoints | None = None,
-        checkpoint_every: int = 10_000,
+        checkpoint_every: int | None = 10_000,
         checkpoint_seconds: float | None = None,
         window: int = 1000,
         on_progress: Callable[[Progress], None] | None = None,

@@ -116,7 +116,7 @@ class PredictionLoop(StreamLoop):
         follow: Followed | None = None,
         version: int = 0,
         checkpoints: Checkpoints | None = None,
-        checkpoint_every: int = 10_000,
+        checkpoint_every: int | None = 10_000,
         checkpoint_seconds: float | None = None,
         on_progress: Callable[[Predicted], None] | None = None,
         on_error: str | Path | Sink = "stop",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -38,14 +39,14 @@ class StreamLoop:
         learns: bool,
         sink: Sink | None,
         checkpoints: Checkpoints | None,
-        checkpoint_every: int,
+        checkpoint_every: int | None,
         checkpoint_seconds: float | None,
         on_progress: Callable[[Any], None] | None,
         on_error: str | Path | Sink,
         error_limit: int | None,
         error_share: float,
     ) -> None:
-        if checkpoint_every < 1:
+        if checkpoint_every is not None and checkpoint_every < 1:
             raise ValueError(f"checkpoint_every must be at least 1, not {checkpoint_every}")
         if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
             raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
@@ -53,7 +54,7 @@ class StreamLoop:
         self.source, self.model, self.sink = source, model, sink
         self.rows = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
-        self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every, on_progress
+        self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
         self._saved_rows = -1
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
         #: The time after which a checkpoint must be written.
