@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,8 @@ from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.transactions import Transaction, TransactionWriter
 
 __all__ = ["FollowedTopic", "TopicCheckpoints"]
+
+logger = logging.getLogger(__name__)
 
 #: The broker aborts a transaction that is open for longer.
 TRANSACTION_SECONDS = 60.0
@@ -290,10 +293,15 @@ class FollowedTopic:
 
     def wait(self) -> Checkpoint | None:
         """Return the newest checkpoint once there is one; None after `stop`."""
-        while (reader := self._found_reader()) is None:
+        reader = self._found_reader()
+        checkpoint = None if reader is None else self._good(reader.newest())
+        if checkpoint is None:
+            logger.warning("%s: waiting for the first checkpoint", self.path)
+        while reader is None:
             if self._stopping.wait(self._seconds):
                 return None
-        checkpoint = self._good(reader.newest())
+            if (reader := self._found_reader()) is not None:
+                checkpoint = self._good(reader.newest())
         while checkpoint is None and not self._stopping.wait(self._seconds):
             checkpoint = self._good(reader.newer())
         return checkpoint
