@@ -127,7 +127,7 @@ def test_the_command_line(tmp_path, capfd, learner):
     words = ["predict", data, "--to", out, "--follow", "--model"]
     with pytest.raises(SystemExit):
         main([*words, tmp_path / "file.ckpt"])
-    assert "must be a folder of checkpoints, which a learner writes" in capfd.readouterr().err
+    assert "must be a folder or topic of checkpoints, which a learner writes" in capfd.readouterr().err
     started = threading.Timer(0.2, learner.learn, [50])
     started.start()
     assert main([*words, tmp_path / "state"]) == 0
