@@ -76,6 +76,7 @@ def disturb(rng, workers, start):
     at = rng.randrange(len(workers))
     how = rng.choice(["leaves", "leaves", "is killed", "hangs"])
     old = workers[at]
+    assert old.poll() is None, f"a worker ended by itself with {old.poll()}"
     workers[at] = start()
     if how == "leaves":
         old.terminate()
@@ -101,7 +102,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rebalances", type=int, default=50)
     parser.add_argument("--broker-kills", type=int, default=10)
-    parser.add_argument("--rows", type=int, default=25_000, help="of a partition; six partitions")
+    parser.add_argument("--rows", type=int, default=100_000, help="of a partition; six partitions")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, default=Path("/dev/null"), help="what the workers write on standard error")
     arguments = parser.parse_args()
@@ -130,9 +131,11 @@ def main():
                 broker.restart()
                 time.sleep(2.0)
             print(number, disturb(rng, workers, start), number in kills, rows_done(folder / "shared"), flush=True)
+        died = [worker.poll() for worker in workers if worker.poll() is not None]
         for worker in workers:
             worker.terminate()
             print("a worker ended with", worker.wait(60))
+        assert not died, f"workers ended by themselves with {died}"
         print("rows at the end of the disturbances:", rows_done(folder / "shared"), "of", sum(lengths))
         assert start_worker(bootstrap, "rows", "shared", folder / "shared", "end").wait(300) == 0
         assert rows_done(folder / "shared") == sum(lengths)

@@ -131,9 +131,15 @@ class PartitionSource:
             raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
         return rows
 
+    @property
+    def next_offset(self) -> int:
+        """The offset of the message that is to be handed over next."""
+        return self._records[-1].offset + 1 if self._records else self.offset
+
     def feed(self, records: Iterable[Any]) -> None:
-        """Hand over messages of the partition. Those before the position are left out, as those without a value."""
-        self._records.extend(record for record in records if record.value is not None and record.offset >= self.offset)
+        """Hand over messages of the partition. Those that were handed over before are left out, as those without a value."""
+        first = self.next_offset
+        self._records.extend(record for record in records if record.value is not None and record.offset >= first)
 
     @property
     def waits(self) -> bool:

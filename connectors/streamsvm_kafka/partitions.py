@@ -136,12 +136,13 @@ class PartitionWorker:
         )
         self._offsets = TopicOffsets(self._consumer, self.name, topic)
         self._events: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
-        self._consumer.partitions_for_topic(topic)  # a group whose leader does not know them yet would get none
+        with contextlib.suppress(KafkaError):  # a group whose leader does not know them gets none until it has looked again
+            self._consumer.partitions_for_topic(topic)
         self._listener = _Listener(self._consumer, self._events)
         self._consumer.subscribe([topic], listener=self._listener)
         self._stopping = threading.Event()
         self._assigned: dict[int, _Partition] = {}
-        self._joined, self._idle_since = False, time.monotonic()
+        self._joined, self._failing, self._idle_since = False, False, time.monotonic()
 
     @property
     def loops(self) -> dict[int, LearningLoop]:
@@ -193,7 +194,10 @@ class PartitionWorker:
         for number in list(self._assigned):
             self._release(number, flush=False)
         self._offsets.finish()
-        self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
+        try:
+            self._consumer.close(autocommit=False, timeout_ms=1000 * CONNECT_SECONDS)
+        except KafkaError as error:  # the broker is away, and gives the partitions to others by itself
+            logger.warning("%s: the group could not be left in order (%s)", self.name, error)
 
     def _heed(self) -> None:
         """Do what the group has decided since the last look, and lock the folders of partitions that have come."""
@@ -201,7 +205,11 @@ class PartitionWorker:
             what, partitions = self._events.get()
             self._joined = what == "assigned"
             if self._joined:
-                self._assigned |= {number: _Partition() for number in partitions if number not in self._assigned}
+                for number in partitions:
+                    if number in self._assigned:  # the listener has paused it, and moved it to the beginning
+                        self._read_on(number, self._assigned[number])
+                    else:
+                        self._assigned[number] = _Partition()
             else:
                 for number in partitions & self._assigned.keys():
                     self._release(number, flush=what == "revoked")
@@ -223,13 +231,20 @@ class PartitionWorker:
         except BrokerUnreachableError as error:  # the group will say whose the partition is when the broker is back
             logger.warning("%s Trying again.", error)
             each.folder.close()
+            each.since = time.monotonic()  # an outage is no sign that another worker hangs
             return
         each.source, each.loop, each.end = source, self._make_loop(source, each.folder), end
         told = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
         logger.info("%s: partition %d has come, and goes on at offset %d", self.name, number, source.offset, extra=told)
+        self._read_on(number, each)
+
+    def _read_on(self, number: int, each: _Partition) -> None:
+        """Fetch what comes after the messages of a partition that were handed over."""
+        if each.source is None:
+            return
         key = TopicPartition(self._topic, number)
         with contextlib.suppress(IllegalStateError):  # it has gone meanwhile, and the next look will tell
-            self._consumer.seek(key, source.offset)
+            self._consumer.seek(key, each.source.next_offset)
             self._consumer.resume(key)
 
     def _source_of(self, number: int) -> tuple[PartitionSource, int]:
@@ -310,8 +325,12 @@ class PartitionWorker:
             try:
                 each.loop.take(n)
             except TakenOverError as error:
-                logger.warning("%s. This worker was thrown out of the group, and drops the partition", error)
+                # Thrown out of the group, as a rule, which will say so. But if it leaves the partition here, it comes anew.
+                logger.warning("%s. This worker drops what it has of the partition", error)
                 self._release(number, flush=False)
+                self._assigned[number] = _Partition()
+                with contextlib.suppress(IllegalStateError):
+                    self._consumer.pause(TopicPartition(self._topic, number))
                 return
             self.rows += each.loop.rows - before
             if on_rows is not None:
@@ -328,7 +347,16 @@ class PartitionWorker:
                 f"{self.name}: messages that were not read are gone ({error}). Say where to go on: --from"
             ) from error
         except KafkaError as error:
-            raise StreamError(f"{self.name}: cannot be read: {error}") from error
+            if not error.retriable:
+                raise StreamError(f"{self.name}: cannot be read: {error}") from error
+            level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
+            logger.log(level, "%s: cannot be read for now (%s). The stream goes on when the broker is back.", self.name, error)
+            self._failing = True
+            for number, each in self._assigned.items():  # what it had fetched may have gone with the error
+                self._read_on(number, each)
+            self._stopping.wait(POLL_MS / 1000)
+            return {}
+        self._failing = False
         return messages
 
     def _check_identity(self) -> None:

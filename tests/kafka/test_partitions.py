@@ -11,14 +11,14 @@ from unittest import mock
 import numpy as np
 import pytest
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
 
 import rebalances
 import warm_learner
 from command_words import main
 from killing import FORKS, forkserver
 from saved import dumps
-from streamsvm.runtime import IterableSource, LearningLoop, load
+from streamsvm.runtime import CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.runtime.endpoints import BadRow, Row, StreamError
 from streamsvm.runtime.rows import learner_of
 from streamsvm_kafka import Float32Codec, JSONCodec, PartitionWorker, partitions, publish
@@ -153,6 +153,67 @@ def test_messages_of_before_a_partition_went_are_not_learned(topic, worker, tmp_
     one._poll = polled
     one.run()
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
+
+
+@pytest.mark.broker
+def test_errors_of_an_outage_are_waited_out(topic, worker, tmp_path, caplog):
+    name = topic(3000)
+    one = worker(name)
+    poll, n_failed = one._consumer.poll, 0
+
+    def failing(milliseconds):
+        nonlocal n_failed
+        messages = poll(milliseconds)
+        if messages and n_failed < 4:  # what it has fetched goes with the error
+            n_failed += 1
+            raise KafkaConnectionError("111 ECONNREFUSED")
+        return messages
+
+    with mock.patch.object(one._consumer, "poll", failing):
+        one.run()
+    assert n_failed == 4
+    assert caplog.text.count("cannot be read for now") == 1
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
+
+
+@pytest.mark.broker
+def test_an_error_that_does_not_pass_ends_a_worker(topic, worker):
+    one = worker(topic(10))
+    refusal = TopicAuthorizationFailedError("rows")
+    with mock.patch.object(one._consumer, "poll", side_effect=refusal), pytest.raises(StreamError, match="cannot be read: "):
+        one.run()
+
+
+@pytest.mark.broker
+def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
+    name = topic(3000)
+    one, times = worker(name), iter((600, 1600))
+    at = next(times)
+
+    def assign_again(one):
+        nonlocal at
+        if at is not None and one.rows >= at:
+            at = next(times, None)
+            one._listener.on_partitions_assigned([TopicPartition(name, 0)])
+
+    one.run(on_rows=assign_again)
+    assert (at, one.rows) == (None, 3000)
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
+
+
+@pytest.mark.broker
+def test_a_folder_that_was_taken_and_released_is_taken_again(topic, worker, tmp_path, caplog):
+    path, taken = tmp_path / "state" / "partition-0", []
+
+    def take(one):
+        if one.rows >= 600 and not taken:
+            taken.append(path)
+            CheckpointFolder(path, take_over=True).close()  # by a worker that the group has given up since
+
+    worker(topic(3000)).run(on_rows=take)
+    assert taken
+    assert "drops what it has" in caplog.text
+    assert dumps(load(path)) == model_of(0, 3000)
 
 
 @pytest.mark.broker
