@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from river import base
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm.checks import checked_count, checked_target, shown
 from streamsvm.frames import as_frame, as_matrix
-from streamsvm.memory.moments import N_FIRST, learn_value
+from streamsvm.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
 from streamsvm.storage.bounds import check_hashes
+from streamsvm.tables.merging import Units, units_between
 
 __all__ = ["BoundedScaler", "BoundedTargetScaler"]
 
@@ -161,6 +163,58 @@ class BoundedScaler(base.MiniBatchTransformer):
             _complain(x)
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
+    def merge_with(self, *others: BoundedScaler) -> list[Units]:
+        """Become the scaler of all the values that it and others have learned.
+
+        Parameters
+        ----------
+        *others
+            Scalers of the same ``deviations``. They stay as they are.
+
+        Returns
+        -------
+        list of Units
+            As of `merge_transformers`.
+
+        Raises
+        ------
+        ValueError
+            Their ``deviations`` differ.
+
+        Examples
+        --------
+        >>> scalers = BoundedScaler(), BoundedScaler()
+        >>> for scaler, values in zip(scalers, [(1.0, 3.0), (5.0, 7.0)]):
+        ...     for value in values:
+        ...         scaler.learn_one({"a": value})
+        >>> _ = scalers[0].merge_with(scalers[1])
+        >>> scalers[0].counts["a"], scalers[0].means["a"], scalers[0].vars["a"]
+        (4, 4.0, 5.0)
+        """
+        scalers = [self, *others]
+        if different := {scaler.deviations for scaler in others} - {self.deviations}:
+            raise ValueError(f"scalers with deviations={self.deviations} and {different.pop()} cannot become one: give the same")
+        before = [scaler._scale() for scaler in scalers]
+        columns = {name: column for column, name in enumerate(dict.fromkeys(n for scaler in scalers for n in scaler._columns))}
+        parts = []
+        for scaler in scalers:
+            places = np.array([columns[name] for name in scaler._columns], np.int64)
+            moments = np.zeros((len(places), FOLLOWED))
+            moments[:, :3] = scaler._moments[: len(places)]
+            parts.append((moments, scaler._first.copy(), places))
+        moments, first = np.zeros((len(columns), FOLLOWED)), np.zeros((len(columns), N_FIRST))
+        pool_moments(parts, moments, first)
+        self._columns, self.n_bounded = columns, sum(scaler.n_bounded for scaler in scalers)
+        self._moments, self._first = moments[:, :3].copy(), first
+        self._make_arrays(max(len(columns), 8))
+        after = self._scale()
+        return [units_between(scale, after) for scale in before]
+
+    def _scale(self) -> dict[Hashable, tuple[float, float]]:
+        """The mean and standard deviation of each feature."""
+        variances = self.vars
+        return {name: (mean, math.sqrt(variances[name])) for name, mean in self.means.items()}
+
     def learn_many(self, X: Any) -> None:
         matrix, names, columns, _ = self._matrix(X)
         if (columns < 0).any():
@@ -286,6 +340,27 @@ class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-ar
     def predict_one(self, x: dict[Hashable, Any]) -> float:
         n, mean, squares = self._scaler._moments[0]
         return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
+
+    def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
+        """Become the model of all the rows that it and others have learned: see `BSGDClassifier.merge_with`.
+
+        Parameters
+        ----------
+        *others
+            Models of the same parameters round regressors that can become one. They stay as they are.
+        units
+            As of the regressor's own.
+
+        Raises
+        ------
+        ValueError
+            They cannot become one. This model is as it was then.
+        """
+        scaler = copy.deepcopy(self._scaler)
+        found = scaler.merge_with(*(other._scaler for other in others))
+        targets = [each.get(_TARGET, (1.0, 0.0)) for each in found]
+        self.regressor.merge_with(*(other.regressor for other in others), units=units, targets=targets)  # type: ignore[attr-defined]
+        self._scaler = scaler
 
     @classmethod
     def _unit_test_params(cls) -> Any:

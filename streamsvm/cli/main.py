@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,6 +185,20 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     checkpoint_help = "a folder for the position of the run, from which the same command goes on; not the folder of the model"
     _add_run(predict.add_argument_group("the run"), checkpoint_help)
 
+    merge = commands.add_parser(
+        "merge",
+        help="make one model of those of several learners, such as workers of a group, once or again and again",
+        usage="%(prog)s SOURCE... --to PLACE [--every SECONDS]",
+    )
+    text = "a folder of checkpoints; one that holds folders partition-N stands for all of these, also those that come later"
+    merge.add_argument("sources", type=Path, nargs="+", metavar="SOURCE", help=text)
+    text = "where the model goes as a checkpoint, which predict --follow follows: a folder, or a topic kafka://host:port/topic"
+    merge.add_argument("--to", dest="into", type=_place, required=True, metavar="PLACE", help=text)
+    text = "look again each so many seconds, and merge where a model has learned more, until Ctrl-C (default: once)"
+    merge.add_argument("--every", type=_period, metavar="SECONDS", help=text)
+    merge.add_argument("--quiet", action="store_true", help="a JSON line on standard output for each merged model, nothing else")
+    _add_trusted(merge, "a model")
+
     inspect = commands.add_parser("inspect", help="show what a checkpoint holds")
     inspect.add_argument("path", type=_place, metavar="PLACE", help="a file, a folder or a topic, as for predict --model")
     inspect.add_argument("--json", action="store_true", help="as one JSON object")
@@ -195,7 +210,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         "demo", help="learn real data through an embedded broker, kill the learner, resume it, draw what it learned"
     )
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help="default: %(default)s")
-    return parser, {"learn": learn, "predict": predict, "inspect": inspect, "demo": demo}
+    return parser, {"learn": learn, "predict": predict, "merge": merge, "inspect": inspect, "demo": demo}
 
 
 def _add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:
@@ -336,6 +351,16 @@ def _seconds(text: str) -> float:
         number = -1.0
     if not number >= 0.0:
         raise argparse.ArgumentTypeError(f"must be a number of at least 0, or inf, not {text}")
+    return number
+
+
+def _period(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 < number <= threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text}")
     return number
 
 

@@ -163,7 +163,7 @@ class Committee(OnlineEstimator):
         weights = shares @ v.weights / shares.sum()
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 
-    def merge_with(self, *others: Any) -> NoReturn:  # noqa: ARG002
+    def merge_with(self, *others: Any, **units: Any) -> NoReturn:  # noqa: ARG002
         """Refuse to become one with others, as `BSGDClassifier.merge_with` does.
 
         Raises

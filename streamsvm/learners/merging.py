@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.learners.compiled.rescale import scale_moved, units_of
 from streamsvm.learners.compiled.scaled_rows import FOLLOWS
 from streamsvm.learners.labels import Labels
-from streamsvm.memory.moments import pool_moments
+from streamsvm.memory.moments import move_moments, pool_moments
 
 __all__ = ["Mergeable"]
 
@@ -45,12 +46,30 @@ class _Part(NamedTuple):
     """float32 [m, features], as rows are given."""
     coefficients: np.ndarray
     """float64 [outputs of the union, m], not weighted by the share."""
+    factors: np.ndarray
+    shifts: np.ndarray
+    """float64 [features]: how its rows come into the units of the union."""
+    shift: float
+    """What is added to its outputs, in the unit of the union."""
+
+
+class _Given(NamedTuple):
+    """A model, and how its rows and its target come into the units of the union."""
+
+    model: Any
+    units: Mapping[Hashable, tuple[float, float]]
+    target: tuple[float, float]
 
 
 class Mergeable(BudgetedEstimator):
     """A model that can take in what others of its kind have learned."""
 
-    def merge_with(self, *others: Self) -> None:
+    def merge_with(
+        self,
+        *others: Self,
+        units: Sequence[Mapping[Hashable, tuple[float, float]]] | None = None,
+        targets: Sequence[tuple[float, float]] | None = None,
+    ) -> None:
         """Become the model of all the rows that this model and others have learned, within the budget of this one.
 
         Parameters
@@ -58,6 +77,11 @@ class Mergeable(BudgetedEstimator):
         *others
             Models of the same class and parameters, but for budget, max_features, overflow, maintenance and seed. They stay as
             they are.
+        units
+            Where the rows of each were scaled by another scaler: of this model and of each other, the factor and the shift by
+            which values of a feature come into the units of the model that results. None: into those they have.
+        targets
+            As ``units``, of the targets.
 
         Raises
         ------
@@ -97,12 +121,14 @@ class Mergeable(BudgetedEstimator):
         """
         for other in others:
             _check(self, other)
-        models = [model for model in (self, *others) if model.n_learned]
-        if not models or (len(models) == 1 and models[0] is self):
+        models = self, *others
+        moves = units or [{}] * len(models), targets or [(1.0, 0.0)] * len(models)
+        given = [_Given(*each) for each in zip(models, *moves, strict=True) if each[0].n_learned]
+        if not given or (len(given) == 1 and given[0].model is self and not units and not targets):
             return
         merged = type(self)(**self._get_params())
-        _fill(merged, models)
-        _become(self, merged, models)
+        _fill(merged, given)
+        _become(self, merged, [each.model for each in given])
 
 
 def _become(model: Any, merged: Any, models: list[Any]) -> None:
@@ -139,8 +165,9 @@ def _check(model: Any, other: Any) -> None:
         )
 
 
-def _fill(merged: Any, models: list[Any]) -> None:
+def _fill(merged: Any, given: list[_Given]) -> None:
     # Make a new model that of the rows of others.
+    models = [each.model for each in given]
     names = list(dict.fromkeys(name for model in models for name in model.feature_names))
     if len(names) > merged.max_features:
         raise ValueError(f"the models have {len(names)} features together, more than max_features={merged.max_features}")
@@ -149,11 +176,11 @@ def _fill(merged: Any, models: list[Any]) -> None:
         raise ValueError("a model has hashed features into its columns, which are not those of the others: raise max_features")
     merged._features.restore(names)
     merged._store.used = len(names)
-    parts = _parts(merged, models, {name: column for column, name in enumerate(names)})
+    parts = _parts(merged, given, {name: column for column, name in enumerate(names)})
     _set_scale(merged, parts)
     _set_counters(merged, parts)
     coefficients = np.hstack([part.share * part.coefficients for part in parts])
-    intercept = sum(part.share * (part.outputs @ part.model.intercept) for part in parts)
+    intercept = sum(part.share * (part.outputs @ part.model.intercept + part.shift) for part in parts)
     vectors = np.zeros((coefficients.shape[1], len(names)), np.float32)
     first = 0
     for part in parts:
@@ -173,7 +200,8 @@ def _fill(merged: Any, models: list[Any]) -> None:
         _fit_again(merged, parts, vectors)
 
 
-def _parts(merged: Any, models: list[Any], column_of: dict[Any, int]) -> list[_Part]:
+def _parts(merged: Any, given: list[_Given], column_of: dict[Any, int]) -> list[_Part]:
+    models = [each.model for each in given]
     labels: Labels | None = getattr(merged, "_labels", None)
     if labels is not None:
         for model in models:
@@ -183,15 +211,24 @@ def _parts(merged: Any, models: list[Any], column_of: dict[Any, int]) -> list[_P
             merged._resize(labels.outputs)
     rows = sum(model.n_learned for model in models)
     parts = []
-    for model in models:
-        outputs = np.eye(1) if labels is None else _outputs_of(model._labels, labels)
+    for model, units, (factor, shift) in given:
+        outputs = np.full((1, 1), factor) if labels is None else _outputs_of(model._labels, labels)
         columns = np.array([column_of[name] for name in model.feature_names], np.int64)
         vectors = model.support_vectors
         if model.scaling is not None:
             v, used = model._store.views, model._store.used
             location, spread = units_of(v.moments, v.location, v.spread, used)
             vectors = (vectors * spread + location).astype(np.float32)
-        parts.append(_Part(model, model.n_learned / rows, columns, outputs, vectors, outputs @ model.coefficients))
+        moves = np.array([units.get(name, (1.0, 0.0)) for name in model.feature_names], np.float64).reshape(-1, 2).T
+        if units:
+            vectors = (vectors * moves[0] + moves[1]).astype(np.float32)
+            if not np.isfinite(vectors).all():
+                raise ValueError("the models were scaled so differently that support vectors of one are beyond float32")
+        parts.append(
+            _Part(
+                model, model.n_learned / rows, columns, outputs, vectors, outputs @ model.coefficients, moves[0], moves[1], shift
+            )
+        )
     return parts
 
 
@@ -214,7 +251,8 @@ def _outputs_of(labels: Labels, union: Labels) -> np.ndarray:
 def _set_scale(merged: Any, parts: list[_Part]) -> None:
     v, c, used = merged._store.views, merged._common, merged._store.used
     if merged.scaling is not None:
-        moments = [(p.model._store.views.moments, p.model._store.views.first, p.columns) for p in parts]
+        of = [(part.model._store.views, part) for part in parts]
+        moments = [(*move_moments(o.moments, o.first, part.factors, part.shifts), part.columns) for o, part in of]
         pool_moments(moments, v.moments, v.first)
         centred = merged.kernel != "rbf"
         scale_moved(v.moments, v.location, v.spread, v.ratio, v.shift, used, True, centred, 0)
@@ -275,7 +313,7 @@ def _own_answers(merged: Any, part: _Part) -> tuple[np.ndarray, np.ndarray]:
     model = part.model
     h, S = model._store.views.header[0], model.support_vectors.astype(np.float64)
     own = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], S, S) @ model.coefficients.T + model.intercept
-    F = own @ part.outputs.T
+    F = own @ part.outputs.T + part.shift
     if merged._common["loss"][0] == EPSILON_INSENSITIVE:
         return F[:, 0], np.zeros(len(F))
     if F.shape[1] == 1:

@@ -12,7 +12,18 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-__all__ = ["ANEW", "FOLLOWED", "LAST_MEAN", "N_FIRST", "RARE", "check_moments", "follow_value", "learn_value", "pool_moments"]
+__all__ = [
+    "ANEW",
+    "FOLLOWED",
+    "LAST_MEAN",
+    "N_FIRST",
+    "RARE",
+    "check_moments",
+    "follow_value",
+    "learn_value",
+    "move_moments",
+    "pool_moments",
+]
 
 #: Values of a feature that are held, for a median of them.
 N_FIRST = 32
@@ -81,6 +92,30 @@ def pool_moments(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], mom
             held[place] += n
     for place in np.flatnonzero(few):
         first[place, : held[place]].sort()
+
+
+def move_moments(
+    moments: np.ndarray, first: np.ndarray, factors: np.ndarray, shifts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the moments and the first values of a stream in other units: ``value * factor + shift``, with factors of at least 0.
+
+    Parameters
+    ----------
+    moments, first
+        float64 [features or more, FOLLOWED] and [features or more, N_FIRST].
+    factors, shifts
+        float64 [features].
+    """
+    n = len(factors)
+    moved, values = moments[:n].copy(), first[:n].astype(np.float64)
+    seen = moved[:, 0] > 0.0
+    moved[seen, 1] = moved[seen, 1] * factors[seen] + shifts[seen]
+    moved[:, 2] *= factors * factors
+    again = moved[:, _LAST_REACH] > 0.0
+    moved[again, LAST_MEAN] = moved[again, LAST_MEAN] * factors[again] + shifts[again]
+    moved[again, _LAST_REACH] = np.maximum(moved[again, _LAST_REACH] * factors[again], _TINY)
+    held = np.arange(values.shape[1]) < moved[:, :1]
+    return moved, np.where(held, values * factors[:, None] + shifts[:, None], 0.0)
 
 
 @njit(cache=True, error_model="numpy")

@@ -12,6 +12,7 @@ from river import base, preprocessing
 
 from streamsvm.checks import shown
 from streamsvm.tables.dates import CYCLES, cyclic
+from streamsvm.tables.merging import Units, merge_transformers
 from streamsvm.tables.reading import Dates, Names, Reading, as_names
 
 __all__ = ["LONGEST_FEATURE", "TableEncoder", "WhenMissing"]
@@ -186,6 +187,53 @@ class TableEncoder(base.Transformer):
                 if name not in numbers and name not in names:
                     features[f"{name} is missing"] = 1.0
         return features
+
+    def merge_with(self, *others: TableEncoder) -> list[Units]:
+        """Become the encoder of all the rows that it and others have learned.
+
+        Parameters
+        ----------
+        *others
+            Encoders of the same parameters. They stay as they are.
+
+        Returns
+        -------
+        list of Units
+            As of `merge_transformers`.
+
+        Raises
+        ------
+        ValueError
+            A parameter differs, or there is no room for the columns or the values of all. This encoder is as it was then.
+        """
+        encoders = [self, *others]
+        for name, value in self.__dict__.items():
+            different = [other for other in others if not name.startswith("_") and getattr(other, name) != value]
+            if different and name != "scaler":
+                raise ValueError(f"encoders with {name}={value!r} and {getattr(different[0], name)!r} cannot become one")
+        numbers: dict[Hashable, tuple[int, float]] = {}
+        features: dict[Hashable, dict[str, str]] = {}
+        for encoder in encoders:
+            for column, (count, mean) in encoder._numbers.items():
+                n, before = numbers.get(column, (0, 0.0))
+                numbers[column] = n + count, before + (mean - before) * (count / (n + count))
+            for column, values in encoder._features.items():
+                features.setdefault(column, {}).update(values)
+        for column, values in features.items():  # what is hashed in one would be a feature in the others
+            if len(values) > self.max_values:
+                raise ValueError(
+                    f"column {shown(column)} has {len(values)} values in all of the encoders together, more than "
+                    f"max_values={self.max_values}: learn with a larger one"
+                )
+        if len(numbers) + len(features) > self.max_columns:
+            raise ValueError(
+                f"the encoders have {len(numbers) + len(features)} columns, more than max_columns={self.max_columns}"
+            )
+        units: list[Units] = [{}] * len(encoders)
+        if any(encoder._scaler is not None for encoder in encoders):
+            units = merge_transformers(self._scaler, [other._scaler for other in others])
+        self._numbers, self._features = numbers, features
+        return units
 
     def _split(self, x: Mapping[Hashable, Any]) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
         # Numbers (with dates) and names of a row, checked.

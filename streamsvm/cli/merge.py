@@ -1,0 +1,61 @@
+"""``streamsvm merge``: make one model of those that several learners or workers write, once or again and again."""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from pathlib import Path
+
+from streamsvm.cli import CommandError
+from streamsvm.cli.streams import stopping
+from streamsvm.runtime import CheckpointError, CheckpointFolder
+from streamsvm.runtime.checkpoint import Checkpoints
+from streamsvm.runtime.merging import Merged, PartMerger
+from streamsvm.runtime.open import open_checkpoints
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> bool:
+    """Merge the models once, or with ``every`` until the user ends it. Return whether the run was interrupted before its end."""
+    for folder in arguments.sources:
+        if not folder.is_dir():
+            raise CommandError(f"{folder} is no folder of checkpoints: name one that a learner writes")
+    checkpoints = _open(arguments)
+    try:
+        merger, stopped = PartMerger(arguments.sources, checkpoints, arguments.trusted), threading.Event()
+        if arguments.every is None:
+            found = merger.step()
+            if found is None:
+                raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
+            _show(found, arguments.quiet)
+            return False
+        with stopping(stopped.set):
+            while not stopped.is_set():
+                if (found := merger.step()) is not None:
+                    _show(found, arguments.quiet)
+                stopped.wait(arguments.every)
+    except CheckpointError as error:
+        hint = "BSGDClassifier or BSCAClassifier, or their regressors"
+        raise CommandError(str(error).replace(hint, f"{hint} (--model bsgd or bsca)")) from error
+    finally:
+        checkpoints.close()
+    return True
+
+
+def _open(arguments: argparse.Namespace) -> Checkpoints:
+    if isinstance(arguments.into, Path):
+        return CheckpointFolder(arguments.into, arguments.trusted)
+    opened: Checkpoints = open_checkpoints(arguments.into, sources=["merged"], trusted=arguments.trusted)
+    return opened
+
+
+def _show(found: Merged, quiet: bool) -> None:
+    if quiet:
+        print(json.dumps({"event": "merged", "rows": found.rows, "parts": found.parts}), flush=True)
+    else:
+        n = len(found.parts)
+        print(f"{found.rows:,} rows of {n} model{'s' * (n != 1)} merged", file=sys.stderr, flush=True)

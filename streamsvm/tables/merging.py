@@ -1,0 +1,99 @@
+"""Transformers that have learned other rows become one: their means, variances and categories are pooled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from river import preprocessing
+
+__all__ = ["Units", "merge_transformers", "units_between"]
+
+#: Of each feature: the factor and the shift by which values that one transformer has scaled come into the units of another.
+Units = Mapping[Hashable, tuple[float, float]]
+_Scale = Mapping[Hashable, tuple[float, float]]
+
+
+def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
+    """Let a transformer become that of all the rows that it and others have learned.
+
+    Parameters
+    ----------
+    transformer
+        A StandardScaler of river, or one that has ``merge_with`` itself, as `BoundedScaler` and `TableEncoder`.
+    others
+        Of the same class and parameters. They stay as they are.
+
+    Returns
+    -------
+    list of Units
+        Of ``transformer`` as it was and of each other: how what it has scaled comes into the units of the result.
+
+    Raises
+    ------
+    ValueError
+        They cannot become one. All are as they were then.
+
+    Examples
+    --------
+    >>> scalers = preprocessing.StandardScaler(), preprocessing.StandardScaler()
+    >>> for scaler, values in zip(scalers, [(1.0, 3.0), (5.0, 7.0)]):
+    ...     for value in values:
+    ...         scaler.learn_one({"a": value})
+    >>> units = merge_transformers(scalers[0], scalers[1:])
+    >>> scalers[0].means["a"], scalers[0].vars["a"], units[0]["a"][0] == 1.0 / 5.0**0.5
+    (4.0, 5.0, True)
+    """
+    kind = type(transformer)
+    if unlike := [other for other in others if type(other) is not kind]:
+        raise ValueError(f"a {kind.__name__} cannot become one with a {type(unlike[0]).__name__}: give models of one kind")
+    if kind is preprocessing.StandardScaler:
+        return _pool(transformer, others)
+    if not hasattr(transformer, "merge_with"):
+        raise ValueError(
+            f"models with a {kind.__name__} before them cannot become one: how to pool what it has learned is not known. Of "
+            "BoundedScaler, TableEncoder and StandardScaler it is"
+        )
+    units: list[Units] = transformer.merge_with(*others)
+    return units
+
+
+def units_between(before: _Scale, after: _Scale) -> Units:
+    """Return how values come from one scale into another one: by feature, both have the location and the spread.
+
+    Examples
+    --------
+    >>> units_between({"a": (1.0, 2.0)}, {"a": (3.0, 4.0)})
+    {'a': (0.5, -0.5)}
+    """
+    units = {}
+    for name, (location, spread) in before.items():
+        new_location, new_spread = after[name]
+        units[name] = (spread / new_spread, (location - new_location) / new_spread) if new_spread > 0.0 else (0.0, 0.0)
+    return units
+
+
+def _scale_of(scaler: preprocessing.StandardScaler) -> _Scale:
+    return {name: (mean, math.sqrt(scaler.vars[name]) if scaler.with_std else 1.0) for name, mean in scaler.means.items()}
+
+
+def _pool(ours: preprocessing.StandardScaler, others: Iterable[preprocessing.StandardScaler]) -> list[Units]:
+    scalers = [ours, *others]
+    parameters = {(scaler.with_std, scaler.window_size) for scaler in scalers}
+    if len(parameters) > 1 or ours.window_size is not None:
+        raise ValueError("a StandardScaler cannot become one with others of other parameters, or of a window of rows")
+    scales, names = [_scale_of(scaler) for scaler in scalers], dict.fromkeys(name for scaler in scalers for name in scaler.means)
+    pooled = {}
+    for name in names:
+        known = [(scaler.counts[name], scaler.means[name], scaler.vars[name]) for scaler in scalers if name in scaler.means]
+        count = sum(n for n, _, _ in known)
+        mean = sum(n * mean for n, mean, _ in known) / max(count, 1)
+        squares = sum(n * (variance + (of - mean) ** 2) for n, of, variance in known)
+        pooled[name] = count, float(mean), float(squares / max(count, 1)) if ours.with_std else 0.0
+    for name, (count, mean, variance) in pooled.items():
+        ours.counts[name], ours.means[name] = count, mean
+        if ours.with_std:
+            ours.vars[name] = variance
+    after = _scale_of(ours)
+    return [units_between(scale, after) for scale in scales]
