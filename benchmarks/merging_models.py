@@ -1,6 +1,7 @@
 """Models of the parts of a data set, merged into one: how much that costs against one pass over all rows.
 
-Each part is learned by its own model, as the partitions of a topic are; ``merge_with`` makes one model of them.
+Each part is learned by its own model, as the partitions of a topic are; they become one as by ``streamsvm merge``. Models are
+those of the command line: the learner alone, or behind a `BoundedScaler`.
 """
 
 from __future__ import annotations
@@ -13,18 +14,24 @@ import numpy as np
 from common import PAPER, Split, argument_parser, load, progress, show, summary, write
 
 from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm.preprocessing import BoundedScaler
+from streamsvm.runtime.merging import merged as merged_of
 
 BUDGET = 500
 LEARNERS = {"BSGD": BSGDClassifier, "BSCA": BSCAClassifier}
 SETS = ("a9a", "skin", "ijcnn1", "phishing")
+SETTINGS = ("default", "scaler", "paper")
+CHUNK = 100  # rows that are scaled at once, by what the scaler knows then
 TARGET = -0.5  # points against one pass, of 8 parts
 
 
 def new_model(learner: str, settings: str, name: str, split: Split) -> Any:
-    """A model with the library's defaults, or at the paper's C and gamma."""
+    """A model with the library's defaults, one behind a scaler, or one at the paper's C and gamma."""
     features, paper = split.X.shape[1], PAPER[name]
     if settings == "default":
         return LEARNERS[learner](BUDGET, max_features=features, seed=0)
+    if settings == "scaler":
+        return BoundedScaler() | LEARNERS[learner](BUDGET, scaling=None, max_features=features, seed=0)
     strength = {"l2": paper.l2(len(split.y))} if learner == "BSGD" else {"C": paper.C}
     return LEARNERS[learner](BUDGET, gamma=paper.gamma, scaling=None, max_features=features, seed=0, **strength)
 
@@ -35,10 +42,20 @@ def measure(learner: str, settings: str, name: str, split: Split, seed: int, par
 
     def learned(rows: slice) -> Any:
         model = new_model(learner, settings, name, split)
-        model.learn_many(X[rows], y[rows])
+        if settings != "scaler":
+            model.learn_many(X[rows], y[rows])
+            return model
+        scaler, last = model.steps.values()
+        for begin in range(rows.start or 0, len(y) if rows.stop is None else rows.stop, CHUNK):
+            some = slice(begin, min(begin + CHUNK, len(y) if rows.stop is None else rows.stop))
+            scaler.learn_many(X[some])
+            last.learn_many(scaler.transform_many(X[some]), y[some])
         return model
 
     def accuracy(model: Any) -> float:
+        if settings == "scaler":
+            scaler, last = model.steps.values()
+            return 100.0 * float((last.predict_many(scaler.transform_many(split.X_test)) == split.y_test).mean())
         return 100.0 * float((model.predict_many(split.X_test) == split.y_test).mean())
 
     whole = accuracy(learned(slice(None)))
@@ -48,9 +65,9 @@ def measure(learner: str, settings: str, name: str, split: Split, seed: int, par
         models = [learned(slice(first, last)) for first, last in itertools.pairwise(cuts)]
         alone = float(np.mean([accuracy(model) for model in models[:8]]))
         began = time.perf_counter()
-        models[0].merge_with(*models[1:])
+        model = merged_of(models)
         seconds = time.perf_counter() - began
-        merged = accuracy(models[0])
+        merged = accuracy(model)
         results[str(n)] = {"whole": whole, "alone": alone, "merged": merged, "loss": merged - whole, "seconds": seconds}
     return results
 
@@ -59,13 +76,14 @@ def main() -> None:
     parser = argument_parser(__doc__, "merging_models")
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
     parser.add_argument("--parts", nargs="*", type=int, default=[2, 4, 8, 16, 32, 64])
+    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--shuffles", type=int, default=5)
     args = parser.parse_args()
     results: dict[str, Any] = {}
     rows = []
     for name in args.sets:
         split = load(name, args.data)
-        for settings in ("default", "paper"):
+        for settings in args.settings:
             for learner in LEARNERS:
                 runs = [measure(learner, settings, name, split, seed, args.parts) for seed in range(args.shuffles)]
                 key = f"{name}, {learner}, {settings}"

@@ -22,6 +22,7 @@ from streamsvm.runtime.endpoints import (
 )
 from streamsvm.runtime.following import FollowedFolder
 from streamsvm.runtime.loop import LearningLoop, Progress
+from streamsvm.runtime.merging import PartMerger, merged
 from streamsvm.runtime.open import open_sink, open_source
 from streamsvm.runtime.prediction import Predicted, PredictionLoop
 from streamsvm.runtime.sinks import FileSink
@@ -51,6 +52,7 @@ __all__ = [
     "Labelled",
     "LearningCurve",
     "LearningLoop",
+    "PartMerger",
     "Position",
     "Predicted",
     "Prediction",
@@ -63,6 +65,7 @@ __all__ = [
     "StreamError",
     "VersionedPrediction",
     "load",
+    "merged",
     "open_sink",
     "open_source",
 ]
