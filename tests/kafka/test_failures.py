@@ -207,9 +207,9 @@ def test_a_message_of_12_megabytes(told, new_topic, bootstrap, producer, tmp_pat
 def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch):
     topic = new_topic()
     opened = KafkaSource(bootstrap, topic, JSON)
-    monkeypatch.setattr(opened, "_connection", connection.Connection("127.0.0.1:1"))
+    monkeypatch.setattr(opened._reader, "_connection", connection.Connection("127.0.0.1:1"))
     with caplog.at_level(logging.WARNING):
-        opened._refresh()
+        opened._reader._refresh()
     opened.close()
     told.check([message.replace("127.0.0.1:1", bootstrap) for message in caplog.messages], HOST=bootstrap, rows=topic)
 
