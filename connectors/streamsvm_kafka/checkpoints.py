@@ -14,6 +14,7 @@ from kafka.structs import OffsetAndMetadata
 from streamsvm._warnings import warn
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, check_holds_model, checkpoint_bytes, checkpoint_of
 from streamsvm.runtime.following import FollowedModel
+from streamsvm.runtime.logs import tell_checkpoint
 from streamsvm.storage.model_file import ModelFileError
 from streamsvm_kafka.connection import Connection, describe_topic
 from streamsvm_kafka.model_records import Whole, messages_of, name_of
@@ -149,6 +150,7 @@ class TopicCheckpoints:
         CheckpointError
             It was not committed, or it is not known whether it was: the message says which.
         """
+        began = time.perf_counter()
         try:
             data = self._bytes(model, metric, facts, rows, position)
             for message in messages_of(self._name, rows, data):
@@ -159,6 +161,7 @@ class TopicCheckpoints:
             raise CheckpointError(f"{self.path}: the checkpoint was not written: {error}") from error
         offsets = {} if self.group is None else dict(_offsets(position))
         self._transaction.commit(offsets, self.group)
+        tell_checkpoint(logger, self.path, rows, len(data), time.perf_counter() - began)
         return self.path
 
     def check(self, model: Any, metric: Any) -> None:

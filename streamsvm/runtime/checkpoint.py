@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, overload
 
 from streamsvm._locks import locks
 from streamsvm._warnings import warn
-from streamsvm.runtime.logs import event
+from streamsvm.runtime.logs import tell_checkpoint
 from streamsvm.storage.model_file import (
     CorruptFileError,
     ModelFileError,
@@ -313,9 +313,7 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: the checkpoint was not written: {error}") from error
         except OSError as error:
             raise CheckpointError(f"{path}: the checkpoint was not written: {error.strerror}") from error
-        seconds = time.perf_counter() - began
-        told = event("checkpoint", path=str(path), rows=rows, seconds=round(seconds, 6), bytes=len(data))
-        logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, len(data), seconds, path, extra=told)
+        tell_checkpoint(logger, str(path), rows, len(data), time.perf_counter() - began)
         return path
 
     @property

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-__all__ = ["JSONFormatter", "RedactingFilter", "event", "json_lines", "redacting"]
+__all__ = ["JSONFormatter", "RedactingFilter", "event", "json_lines", "redacting", "tell_checkpoint"]
 
 #: Loggers whose level is the one that is asked for; others tell warnings only, or all if that is DEBUG.
 _OWN = "streamsvm", "streamsvm_kafka"
@@ -103,6 +103,12 @@ def event(name: str, **fields: Any) -> dict[str, Any]:
     >>> logging.getLogger("streamsvm").info("a checkpoint was written", extra=event("checkpoint", rows=5000))
     """
     return {"fields": {"event": name, **fields}}
+
+
+def tell_checkpoint(logger: logging.Logger, path: str, rows: int, size: int, seconds: float) -> None:
+    """Tell that a checkpoint was written: where, after how many rows, of how many bytes, and how long that took."""
+    told = event("checkpoint", path=path, rows=rows, seconds=round(seconds, 6), bytes=size)
+    logger.info("checkpoint after %d rows, %d bytes in %.3f s: %s", rows, size, seconds, path, extra=told)
 
 
 @contextmanager

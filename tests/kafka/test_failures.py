@@ -1,6 +1,7 @@
 """The scenarios of docs/failures.md: its messages are those of runs, and its tests exist."""
 
 import ast
+import io
 import json
 import logging
 import os
@@ -14,11 +15,14 @@ from kafka import KafkaProducer, TopicPartition
 from command_words import main
 from kafka_broker import PASSWORD, certify
 from saved import dumps
+from streamsvm import BSGDClassifier
 from streamsvm.runtime import CheckpointFolder, load
+from streamsvm.runtime.checkpoint import TakenOverError
 from streamsvm.runtime.endpoints import Row
+from streamsvm.runtime.logs import json_lines
 from streamsvm.runtime.rows import learner_of
 from streamsvm.storage import container
-from streamsvm_kafka import JSONCodec, KafkaSource, connection, publish
+from streamsvm_kafka import JSONCodec, KafkaSource, TopicCheckpoints, connection, publish
 
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs" / "failures.md").read_text().split())
@@ -212,6 +216,23 @@ def test_a_broker_that_goes_away(told, bootstrap, new_topic, caplog, monkeypatch
         opened._reader._refresh()
     opened.close()
     told.check([message.replace("127.0.0.1:1", bootstrap) for message in caplog.messages], HOST=bootstrap, rows=topic)
+
+
+@pytest.mark.broker
+def test_two_learners_with_one_name(told, bootstrap, new_topic):
+    models, stream = new_topic(**{"cleanup.policy": "compact"}), io.StringIO()
+    with (
+        json_lines(stream),
+        TopicCheckpoints(bootstrap, models, "rows") as older,
+        TopicCheckpoints(bootstrap, models, "rows") as newer,
+    ):
+        newer.save(BSGDClassifier(budget=3), None, rows=1, position={})
+        with pytest.raises(TakenOverError) as error:
+            older.save(BSGDClassifier(budget=3), None, rows=1, position={})
+    told.check([str(error.value)], HOST=bootstrap, models=models)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (line,) = [line for line in lines if line.get("event") == "checkpoint"]
+    assert (line["rows"], line["path"]) == (1, newer.path)
 
 
 def test_labels_of_partitions_are_refused(capfd, tmp_path):
