@@ -1,5 +1,6 @@
 """Arrow streams of many rows a message."""
 
+import dataclasses
 import math
 import struct
 from decimal import Decimal
@@ -33,7 +34,7 @@ def test_arrow_gives_back_what_was_written(table, labels):
     y = labels and [labels[i % len(labels)] for i in range(len(table))]
     rows = Rows(tuple(f"x{j}" for j in range(table.shape[1])), table, y)
     found = codec.decode_rows(codec.encode_rows(rows))
-    assert same(found, rows._replace(y=None) if y and all(label is None for label in y) else rows)
+    assert same(found, dataclasses.replace(rows, y=None) if y and all(label is None for label in y) else rows)
     assert found.X.flags.c_contiguous
 
 

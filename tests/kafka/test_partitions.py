@@ -301,7 +301,7 @@ def test_a_file_has_no_group(tmp_path, capsys):
 
 
 class Record:
-    partition = 3
+    partition, headers = 3, ()
 
     def __init__(self, offset, value):
         self.offset, self.value = offset, value
