@@ -35,6 +35,7 @@ class Decoder:
         self._name, self._codec = name, codec
         self.many = isinstance(codec, TableCodec)
         self._table: Any = codec if self.many else None
+        self._packed = codec if isinstance(codec, PackedCodec) else None
         self._records: Sequence[Any] = ()  # of the rows that were given last
         self._rows: Rows | None = None  # of the open message
         self._next = self._first = 0  # of its rows: the next one, and the first of those given last
@@ -53,8 +54,8 @@ class Decoder:
         """Return the rows of messages with one row each."""
         self._records = records
         codec, many = self._codec, len(records) > 1 and not any(record.headers for record in records)
-        if many and isinstance(codec, PackedCodec):
-            rows = codec.decode_values([record.value for record in records])
+        if many and self._packed is not None:
+            rows = self._packed.decode_values([record.value for record in records])
             if rows is not None:
                 return rows
 
@@ -69,8 +70,8 @@ class Decoder:
 
         if not (many and isinstance(codec, JSONCodec)):
             return [read(i) for i in range(len(records))]
-        columns = codec.decode_columns
-        return RawRows(read, lambda first, end: columns([record.value for record in records[first:end]]), (0, len(records)))
+        pairs = codec.decode_pairs
+        return RawRows(read, lambda first, end: pairs([record.value for record in records[first:end]]), (0, len(records)))
 
     def open(self, record: Any, skip: int, most: int) -> Sequence[BadRow] | Rows:
         """Return the first rows of a message with many, after ``skip`` of them; see `more`."""

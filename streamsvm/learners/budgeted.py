@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NoReturn
 
@@ -182,8 +182,15 @@ class BudgetedEstimator(OnlineEstimator):
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
         decisions.decide_many(self._block, matrix, columns, what, out)
 
+    def lay_out(self, rows: Iterable[Mapping[Hashable, Any]], n_rows: int) -> np.ndarray | None:
+        """Return rows as `predict_then_learn` takes them, float32 [n_rows, features seen]; each is looked at once.
+
+        None where one has a feature that was not learned yet, or a value that is no number.
+        """
+        return self._features.matrix(rows, n_rows)
+
     def predict_then_learn(
-        self, rows: Sequence[Mapping[Hashable, Any]] | tuple[np.ndarray, Sequence[Hashable]], y: Sequence[Any], probability: bool
+        self, X: np.ndarray, names: Sequence[Hashable] | None, y: Sequence[Any], probability: bool
     ) -> tuple[list[Any], list[float | None] | None] | None:
         """Predict each row and then learn it, as `predict_one` and `learn_one` do row by row, in one compiled call.
 
@@ -191,10 +198,12 @@ class BudgetedEstimator(OnlineEstimator):
 
         Parameters
         ----------
-        rows
-            The rows; or a matrix float32 [n, features] and the names of its columns.
+        X
+            float32 [n, features].
+        names
+            Of the columns; None: those of `lay_out`.
         y
-            Labels or targets; None: the row is only predicted.
+            n labels or targets; None: the row is only predicted.
         probability
             Whether the probabilities of the labels that are predicted are asked for.
 
@@ -207,30 +216,27 @@ class BudgetedEstimator(OnlineEstimator):
         --------
         >>> from streamsvm import BSGDClassifier
         >>> model = BSGDClassifier(budget=10)
-        >>> model.predict_then_learn([{"a": 1.0}], [True], False) is None
+        >>> X = np.array([[2.0, 0.5], [1.0, 0.0]], np.float32)
+        >>> model.predict_then_learn(X, ["a", "b"], [True, None], False) is None
         True
-        >>> model.learn_one({"a": 1.0}, True)
-        >>> model.predict_then_learn([{"a": 2.0}, {"a": 1.0}], [True, None], False)
+        >>> model.learn_one({"a": 1.0, "b": 0.5}, True)
+        >>> model.predict_then_learn(X, ["a", "b"], [True, None], False)
         ([True, True], None)
         """
         targets = None if self._capped else self._known_targets(y)
         if targets is None:
             return None
-        if isinstance(rows, tuple):
-            matrix, names = rows
+        if names is None:
+            columns = np.arange(X.shape[1])
+        else:
             columns = self._features.columns_of(names, False)
             if (columns < 0).any() or len(set(names) & set(self._features.names)) < len(names):
                 return None
-        else:
-            found = self._features.matrix(rows)
-            if found is None:
-                return None
-            matrix, columns = found, np.arange(found.shape[1])
-        if decisions.first_refused(self._block, matrix, columns, True) >= 0:
+        if decisions.first_refused(self._block, X, columns, True) >= 0:
             return None
-        self._get_ready(len(matrix))
-        answers = np.empty((len(matrix), 2 if probability else 1))
-        if predict_then_learn(self._rule, self._block, matrix, columns, targets, answers) < len(matrix):
+        self._get_ready(len(X))
+        answers = np.empty((len(X), 2 if probability else 1))
+        if predict_then_learn(self._rule, self._block, X, columns, targets, answers) < len(X):
             self._complain_of_strategy()
         return self._answered(answers[:, 0]), self._probabilities(answers[:, 1]) if probability else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import struct
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -139,12 +139,12 @@ class FeatureSpace:
             self._complain(x)
         return True
 
-    def matrix(self, rows: Sequence[Mapping[Hashable, Any]]) -> np.ndarray | None:
-        """Write rows into a new matrix, float32 [rows, names known]; None where a row has another name or what is no number."""
+    def matrix(self, rows: Iterable[Mapping[Hashable, Any]], n_rows: int) -> np.ndarray | None:
+        """Write rows into a new matrix, float32 [n_rows, names known]; None where one has another name or what is no number."""
         known, n = self._columns, len(self._columns)
         if n < 2:  # itemgetter of one name gives a bare value instead of a tuple
             return None
-        matrix = np.empty((len(rows), n), np.float32)
+        matrix = np.empty((n_rows, n), np.float32)
         cells, at, size, missing = matrix.data.cast("B"), 0, 4 * n, dict.fromkeys(known, 0.0)
         pick, pack = operator.itemgetter(*known), struct.Struct(f"{n}f").pack_into
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 from streamsvm.runtime.endpoints import BadRow, BatchSource, Row, Rows, Source
@@ -11,15 +11,15 @@ __all__ = ["OneByOne", "RawRows", "WrappedSource", "batches_of"]
 
 
 class RawRows(Sequence[Row | BadRow]):
-    """Rows that are read one by one as they are asked for, or all at once with fewer checks.
+    """Rows that are read one by one as they are asked for, or one after the other with fewer checks.
 
     Parameters
     ----------
     read
         Reads the row with a number.
-    read_all
-        Returns the features and labels of the rows from one number to another, and None where that needs a closer look. Values of
-        features may be no numbers.
+    read_pairs
+        Gives the features and the label of each row from one number to another, and ends early before one that needs a closer
+        look. Values of features may be no numbers.
     rows
         The first number, and the one after the last.
     """
@@ -27,10 +27,10 @@ class RawRows(Sequence[Row | BadRow]):
     def __init__(
         self,
         read: Callable[[int], Row | BadRow],
-        read_all: Callable[[int, int], tuple[list[Any], list[Any]] | None],
+        read_pairs: Callable[[int, int], Iterator[tuple[Any, Any]]],
         rows: tuple[int, int],
     ) -> None:
-        self._read, self._read_all, self._rows = read, read_all, rows
+        self._read, self._read_pairs, self._rows = read, read_pairs, rows
 
     def __len__(self) -> int:
         return self._rows[1] - self._rows[0]
@@ -43,11 +43,11 @@ class RawRows(Sequence[Row | BadRow]):
         numbers = range(*self._rows)[i]
         if isinstance(numbers, int):
             return self._read(numbers)
-        return RawRows(self._read, self._read_all, (numbers.start, numbers.stop))
+        return RawRows(self._read, self._read_pairs, (numbers.start, numbers.stop))
 
-    def columns(self) -> tuple[list[Any], list[Any]] | None:
-        """Return the features and the labels; None where rows must be looked at one by one."""
-        return self._read_all(*self._rows)
+    def pairs(self) -> Iterator[tuple[Any, Any]]:
+        """Give the features and the label of each row, up to one that must be looked at by itself."""
+        return self._read_pairs(*self._rows)
 
 
 class OneByOne:

@@ -383,9 +383,9 @@ class LearningLoop(StreamLoop):
 
     def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
         score, known = self._score, self._labels.known
-        if (columns := columns_of(rows)) is None:
+        if (columns := columns_of(rows, self._guarded.last)) is None:
             return None
-        xs, ys, empty = columns
+        ys = columns.y
         try:
             if self._regression:
                 ys = [None if y is None else checked_number(y) for y in ys]
@@ -394,14 +394,14 @@ class LearningLoop(StreamLoop):
         except (TypeError, RowError):
             return None
         probability = self.sink is not None and not self._regression and gives_probabilities(self._guarded.last)
-        answers = self._guarded.last.predict_then_learn(xs, ys, probability)
+        answers = self._guarded.last.predict_then_learn(columns.X, columns.names, ys, probability)
         if answers is None:
             return None
         predicted, probabilities = answers
         labelled = len(ys) - ys.count(None)
         self.learned += labelled
         self.unlabelled += len(ys) - labelled
-        self.empty += empty
+        self.empty += columns.empty
         score.update_many(ys, predicted)
         if self.drift is not None:
             for i, (y, prediction) in enumerate(zip(ys, predicted, strict=True), self.rows):

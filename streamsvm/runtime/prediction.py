@@ -208,10 +208,12 @@ class PredictionLoop(StreamLoop):
 
     def _take_rows(self, rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, ...] | None:
         self._follow_on()
-        if self._mismatch or not (self._at_once and self.predicted) or (columns := columns_of(rows)) is None:
+        if self._mismatch or not (self._at_once and self.predicted):
             return None
-        xs, ys, _ = columns
-        answers = self._guarded.last.predict_then_learn(xs, [None] * len(ys), self._parts[2])
+        if (columns := columns_of(rows, self._guarded.last)) is None:
+            return None
+        ys = columns.y
+        answers = self._guarded.last.predict_then_learn(columns.X, columns.names, [None] * len(ys), self._parts[2])
         if answers is None:
             return None
         self.predicted += len(ys)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from river import base, compose
@@ -194,25 +194,39 @@ def takes_many(guarded: GuardedModel) -> bool:
     return guarded.prepare is None and hasattr(guarded.last, "predict_then_learn")
 
 
-def columns_of(rows: Sequence[Row | BadRow] | Rows) -> tuple[Any, Sequence[Any], int] | None:
-    """Return the features of rows as `predict_then_learn` takes them, their labels, and how many have no feature.
+class Columns(NamedTuple):
+    """Rows as `predict_then_learn` takes them."""
 
-    None where one of them could not be read.
-    """
+    X: np.ndarray
+    names: Sequence[Hashable] | None
+    y: Sequence[Any]
+    empty: int
+    """Rows that have no feature."""
+
+
+def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | None:
+    """Return rows as columns for a model that takes many; None where one could not be read, or brings something new."""
     if isinstance(rows, Rows):
         missing = np.isnan(rows.X)
         y = [None] * len(rows.X) if rows.y is None else rows.y
-        return (np.where(missing, np.float32(0.0), rows.X), rows.names), y, int(missing.all(axis=1).sum())
-    if isinstance(rows, RawRows):
-        if (columns := rows.columns()) is None:
-            return None
-        xs, ys = columns
-    else:
-        read = [row for row in rows if isinstance(row, Row)]
-        if len(read) < len(rows):
-            return None
-        xs, ys = [row.x for row in read], [row.y for row in read]
-    return xs, ys, len(xs) - sum(map(bool, xs))
+        if not missing.any():
+            return Columns(rows.X, rows.names, y, 0 if rows.names else len(y))
+        return Columns(np.where(missing, np.float32(0.0), rows.X), rows.names, y, int(missing.all(axis=1).sum()))
+    ys: list[Any] = []
+    empty = 0
+
+    def features() -> Iterator[Any]:
+        nonlocal empty
+        for x, y in pairs:
+            ys.append(y)
+            empty += not x
+            yield x
+
+    pairs: Iterable[Any] = rows.pairs() if isinstance(rows, RawRows) else rows
+    if pairs is rows and BadRow in set(map(type, rows)):
+        return None
+    X = model.lay_out(features(), len(rows))
+    return None if X is None or len(ys) < len(rows) else Columns(X, None, ys, empty)
 
 
 def _kind(model: Any) -> str:

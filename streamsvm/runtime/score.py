@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from river import metrics, utils
 
 from streamsvm._warnings import warn
 from streamsvm.runtime.checkpoint import CheckpointError
+from streamsvm.runtime.counted import CountedWindow, count
 
 __all__ = ["Score", "ScoreError"]
 
@@ -78,23 +77,24 @@ class Score:
         facts = parameters | {"window": window} | ({} if positive is None else {"positive": positive})
         # Taken before the first row, for some metrics count in their parameters.
         self._described = f"{self.name}({', '.join(f'{name}={value!r}' for name, value in facts.items())})"
-        try:
-            metric.get()
-            windowed = utils.Rolling(kind, window_size=window, **parameters)
-        except (NotImplementedError, TypeError):
-            raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
-        self.metric, self.windowed, self.window = metric, windowed, window
-        self._fresh = copy.deepcopy(windowed)
-        self._rows_anew = window if regression else 0  # until the windowed metric is made anew
-        self._regression = regression
-        self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
-        self._positive, self.binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
-        self._seen: set[Any] = set()
         # Whether a metric is counts in a confusion matrix and nothing else.
         counting = {metrics.base.ClassificationMetric.update, metrics.base.BinaryMetric.update}
         self._counts: bool = (
             not regression and kind.update in counting and type(getattr(metric, "cm", None)) is metrics.ConfusionMatrix
         )
+        try:
+            metric.get()
+            windowed = CountedWindow(kind(**parameters), window) if self._counts else _rolling(kind, window, parameters)
+        except (NotImplementedError, TypeError):
+            raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
+        self.metric, self.window = metric, window
+        self.windowed: Any = windowed
+        self._parameters = parameters
+        self._rows_anew = window if regression else 0  # until the windowed metric is made anew
+        self._regression = regression
+        self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
+        self._positive, self.binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
+        self._seen: set[Any] = set()
 
     def __repr__(self) -> str:
         """The metric, its parameters, window and positive label: equal for scores that may continue each other."""
@@ -122,29 +122,24 @@ class Score:
             if self._rows_anew == 0:
                 self._rows_anew = self.window
                 last = [arguments for arguments, _ in self.windowed.window]
-                self.windowed = utils.Rolling(type(self.metric), window_size=self.window, **self.metric._get_params())
+                self.windowed = _rolling(type(self.metric), self.window, self.metric._get_params())
                 for arguments in last:
                     self.windowed.update(*arguments)
 
     def update_many(self, ys: Sequence[Any], predicted: Sequence[Any]) -> None:
         """Count rows as `update` does one after the other, those without a label (None) left out."""
-        pairs = list(zip(ys, predicted, strict=True))
         if None in ys:
-            pairs = [pair for pair in pairs if pair[0] is not None]
+            labelled = [i for i, y in enumerate(ys) if y is not None]
+            ys, predicted = [ys[i] for i in labelled], [predicted[i] for i in labelled]
         if not self._counts or None in predicted:
-            for y, p in pairs:
-                self.update(y, p)
+            for y, prediction in zip(ys, predicted, strict=True):
+                self.update(y, prediction)
             return
         if self.binary:
             positive = True if self._positive is None else self._positive
-            pairs = [(y == positive, p == positive) for y, p in pairs]
-        window, matrix, coming = self.windowed.window, self.windowed.obj.cm, Counter(pairs)
-        _count(self.metric.cm, coming, 1)  # type: ignore[union-attr]
-        _count(matrix, coming, 1)
-        leaving = max(len(window) + len(pairs) - self.window, 0)
-        _count(matrix, Counter([arguments for arguments, _ in islice(window, leaving)]), -1)
-        _count(matrix, Counter(pairs[: max(leaving - len(window), 0)]), -1)
-        window.extend([(pair, {}) for pair in pairs])
+            ys, predicted = [y == positive for y in ys], [prediction == positive for prediction in predicted]
+        count(self.metric.cm, Counter(zip(ys, predicted, strict=True)), 1)  # type: ignore[union-attr]
+        self.windowed.update_many(ys, predicted)
 
     def admit(self, y: Any) -> None:
         """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
@@ -172,40 +167,40 @@ class Score:
     @property
     def counted(self) -> bool:
         """Whether a row was counted."""
-        return bool(self.windowed.window)
+        return len(self.windowed if self._counts else self.windowed.window) > 0
 
     @property
     def state(self) -> tuple[Any, Any, int]:
         """The state that a checkpoint saves: the metric, the windowed one, and the rows until that is made anew.
 
-        Of a windowed metric that is counts, only the labels and predictions are saved: a deque of thousands takes long.
+        Of a windowed metric that is counts, only the labels and predictions are saved: a deque of pairs takes long.
         """
-        if not self._counts:
-            return self.metric, self.windowed, self._rows_anew
-        pairs = [arguments for arguments, _ in self.windowed.window]
-        return self.metric, [[y for y, _ in pairs], [predicted for _, predicted in pairs]], self._rows_anew
+        return self.metric, self.windowed.columns if self._counts else self.windowed, self._rows_anew
 
     def resume(self, metric: Any, windowed: Any, rows_anew: Any) -> None:
         """Go on from a saved `state`; CheckpointError if it is none of such a score."""
         kind = type(self.metric)
-        if self._counts and type(windowed) is list:
-            windowed = self._counted(windowed)
-        whole = type(metric) is kind and type(windowed) is utils.Rolling and type(windowed.obj) is kind
-        if not (whole and type(rows_anew) is int and 0 <= rows_anew <= self.window):
+        whole = type(metric) is kind and type(rows_anew) is int and 0 <= rows_anew <= self.window
+        found: Any
+        if self._counts:
+            found = self._counted(windowed) if whole else None
+        else:
+            found = windowed if type(windowed) is utils.Rolling and type(windowed.obj) is kind else None
+        if not whole or found is None:
             raise CheckpointError(f"the checkpoint's {self.name} is not what was written: give another folder")
-        self.metric, self.windowed, self._rows_anew = metric, windowed, rows_anew
+        self.metric, self.windowed, self._rows_anew = metric, found, rows_anew
 
-    def _counted(self, columns: list[Any]) -> Any:
+    def _counted(self, columns: Any) -> CountedWindow | None:
         # The windowed metric of labels and predictions; None if they are none.
-        if len(columns) != 2 or not all(type(column) is list and len(column) <= self.window for column in columns):
-            return None
-        windowed = copy.deepcopy(self._fresh)
         try:
-            pairs = list(zip(*columns, strict=True))
-            _count(windowed.obj.cm, Counter(pairs), 1)
+            if type(columns) is utils.Rolling:  # as it was saved before
+                columns = [list(column) for column in zip(*(pair for pair, _ in columns.window), strict=True)] or [[], []]
+            if type(columns) is not list or not all(type(column) is list and len(column) <= self.window for column in columns):
+                return None
+            windowed = CountedWindow(type(self.metric)(**self._parameters), self.window)
+            windowed.update_many(*columns)
         except (TypeError, ValueError):
             return None
-        windowed.window.extend([(pair, {}) for pair in pairs])
         return windowed
 
     @property
@@ -219,17 +214,8 @@ class Score:
         return _number(self.windowed)
 
 
-def _count(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:
-    """Change a confusion matrix of river as its ``update``, or with sign -1 its ``revert``, by counted pairs; sums are whole."""
-    for (y, predicted), count in pairs.items():
-        weight = float(sign * count)
-        matrix.n_samples += sign * count
-        matrix.data[y][predicted] += weight
-        matrix.total_weight += weight
-        matrix.sum_row[y] += weight
-        matrix.sum_col[predicted] += weight
-        if y == predicted:
-            matrix._total_true_positives += weight
+def _rolling(kind: Any, window: int, parameters: Mapping[str, Any]) -> Any:
+    return utils.Rolling(kind, window_size=window, **parameters)
 
 
 def _number(metric: Any) -> float:

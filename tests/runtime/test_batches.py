@@ -8,14 +8,14 @@ import random
 
 import numpy as np
 import pytest
-from river import metrics
+from river import metrics, utils
 from river.datasets import synth
 
 import streamsvm
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, SVMClassifier
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.runtime import BadRow, CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, Row, Rows
+from streamsvm.runtime import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, Row, Rows
 from streamsvm.runtime.batches import RawRows
 from streamsvm.runtime.endpoints import Prediction, StreamError, VersionedPrediction
 from streamsvm.runtime.score import Score
@@ -55,16 +55,13 @@ class InBatches(IterableSource):
         if self.kinds == "list":
             return self.taken
         if self.kinds == "raw":
-            return RawRows(self.taken.__getitem__, self.columns, (0, len(self.taken)))
+            return RawRows(self.taken.__getitem__, self.pairs, (0, len(self.taken)))
         names = list(dict.fromkeys(name for row in self.taken for name in row.x))
         X = np.array([[row.x.get(name, math.nan) for name in names] for row in self.taken], np.float32)
         return Rows(tuple(names), X.reshape(len(self.taken), len(names)), [row.y for row in self.taken])
 
-    def columns(self, first, end):
-        part = self.taken[first:end]
-        if any(isinstance(row, BadRow) for row in part):
-            return None
-        return [row.x for row in part], [row.y for row in part]
+    def pairs(self, first, end):
+        return iter(self.taken[first:end])
 
     def place_of(self, i):
         return f"batches, row {self._rows - len(self.taken) + i + 1:,}"
@@ -120,7 +117,8 @@ def test_rows_that_are_predicted_and_learned_in_one_call(kind):
     expected, found, i = one_by_one(single, rows), [], 0
     while i < len(rows):
         part = rows[i : i + 1 + i % 50]
-        answers = many.predict_then_learn([row.x for row in part], [row.y for row in part], not regression)
+        X = many.lay_out((row.x for row in part), len(part))
+        answers = None if X is None else many.predict_then_learn(X, None, [row.y for row in part], not regression)
         if answers is None:
             part = rows[i : i + 1]
             found += one_by_one(many, part)
@@ -138,14 +136,16 @@ def test_rows_with_something_new_are_left_to_the_methods_for_one():
     for x, y in rows_of(50):
         model.learn_one(x, y)
     before, (x, y) = dumps(model), rows_of(1)[0]
-    for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: math.nan}, {**x, 0: 3e30}, [1.0], {"new": 1.0}):
-        assert model.predict_then_learn([x, row], [y, y], False) is None
+    for row in ({**x, "new": 1.0}, {**x, 0: "text"}, {**x, 0: None}, {**x, 0: [1.0]}, [1.0], {"new": 1.0}):
+        assert model.lay_out([x, row], 2) is None
+    for value in (math.nan, math.inf, 3e30):
+        assert model.predict_then_learn(model.lay_out([x, {**x, 0: value}], 2), None, [y, y], False) is None
     for label in (2, "text", math.nan, [1]):
-        assert model.predict_then_learn([x, x], [y, label], False) is None
+        assert model.predict_then_learn(model.lay_out([x, x], 2), None, [y, label], False) is None
     table = np.ones((2, 2), np.float32)
-    assert model.predict_then_learn((table, [0, 0]), [y, y], False) is None
-    assert model.predict_then_learn((table, [0, "new"]), [y, y], False) is None
-    assert model.predict_then_learn((table * np.inf, [0, 1]), [y, y], False) is None
+    assert model.predict_then_learn(table, [0, 0], [y, y], False) is None
+    assert model.predict_then_learn(table, [0, "new"], [y, y], False) is None
+    assert model.predict_then_learn(table * np.inf, [0, 1], [y, y], False) is None
     assert dumps(model) == before
 
 
@@ -244,10 +244,22 @@ def test_many_are_counted_as_one_after_the_other(metric, window):
         many.update_many([*ys, None], [*predicted, 1])
         assert many.metric.cm.data == one.metric.cm.data
         assert list(many.metric.cm.sum_row.items()) == list(one.metric.cm.sum_row.items())
-        assert (many.value, many.windowed_value, many.windowed.window) == (one.value, one.windowed_value, one.windowed.window)
+        assert (many.value, many.windowed_value, many.state[1]) == (one.value, one.windowed_value, one.state[1])
         resumed = Score(metric(), window, multiclass=True, **positive)
         resumed.resume(*many.state)
-        assert (resumed.windowed_value, resumed.windowed.window) == (one.windowed_value, one.windowed.window)
+        assert (resumed.windowed_value, resumed.state[1]) == (one.windowed_value, one.state[1])
+
+
+def test_the_last_rows_as_they_were_saved_before():
+    rolling, score = utils.Rolling(metrics.Accuracy, window_size=3), Score(metrics.Accuracy(), 3)
+    score.resume(metrics.Accuracy(), rolling, 0)
+    assert not score.counted
+    for y, predicted in ((0, 1), (1, 1), (0, 0), (1, 0)):
+        rolling.update(y, predicted)
+        score.resume(metrics.Accuracy(), rolling, 0)
+        assert score.windowed_value == rolling.get()
+        score.update(1, 1)
+    assert score.windowed_value == 2 / 3
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -65,24 +65,23 @@ class JSONCodec:
             fields = {name: item for name, item in fields.items() if item is not None}
         return Row(fields, y)
 
-    def decode_columns(self, values: Sequence[bytes]) -> tuple[list[Any], list[Any]] | None:
-        """Decode messages to features and labels, and do not check that features are no containers; None if one is no object.
+    def decode_pairs(self, values: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+        """Decode messages to features and labels, not checking that features are no containers, up to one that is no object.
 
         For who checks that they are numbers, and has `decode` tell what is wrong.
         """
-        if max(map(len, values)) > MAX_MESSAGE_BYTES:
-            return None
+        label, loads = self.label, orjson.loads
         try:
-            xs: list[Any] = list(map(orjson.loads, values))
+            for value in values:
+                x = loads(value) if len(value) <= MAX_MESSAGE_BYTES else None
+                if type(x) is not dict:
+                    return
+                y = x.pop(label, None) if label is not None else None
+                if b"null" in value:
+                    x = {name: item for name, item in x.items() if item is not None}
+                yield x, y
         except orjson.JSONDecodeError:
-            return None
-        if set(map(type, xs)) != {dict}:
-            return None
-        label = self.label
-        ys = [None] * len(xs) if label is None else [x.pop(label, None) for x in xs]
-        if b"null" in b"".join(values):
-            xs = [{name: item for name, item in x.items() if item is not None} if None in x.values() else x for x in xs]
-        return xs, ys
+            return
 
     def encode(self, row: Row) -> bytes:
         """Encode a JSON object; ValueError if a feature's name is not a string, or is that of the label."""

@@ -1,0 +1,88 @@
+"""Metrics of river that are counts in a confusion matrix, over the last rows, of many rows at once."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+__all__ = ["CountedWindow", "count"]
+
+
+class CountedWindow:
+    """A metric over the last rows: river's ``utils.Rolling`` for metrics that are counts.
+
+    The labels of the last rows are held in two queues, which Python's garbage collector has not to look through as it has through
+    a queue of pairs.
+
+    Parameters
+    ----------
+    metric
+        A metric of river that is a confusion matrix, its ``cm``, and nothing else. It has counted nothing.
+    size
+        The most rows.
+
+    Examples
+    --------
+    >>> from river import metrics
+    >>> windowed = CountedWindow(metrics.Accuracy(), size=2)
+    >>> windowed.update(1, 0)
+    >>> windowed.update_many([1, 0], [1, 0])
+    >>> windowed
+    Accuracy: 100.00%
+    """
+
+    def __init__(self, metric: Any, size: int) -> None:
+        self._metric, self._size = metric, size
+        self._ys: deque[Any] = deque()
+        self._predicted: deque[Any] = deque()
+
+    def __repr__(self) -> str:
+        return repr(self._metric)
+
+    def __len__(self) -> int:
+        return len(self._ys)
+
+    def update(self, y: Any, predicted: Any) -> None:
+        """Count a row: its label, and the one that was predicted."""
+        if len(self._ys) == self._size:
+            self._metric.revert(self._ys.popleft(), self._predicted.popleft())
+        self._metric.update(y, predicted)
+        self._ys.append(y)
+        self._predicted.append(predicted)
+
+    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any]) -> None:
+        """Count rows as `update` does one after the other."""
+        matrix = self._metric.cm
+        count(matrix, Counter(zip(ys, predicted, strict=True)), 1)
+        self._ys.extend(ys)
+        self._predicted.extend(predicted)
+        leaving = max(len(self._ys) - self._size, 0)
+        count(matrix, Counter(zip(islice(self._ys, leaving), islice(self._predicted, leaving), strict=True)), -1)
+        for queue in (self._ys, self._predicted):
+            for _ in range(leaving):
+                queue.popleft()
+
+    def get(self) -> float:
+        """Return the metric."""
+        value: float = self._metric.get()
+        return value
+
+    @property
+    def columns(self) -> list[list[Any]]:
+        """The labels of the last rows, and those that were predicted."""
+        return [list(self._ys), list(self._predicted)]
+
+
+def count(matrix: Any, pairs: Mapping[tuple[Any, Any], int], sign: int) -> None:
+    """Change a confusion matrix of river as its ``update``, or with sign -1 its ``revert``, by counted pairs; sums are whole."""
+    for (y, predicted), times in pairs.items():
+        weight = float(sign * times)
+        matrix.n_samples += sign * times
+        matrix.data[y][predicted] += weight
+        matrix.total_weight += weight
+        matrix.sum_row[y] += weight
+        matrix.sum_col[predicted] += weight
+        if y == predicted:
+            matrix._total_true_positives += weight
