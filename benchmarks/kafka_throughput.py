@@ -97,6 +97,7 @@ def main() -> None:
     parser = argument_parser(__doc__, "kafka_throughput")
     parser.add_argument("--bootstrap", help="host:port of a broker")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--codecs", nargs="+", default=["json", "float32", "arrow"], choices=["json", "float32", "arrow"])
     options = parser.parse_args()
     X, y = rows_of(options.data)
     results: dict[str, Any] = {}
@@ -143,7 +144,7 @@ def main() -> None:
                 return learned(bootstrap, topic, codec, model, sink=sink)
 
         runs: dict[str, Callable[[], np.ndarray]] = {}
-        for name, (topic, codec) in topics.items():
+        for name, (topic, codec) in ((name, topics[name]) for name in options.codecs):
             runs[f"{name}, bare"] = lambda t=topic, n=name: bare(bootstrap, t, decoders[n])  # type: ignore[misc]
             for model, make in models.items():
                 runs[f"{name}, {model}"] = lambda t=topic, c=codec, m=make: learned(bootstrap, t, c, m())  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 __all__ = ["CountedWindow", "count"]
@@ -28,15 +28,15 @@ class CountedWindow:
     >>> from river import metrics
     >>> windowed = CountedWindow(metrics.Accuracy(), size=2)
     >>> windowed.update(1, 0)
-    >>> windowed.update_many([1, 0], [1, 0])
+    >>> windowed.update_many([1, 0], [1, 0], {(1, 1): 1, (0, 0): 1})
     >>> windowed
     Accuracy: 100.00%
     """
 
     def __init__(self, metric: Any, size: int) -> None:
         self._metric, self._size = metric, size
-        self._ys: deque[Any] = deque()
-        self._predicted: deque[Any] = deque()
+        self._ys: deque[Any] = deque(maxlen=size)
+        self._predicted: deque[Any] = deque(maxlen=size)
 
     def __repr__(self) -> str:
         return repr(self._metric)
@@ -47,22 +47,19 @@ class CountedWindow:
     def update(self, y: Any, predicted: Any) -> None:
         """Count a row: its label, and the one that was predicted."""
         if len(self._ys) == self._size:
-            self._metric.revert(self._ys.popleft(), self._predicted.popleft())
+            self._metric.revert(self._ys[0], self._predicted[0])
         self._metric.update(y, predicted)
         self._ys.append(y)
         self._predicted.append(predicted)
 
-    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any]) -> None:
-        """Count rows as `update` does one after the other."""
-        matrix = self._metric.cm
-        count(matrix, Counter(zip(ys, predicted, strict=True)), 1)
+    def update_many(self, ys: Sequence[Any], predicted: Sequence[Any], pairs: Mapping[tuple[Any, Any], int]) -> None:
+        """Count rows as `update` does one after the other; ``pairs`` are how often each pair of labels is among them."""
+        count(self._metric.cm, pairs, 1)
+        leaving = max(len(self._ys) + len(ys) - self._size, 0)
+        gone = zip(chain(self._ys, ys), chain(self._predicted, predicted), strict=True)
+        count(self._metric.cm, Counter(islice(gone, leaving)), -1)
         self._ys.extend(ys)
         self._predicted.extend(predicted)
-        leaving = max(len(self._ys) - self._size, 0)
-        count(matrix, Counter(zip(islice(self._ys, leaving), islice(self._predicted, leaving), strict=True)), -1)
-        for queue in (self._ys, self._predicted):
-            for _ in range(leaving):
-                queue.popleft()
 
     def get(self) -> float:
         """Return the metric."""

@@ -209,9 +209,11 @@ def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | Non
     if isinstance(rows, Rows):
         missing = np.isnan(rows.X)
         y = [None] * len(rows.X) if rows.y is None else rows.y
-        if not missing.any():
-            return Columns(rows.X, rows.names, y, 0 if rows.names else len(y))
-        return Columns(np.where(missing, np.float32(0.0), rows.X), rows.names, y, int(missing.all(axis=1).sum()))
+        if not missing.any():  # compiled code takes rows that lie one behind the other, and may be written to
+            return Columns(np.require(rows.X, np.float32, ["C", "W"]), rows.names, y, 0 if rows.names else len(y))
+        return Columns(
+            np.require(np.where(missing, 0.0, rows.X), np.float32, ["C", "W"]), rows.names, y, int(missing.all(axis=1).sum())
+        )
     ys: list[Any] = []
     empty = 0
 

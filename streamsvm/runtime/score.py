@@ -138,8 +138,9 @@ class Score:
         if self.binary:
             positive = True if self._positive is None else self._positive
             ys, predicted = [y == positive for y in ys], [prediction == positive for prediction in predicted]
-        count(self.metric.cm, Counter(zip(ys, predicted, strict=True)), 1)  # type: ignore[union-attr]
-        self.windowed.update_many(ys, predicted)
+        pairs = Counter(zip(ys, predicted, strict=True))
+        count(self.metric.cm, pairs, 1)  # type: ignore[union-attr]
+        self.windowed.update_many(ys, predicted, pairs)
 
     def admit(self, y: Any) -> None:
         """Raise a ScoreError where a label cannot be counted. Called where it is `binary`, before `update`."""
@@ -198,7 +199,8 @@ class Score:
             if type(columns) is not list or not all(type(column) is list and len(column) <= self.window for column in columns):
                 return None
             windowed = CountedWindow(type(self.metric)(**self._parameters), self.window)
-            windowed.update_many(*columns)
+            ys, predicted = columns
+            windowed.update_many(ys, predicted, Counter(zip(ys, predicted, strict=True)))
         except (TypeError, ValueError):
             return None
         return windowed
