@@ -207,13 +207,12 @@ class Columns(NamedTuple):
 def columns_of(rows: Sequence[Row | BadRow] | Rows, model: Any) -> Columns | None:
     """Return rows as columns for a model that takes many; None where one could not be read, or brings something new."""
     if isinstance(rows, Rows):
-        missing = np.isnan(rows.X)
-        y = [None] * len(rows.X) if rows.y is None else rows.y
-        if not missing.any():  # compiled code takes rows that lie one behind the other, and may be written to
-            return Columns(np.require(rows.X, np.float32, ["C", "W"]), rows.names, y, 0 if rows.names else len(y))
-        return Columns(
-            np.require(np.where(missing, 0.0, rows.X), np.float32, ["C", "W"]), rows.names, y, int(missing.all(axis=1).sum())
-        )
+        y, empty = [None] * len(rows) if rows.y is None else rows.y, 0 if rows.names else len(rows)
+        X, missing = rows.X, np.isnan(rows.X)
+        if missing.any():
+            X, empty = np.where(missing, 0.0, X), int(missing.all(axis=1).sum())
+        # Compiled code takes rows that lie one behind the other, and may be written to.
+        return Columns(np.require(X, np.float32, ["C", "W"]), rows.names, y, empty)
     ys: list[Any] = []
     empty = 0
 
