@@ -19,14 +19,23 @@ def learn(url, options, folder, predictions, *others):
     """Learn a stream into a checkpoint folder, announcing each row by a byte; wait to be killed after ``most`` rows.
 
     Where the options have ``labels``, a URL, these are of another stream: ``join`` is then for `JoinedSource`, and ``delayed``
-    for `DelayedLabels`.
+    for `DelayedLabels`. With ``at_once`` the model is one that takes rows together.
     """
     *on_error, announcements, most = others
     policy = {"on_error": on_error[0]} if on_error else {}
-    from warm_learner import CheckpointFolder, FileSink, LearningLoop, batches_of, delayed_loop, make_model, open_source
+    from warm_learner import (
+        BSGDClassifier,
+        CheckpointFolder,
+        FileSink,
+        LearningLoop,
+        batches_of,
+        delayed_loop,
+        make_model,
+        open_source,
+    )
 
     options = dict(options)
-    labels, join, delayed = (options.pop(name, None) for name in ("labels", "join", "delayed"))
+    labels, join, delayed, at_once = (options.pop(name, None) for name in ("labels", "join", "delayed", "at_once"))
     source = open_source(url, **options)
     make_loop = LearningLoop
     if labels is not None:
@@ -48,7 +57,8 @@ def learn(url, options, folder, predictions, *others):
     source.take = announced_rows
     sink = None if predictions is None else FileSink(predictions)
     with CheckpointFolder(folder) as checkpoints:
-        make_loop(source, make_model(), sink=sink, checkpoints=checkpoints, checkpoint_every=73, **policy).run()
+        model = BSGDClassifier(30, seed=1) if at_once else make_model()
+        make_loop(source, model, sink=sink, checkpoints=checkpoints, checkpoint_every=73, **policy).run()
     source.close()
     if sink is not None:
         sink.close()

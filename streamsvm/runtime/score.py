@@ -194,8 +194,6 @@ class Score:
     def _counted(self, columns: Any) -> CountedWindow | None:
         # The windowed metric of labels and predictions; None if they are none.
         try:
-            if type(columns) is utils.Rolling:  # as it was saved before
-                columns = [list(column) for column in zip(*(pair for pair, _ in columns.window), strict=True)] or [[], []]
             if type(columns) is not list or not all(type(column) is list and len(column) <= self.window for column in columns):
                 return None
             windowed = CountedWindow(type(self.metric)(**self._parameters), self.window)

@@ -7,7 +7,7 @@ import pytest
 
 from killing import kill_at_random_rows, run_to_the_end
 from streamsvm.runtime.endpoints import Row
-from streamsvm_kafka import Float32Codec, publish
+from streamsvm_kafka import ArrowCodec, Float32Codec, publish
 
 pytestmark = pytest.mark.broker
 
@@ -20,18 +20,26 @@ def final_checkpoint(folder):
     return newest.name, newest.read_bytes()
 
 
-def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path):
-    topic, codec = new_topic(partitions=len(ROWS_A_PARTITION)), Float32Codec(N_FEATURES)
-    points = np.random.default_rng(7)
+@pytest.mark.parametrize(("codec", "kills"), [("float32", 20), ("arrow", 6)])
+def test_killed_learner_ends_with_the_same_bytes(bootstrap, new_topic, tmp_path, codec, kills):
+    topic, points = new_topic(partitions=len(ROWS_A_PARTITION)), np.random.default_rng(7)
+    made, many = (Float32Codec(N_FEATURES), {}) if codec == "float32" else (ArrowCodec("y"), {"rows_per_message": 130})
     for partition, length in enumerate(ROWS_A_PARTITION):
         features = points.normal(size=(length, N_FEATURES)).astype("f4")
         rows = [Row(dict(enumerate(x.tolist())), int(np.prod(np.sign(x[:2])) > 0)) for x in features]
-        publish(rows, bootstrap, topic, codec, partition=partition)
-    url, options = f"kafka://{bootstrap}/{topic}?codec=float32&features={N_FEATURES}", {"label": None, "stop_at_end": True}
+        rows = rows if codec == "float32" else [Row({f"x{name}": value for name, value in x.items()}, y) for x, y in rows]
+        publish(rows, bootstrap, topic, made, partition=partition, **many)
+    url = f"kafka://{bootstrap}/{topic}?codec={codec}" + (f"&features={N_FEATURES}" if codec == "float32" else "")
+    # The one model takes rows one by one, the other those at hand together: within the tables of Arrow, too.
+    options = {"label": "y" if codec == "arrow" else None, "stop_at_end": True, "at_once": codec == "arrow"}
     total = sum(ROWS_A_PARTITION)
-    assert run_to_the_end(url, options, tmp_path / "whole", None) == total
+    for name in ("whole", "killed"):
+        (tmp_path / f"of {name}").mkdir()
+    whole, killed = ((url, options, tmp_path / name, tmp_path / f"of {name}" / "out.jsonl") for name in ("whole", "killed"))
+    assert run_to_the_end(*whole) == total
     expected = final_checkpoint(tmp_path / "whole")
     assert expected[0] == f"checkpoint-{total:012d}.ckpt"
-    kill_at_random_rows(random.randrange(10**6), 20, total, url, options, tmp_path / "killed", None)
-    assert run_to_the_end(url, options, tmp_path / "killed", None) < total
+    kill_at_random_rows(random.randrange(10**6), kills, total, *killed)
+    assert run_to_the_end(*killed) < total
     assert final_checkpoint(tmp_path / "killed") == expected
+    assert (tmp_path / "of killed" / "out.jsonl").read_bytes() == (tmp_path / "of whole" / "out.jsonl").read_bytes()
