@@ -18,6 +18,7 @@ from streamsvm.runtime import CheckpointFolder, LearningLoop
 from streamsvm.runtime.checkpoint import FolderLockedError, TakenOverError
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm.runtime.logs import event
+from streamsvm.runtime.timings import Timings
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, BrokerUnreachableError, Connection, describe_topic
 from streamsvm_kafka.offsets import TopicOffsets
@@ -143,11 +144,24 @@ class PartitionWorker:
         self._stopping = threading.Event()
         self._assigned: dict[int, _Partition] = {}
         self._joined, self._failing, self._idle_since = False, False, time.monotonic()
+        #: Where the times of rows are counted; None: nowhere.
+        self.timings: Timings | None = None
+        #: ``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``.
+        self.state = "new"
 
     @property
     def loops(self) -> dict[int, LearningLoop]:
         """The loops of the partitions that are learned now."""
         return {number: each.loop for number, each in sorted(self._assigned.items()) if each.loop is not None}
+
+    def lag(self) -> dict[int, int]:
+        """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
+        found = {}
+        for number, each in dict(self._assigned).items():
+            if each.source is not None and each.end is not None:
+                told = self._consumer.highwater(TopicPartition(self._topic, number)) or 0
+                found[number] = max(told, each.end) - each.source.offset
+        return found
 
     def stop(self) -> None:
         """End the run before the next rows, with checkpoints. May be called from a signal handler or another thread."""
@@ -163,7 +177,7 @@ class PartitionWorker:
         on_rows
             Called after each few hundred rows, and when there were none for a moment.
         """
-        refresh = time.monotonic() + REFRESH_SECONDS
+        refresh, self.state = time.monotonic() + REFRESH_SECONDS, "running"
         try:
             while not self._stopping.is_set() and (max_rows is None or self.rows < max_rows):
                 self._heed()
@@ -185,7 +199,9 @@ class PartitionWorker:
             for each in self._assigned.values():
                 self._flush(each)
             self._offsets.finish()
+            self.state = "stopped" if self._stopping.is_set() else "ended"
         finally:
+            self.state = "failed" if self.state == "running" else self.state
             for number in list(self._assigned):
                 self._release(number, flush=False)
 
@@ -233,7 +249,9 @@ class PartitionWorker:
             each.folder.close()
             each.since = time.monotonic()  # an outage is no sign that another worker hangs
             return
-        each.source, each.loop, each.end = source, self._make_loop(source, each.folder), end
+        loop = self._make_loop(source, each.folder)
+        loop.timings = self.timings
+        each.source, each.loop, each.end = source, loop, end
         told = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
         logger.info("%s: partition %d has come, and goes on at offset %d", self.name, number, source.offset, extra=told)
         self._read_on(number, each)

@@ -15,7 +15,7 @@ from typing import Any
 
 from streamsvm.cli import UsageError
 from streamsvm.cli.logs import say, says_json
-from streamsvm.cli.streams import options_of, stopping
+from streamsvm.cli.streams import monitored, options_of, stopping
 from streamsvm.runtime import CheckpointFolder, LearningLoop, Source
 from streamsvm.runtime.open import open_worker
 
@@ -35,7 +35,7 @@ def check_group(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"--scope partition keeps its models in a folder that all workers share: --checkpoint {arguments.checkpoint} is none"
         )
-    for flag, value in (("--to", arguments.to), ("--labels", arguments.labels), ("--metrics-port", arguments.metrics_port)):
+    for flag, value in (("--to", arguments.to), ("--labels", arguments.labels)):
         if value is not None:
             raise UsageError(f"{flag} is of one model, and --scope partition has one for each partition: leave it out")
     if arguments.on_error not in ("stop", "skip"):
@@ -76,7 +76,7 @@ def learn_partitions(arguments: argparse.Namespace, make_loop: Callable[[Source,
                 last = time.perf_counter()
                 _show(arguments, worker.rows, worker.loops, "progress")
 
-        with stopping(stop):
+        with monitored(arguments, worker), stopping(stop):
             worker.run(arguments.max_rows, show)
         _show(arguments, worker.rows, loops, "end")
     return interrupted

@@ -7,11 +7,13 @@ import signal
 import sys
 import time
 from unittest import mock
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
+from prometheus_client.parser import text_string_to_metric_families
 
 import rebalances
 import warm_learner
@@ -20,6 +22,7 @@ from killing import FORKS, forkserver
 from saved import dumps
 from streamsvm.runtime import CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.runtime.endpoints import BadRow, Row, StreamError
+from streamsvm.runtime.monitor import Monitor
 from streamsvm.runtime.rows import learner_of
 from streamsvm_kafka import Float32Codec, JSONCodec, PartitionWorker, partitions, publish
 from streamsvm_kafka.partition_source import PartitionSource
@@ -185,6 +188,30 @@ def test_an_error_that_does_not_pass_ends_a_worker(topic, worker):
 
 
 @pytest.mark.broker
+def test_metrics_of_each_partition(topic, worker):
+    one = worker(topic(600, 400))
+    samples, states = {}, []
+
+    def look(one):
+        if one.rows == 1000 and not samples:
+            with urlopen(f"http://127.0.0.1:{monitor.port}/metrics") as answer:
+                text = answer.read().decode()
+            for family in text_string_to_metric_families(text):
+                samples.update({(each.name, each.labels.get("partition")): each.value for each in family.samples})
+            states.append(monitor.state())
+
+    with Monitor(one) as monitor:
+        one.run(on_rows=look)
+        (state,), ended = states, monitor.state()["state"]
+    assert [samples["streamsvm_rows_total", partition] for partition in ("0", "1")] == [600, 400]
+    assert [samples["streamsvm_consumer_lag", partition] for partition in ("0", "1")] == [0, 0]
+    assert samples["streamsvm_support_vectors", "0"] == 30
+    assert samples["streamsvm_learn_seconds_count", None] > 0
+    assert (state["state"], ended, state["points"][-1]["rows"], state["points"][-1]["lag"]) == ("running", "ended", 1000, 0)
+    assert 0.5 < state["points"][-1]["metric"] < 1.0
+
+
+@pytest.mark.broker
 def test_a_partition_that_is_assigned_again_is_read_on(topic, worker, tmp_path):
     name = topic(3000)
     one, times = worker(name), iter((600, 1600))
@@ -280,7 +307,6 @@ def test_offsets_follow_the_checkpoints_of_one_model(bootstrap, admin, topic, tm
         (["--scope", "partition", "--checkpoint", "d"], "--scope partition needs --group NAME"),
         (["--scope", "partition", "--group", "g"], "--scope partition needs --checkpoint DIR"),
         (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--to", "p.csv"], "--to is of one model"),
-        (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--metrics-port", "0"], "--metrics-port is of one model"),
         (["--scope", "partition", "--group", "g", "--checkpoint", "d", "--on-error", "bad"], "takes --on-error stop or skip"),
     ],
 )

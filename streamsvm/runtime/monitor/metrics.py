@@ -19,7 +19,7 @@ from streamsvm import __version__
 from streamsvm.runtime.rows import learner_of
 from streamsvm.runtime.timings import BOUNDS, Histogram
 
-__all__ = ["families"]
+__all__ = ["Families"]
 
 _COUNTERS = {
     "rows": "Rows of the stream, those of earlier runs included",
@@ -29,64 +29,86 @@ _COUNTERS = {
     "empty": "Rows without any feature",
 }
 _GAUGES = {
-    "n_support": ("streamsvm_support_vectors", "Support vectors of the model"),
-    "nbytes": ("streamsvm_model_bytes", "Memory of the model"),
+    "n_support": ("support_vectors", "Support vectors of the model"),
+    "nbytes": ("model_bytes", "Memory of the model"),
 }
 
 
-def families(loop: Any, progress: Any) -> Iterator[Metric]:
-    """Yield the metrics of a loop, of which ``progress`` is a snapshot."""
-    for name, text in _COUNTERS.items():
-        if hasattr(progress, name):
-            counter = CounterMetricFamily(f"streamsvm_{name if name == 'rows' else f'{name}_rows'}", text)
-            counter.add_metric([], getattr(progress, name))
-            yield counter
-    refused = CounterMetricFamily("streamsvm_refused_rows", "Rows that were refused, by kind of reason", labels=["reason"])
-    for kind, count in progress.refused.items():
-        refused.add_metric([kind], count)
-    yield refused
-    if getattr(progress, "drifts", None) is not None:
-        yield CounterMetricFamily("streamsvm_drifts", "Drifts that were found", value=progress.drifts)
-    if getattr(progress, "delayed", None) is not None:
-        yield from _delayed(progress.delayed)
-    if hasattr(progress, "metric"):
-        score = GaugeMetricFamily(
-            "streamsvm_metric", "The metric, over all rows and over the last ones", labels=["name", "window"]
-        )
-        for window, value in (("all", progress.metric), (str(progress.window), progress.windowed)):
-            if math.isfinite(value):
-                score.add_metric([progress.metric_name, window], value)
-        yield score
-    learner = learner_of(loop.model)
-    for name, (of, text) in _GAUGES.items():
-        if hasattr(learner, name):
-            yield GaugeMetricFamily(of, text, value=getattr(learner, name))
-    if hasattr(learner, "n_merges"):
-        yield CounterMetricFamily("streamsvm_merges", "Merges of support vectors", value=learner.n_merges)
-    if (found := lags(loop)) is not None:
-        lag = GaugeMetricFamily("streamsvm_consumer_lag", "Messages that wait to be read", labels=["partition"])
-        for partition, count in found.items():
-            lag.add_metric([str(partition)], count)
-        yield lag
-    if loop.saved_rows is not None:
-        yield GaugeMetricFamily("streamsvm_checkpoint_rows", "Rows at the newest checkpoint", value=loop.saved_rows)
-    if loop.timings is not None:
-        yield _histogram("streamsvm_predict_seconds", "Time to predict a row", loop.timings.predict)
-        if hasattr(progress, "learned"):
-            yield _histogram("streamsvm_learn_seconds", "Time to learn a row and score its prediction", loop.timings.learn)
-    yield InfoMetricFamily("streamsvm", "The process", value={"version": __version__, "source": loop.source.name})
+class Families:
+    """Families of metrics of one loop, or of several, which have the label ``partition`` then.
 
+    Parameters
+    ----------
+    several
+        Whether there may be several.
+    """
 
-def _delayed(counts: Mapping[str, int]) -> Iterator[Metric]:
-    """Yield the metrics of labels that come from another stream."""
-    for name, key, text in _DELAYED_GAUGES:
-        yield GaugeMetricFamily(f"streamsvm_{name}", text, value=counts[key])
-    for name, key, text in _DELAYED_COUNTERS:
-        yield CounterMetricFamily(f"streamsvm_{name}", text, value=counts[key])
-    expired = CounterMetricFamily("streamsvm_expired_rows", "Rows whose label did not come in time", labels=["reason"])
-    for reason in ("age", "count", "bytes"):
-        expired.add_metric([reason], counts[f"expired_{reason}"])
-    yield expired
+    def __init__(self, several: bool) -> None:
+        self._families: dict[str, Any] = {}
+        self._several, self._partition = several, ""
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(self._families.values())
+
+    def _add(self, make: Any, name: str, text: str, value: Any, labels: Mapping[str, str]) -> None:
+        if self._several and "partition" not in labels:
+            labels = {"partition": self._partition, **labels}
+        if name not in self._families:
+            self._families[name] = make(name, text, labels=list(labels))
+        self._families[name].add_metric(list(labels.values()), *value)
+
+    def counter(self, name: str, text: str, value: float, /, **labels: str) -> None:
+        """Add the value of a counter."""
+        self._add(CounterMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+
+    def gauge(self, name: str, text: str, value: float, /, **labels: str) -> None:
+        """Add the value of a gauge."""
+        self._add(GaugeMetricFamily, f"streamsvm_{name}", text, (value,), labels)
+
+    def histogram(self, name: str, text: str, found: Histogram) -> None:
+        """Add the counts of a histogram, of all partitions."""
+        ends = [*map(str, BOUNDS), "+Inf"]
+        buckets = list(zip(ends, accumulate(found.counts), strict=True))
+        self._families[name] = HistogramMetricFamily(f"streamsvm_{name}", text, buckets=buckets, sum_value=found.total)
+
+    def about(self, source: str) -> None:
+        """Add what the process is."""
+        self._families["info"] = InfoMetricFamily("streamsvm", "The process", value={"version": __version__, "source": source})
+
+    def add(self, loop: Any, progress: Any, partition: str = "") -> None:
+        """Add the metrics of a loop, of which ``progress`` is a snapshot."""
+        self._partition = partition
+        for name, text in _COUNTERS.items():
+            if hasattr(progress, name):
+                self.counter(name if name == "rows" else f"{name}_rows", text, getattr(progress, name))
+        for kind, count in progress.refused.items():
+            self.counter("refused_rows", "Rows that were refused, by kind of reason", count, reason=kind)
+        if getattr(progress, "drifts", None) is not None:
+            self.counter("drifts", "Drifts that were found", progress.drifts)
+        if getattr(progress, "delayed", None) is not None:
+            self._add_delayed(progress.delayed)
+        if hasattr(progress, "metric"):
+            for window, value in (("all", progress.metric), (str(progress.window), progress.windowed)):
+                if math.isfinite(value):
+                    text = "The metric, over all rows and over the last ones"
+                    self.gauge("metric", text, value, name=progress.metric_name, window=window)
+        learner = learner_of(loop.model)
+        for name, (of, text) in _GAUGES.items():
+            if hasattr(learner, name):
+                self.gauge(of, text, getattr(learner, name))
+        if hasattr(learner, "n_merges"):
+            self.counter("merges", "Merges of support vectors", learner.n_merges)
+        if loop.saved_rows is not None:
+            self.gauge("checkpoint_rows", "Rows at the newest checkpoint", loop.saved_rows)
+
+    def _add_delayed(self, counts: Mapping[str, int]) -> None:
+        """Add the metrics of labels that come from another stream."""
+        for name, key, text in _DELAYED_GAUGES:
+            self.gauge(name, text, counts[key])
+        for name, key, text in _DELAYED_COUNTERS:
+            self.counter(name, text, counts[key])
+        for reason in ("age", "count", "bytes"):
+            self.counter("expired_rows", "Rows whose label did not come in time", counts[f"expired_{reason}"], reason=reason)
 
 
 _DELAYED_GAUGES = (
@@ -102,16 +124,3 @@ _DELAYED_COUNTERS = (
     ("duplicate_rows", "duplicate_rows", "Rows with a key that was there already"),
     ("duplicate_labels", "duplicate_labels", "Further labels of a key"),
 )
-
-
-def lags(loop: Any) -> dict[int | str, int] | None:
-    """Return the messages that wait to be read, by partition; None where the source does not tell."""
-    lag = getattr(loop.source, "lag", None)
-    return None if lag is None else lag()
-
-
-def _histogram(name: str, text: str, found: Histogram) -> Metric:
-    ends = [*map(str, BOUNDS), "+Inf"]
-    return HistogramMetricFamily(
-        name, text, buckets=list(zip(ends, accumulate(found.counts), strict=True)), sum_value=found.total
-    )

@@ -38,7 +38,8 @@ class Monitor:
     Parameters
     ----------
     loop
-        A `LearningLoop` or `PredictionLoop`. Its rows are timed from now on, which takes half a microsecond each.
+        A `LearningLoop` or `PredictionLoop`, or a worker of a group, which has several of them: metrics then have the label
+        ``partition``. Rows are timed from now on, which takes half a microsecond each; of rows that are taken together, one is.
     port
         0: any that is free.
     host
@@ -72,11 +73,12 @@ class Monitor:
         try:
             from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
 
-            from streamsvm.runtime.monitor.metrics import families, lags  # noqa: PLC0415 - it, too
+            from streamsvm.runtime.monitor.metrics import Families  # noqa: PLC0415 - it, too
         except ImportError as error:
             raise MonitorError(f"metrics need prometheus_client ({error}): pip install 'streamsvm[metrics]'") from None
-        self._loop, self._families, self._lags = loop, families, lags
-        self._last: Any = None
+        self._loop, self._families = loop, Families
+        self._several = hasattr(loop, "loops")
+        self._last: dict[str, Any] = {}
         loop.timings = Timings()
         registry = CollectorRegistry()
         registry.register(self)
@@ -111,41 +113,66 @@ class Monitor:
 
     def collect(self) -> Any:
         """Yield the metrics, as a collector of `prometheus_client`."""
-        return self._families(self._loop, self._progress())
+        found, timings = self._families(self._several), self._loop.timings
+        for partition, loop in self._loops().items():
+            found.add(loop, self._progress(partition, loop), partition)
+        for partition, count in (self._lag() or {}).items():
+            found.gauge("consumer_lag", "Messages that wait to be read", count, partition=str(partition))
+        found.histogram("predict_seconds", "Time to predict a row", timings.predict)
+        if self._several or hasattr(self._loop, "learned"):
+            found.histogram("learn_seconds", "Time to learn a row and score its prediction", timings.learn)
+        found.about(self._source)
+        return iter(found)
+
+    @property
+    def _source(self) -> str:
+        name: str = self._loop.name if self._several else self._loop.source.name
+        return name
+
+    def _loops(self) -> dict[str, Any]:
+        """Return the loops by partition; one that is alone has no name."""
+        return {str(number): loop for number, loop in self._loop.loops.items()} if self._several else {"": self._loop}
+
+    def _lag(self) -> dict[Any, int] | None:
+        """Return the messages that wait to be read, by partition; None where the source does not tell."""
+        lag = getattr(self._loop if self._several else self._loop.source, "lag", None)
+        return None if lag is None else lag()
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows: facts, and points of the run so far."""
         loop, timings = self._loop, self._loop.timings
+        named = [self._progress(partition, each) for partition, each in self._loops().items()]
         return {
-            "source": loop.source.name,
+            "source": self._source,
             "state": loop.state,
-            "metric": getattr(self._progress(), "metric_name", None),
+            "metric": next((each.metric_name for each in named if hasattr(each, "metric_name")), None),
             "predict_seconds": {str(part): _finite(timings.predict.quantile(part)) for part in (0.5, 0.99)},
             "learn_seconds": {str(part): _finite(timings.learn.quantile(part)) for part in (0.5, 0.99)},
             "points": [*self._points, self._point()],
         }
 
-    def _progress(self) -> Any:
-        """Return a snapshot of the loop, which goes on meanwhile."""
+    def _progress(self, partition: str, loop: Any) -> Any:
+        """Return a snapshot of a loop, which goes on meanwhile."""
         for _ in range(_PROBES):
             try:
-                self._last = self._loop.progress
+                self._last[partition] = loop.progress
             except RuntimeError:  # a dictionary of a metric has got a new label while it was read
                 continue
             break
-        return self._last
+        return self._last[partition]
 
     def _point(self) -> dict[str, Any]:
-        progress, lag = self._progress(), self._lags(self._loop)
-        learner = learner_of(self._loop.model)
+        loops, lag = self._loops(), self._lag()
+        found = [self._progress(partition, loop) for partition, loop in loops.items()]
+        sizes = [getattr(learner_of(loop.model), "n_support", None) for loop in loops.values()]
         return {
             "seconds": round(time.monotonic() - self._began, 2),
-            "rows": progress.rows,
-            "metric": _finite(getattr(progress, "metric", math.nan)),
-            "windowed": _finite(getattr(progress, "windowed", math.nan)),
+            "rows": sum(each.rows for each in found),
+            "metric": _mean([(getattr(each, "metric", math.nan), each.rows) for each in found]),
+            "windowed": _mean([(getattr(each, "windowed", math.nan), 1) for each in found]),
             "lag": None if lag is None else sum(lag.values()),
-            "refused": sum(progress.refused.values()),
-            "support_vectors": getattr(learner, "n_support", None),
+            "refused": sum(sum(each.refused.values()) for each in found),
+            "support_vectors": None if None in sizes else sum(size for size in sizes if size is not None),
         }
 
     def _watch(self) -> None:
@@ -191,3 +218,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _mean(values: list[tuple[float, int]]) -> float | None:
+    """Return the mean of finite values with weights; None if there is none."""
+    found = [(value, weight) for value, weight in values if math.isfinite(value) and weight]
+    return sum(value * weight for value, weight in found) / sum(weight for _, weight in found) if found else None
