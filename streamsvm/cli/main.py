@@ -197,6 +197,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     text = "look again each so many seconds, and merge where a model has learned more, until Ctrl-C (default: once)"
     merge.add_argument("--every", type=_period, metavar="SECONDS", help=text)
     merge.add_argument("--quiet", action="store_true", help="a JSON line on standard output for each merged model, nothing else")
+    _add_logs(merge)
     _add_trusted(merge, "a model")
 
     inspect = commands.add_parser("inspect", help="show what a checkpoint holds")
@@ -259,18 +260,22 @@ def _add_streams(command: argparse.ArgumentParser, label: str, sink_required: bo
     streams.add_argument("--from", dest="start", metavar="WHERE", help=text)
     streams.add_argument("--stop-at-end", action="store_true", help="end where the topic ended at the start")
     streams.add_argument("--quiet", action="store_true", help="progress as JSON lines on standard output, nothing else")
-    text = (
-        "of standard error: text (the default), or json: one object a line with time, level, logger, message and fields, for "
-        "warnings, errors, checkpoints, progress and what connections tell"
-    )
-    streams.add_argument("--log-format", choices=["text", "json"], default="text", help=text)
-    text = "the least that is told in lines of JSON (default: info)"
-    streams.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help=text)
+    _add_logs(streams)
     text = (
         "flags from a file, such as: label = 'y'; those given here win. Its table [kafka] has options of the connection, such as "
         "security_protocol, which are also taken from the environment: STREAMSVM_KAFKA_SECURITY_PROTOCOL"
     )
     streams.add_argument("--config", metavar="F.toml", help=text)
+
+
+def _add_logs(group: Any) -> None:
+    text = (
+        "of standard error: text (the default), or json: one object a line with time, level, logger, message and fields, for "
+        "warnings, errors, checkpoints, progress and what connections tell"
+    )
+    group.add_argument("--log-format", choices=["text", "json"], default="text", help=text)
+    text = "the least that is told in lines of JSON (default: info)"
+    group.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help=text)
 
 
 def _add_labels(group: Any) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import threading
 from pathlib import Path
 
 from streamsvm.cli import CommandError
+from streamsvm.cli.logs import say
 from streamsvm.cli.streams import stopping
 from streamsvm.runtime import CheckpointError, CheckpointFolder
 from streamsvm.runtime.checkpoint import Checkpoints
@@ -31,12 +31,12 @@ def run(arguments: argparse.Namespace) -> bool:
             found = merger.step()
             if found is None:
                 raise CommandError(f"{', '.join(map(str, arguments.sources))}: there is no model yet that could be merged")
-            _show(found, arguments.quiet)
+            _show(found, arguments)
             return False
         with stopping(stopped.set):
             while not stopped.is_set():
                 if (found := merger.step()) is not None:
-                    _show(found, arguments.quiet)
+                    _show(found, arguments)
                 stopped.wait(arguments.every)
     except CheckpointError as error:
         hint = "BSGDClassifier or BSCAClassifier, or their regressors"
@@ -53,9 +53,9 @@ def _open(arguments: argparse.Namespace) -> Checkpoints:
     return opened
 
 
-def _show(found: Merged, quiet: bool) -> None:
-    if quiet:
+def _show(found: Merged, arguments: argparse.Namespace) -> None:
+    if arguments.quiet:
         print(json.dumps({"event": "merged", "rows": found.rows, "parts": found.parts}), flush=True)
-    else:
-        n = len(found.parts)
-        print(f"{found.rows:,} rows of {n} model{'s' * (n != 1)} merged", file=sys.stderr, flush=True)
+    n = len(found.parts)
+    text = f"{found.rows:,} rows of {n} model{'s' * (n != 1)} merged"
+    say(arguments, text, "merged", rows=found.rows, parts=found.parts)

@@ -91,7 +91,7 @@ def test_the_services():
     found = compose()
     services, volumes = found["services"], found["volumes"]
     ours = {name: each for name, each in services.items() if each["image"] == "streamsvm"}
-    assert set(ours) == {"learner-1", "learner-2", "follower"}
+    assert set(ours) == {"learner-1", "learner-2", "merger", "follower"}
     for name, each in services.items():
         assert set(each.get("depends_on", {})) <= services.keys(), name
         for volume in each.get("volumes", ()):
@@ -102,15 +102,18 @@ def test_the_services():
         assert each["read_only"] is True
         assert (DEPLOY.parent / each["build"]["dockerfile"]).is_file()
         assert arguments.log_format == "json"
-        assert not Path(arguments.checkpoint).is_absolute()  # in the volume, where the image starts
-        assert (arguments.metrics_port is None) == (each.get("healthcheck") == {"disable": True})
-    learner, follower = (parsed(ours[name]["command"])[0] for name in ("learner-1", "follower"))
-    assert follower.model.parent == learner.checkpoint
+        for folder in [arguments.checkpoint] if "checkpoint" in arguments else arguments.sources:
+            assert not Path(folder).is_absolute()  # in the volume, where the image starts
+        assert (getattr(arguments, "metrics_port", None) is None) == (each.get("healthcheck") == {"disable": True})
+    learner, merger, follower = (parsed(ours[name]["command"])[0] for name in ("learner-1", "merger", "follower"))
+    assert (merger.sources, merger.into) == ([learner.checkpoint], follower.model)
     topics = re.search(r"for topic in (.*?); do", services["topics"]["command"][-1])[1].split()
     used = {url.rpartition("/")[2] for url in (learner.source, follower.source, follower.to)}
     assert set(topics) == used
     job = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
-    assert job["static_configs"][0]["targets"] == [f"follower:{follower.metrics_port}"]
+    assert job["static_configs"][0]["targets"] == [
+        f"{name}:{follower.metrics_port}" for name in ("learner-1", "learner-2", "follower")
+    ]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
