@@ -33,8 +33,9 @@ def parsed(words, config=None):
         words = [*words[: words.index("--config") + 1], str(config), *words[words.index("--config") + 2 :]]
     found = expanded({name: commands[name] for name in ("learn", "predict")}, words)
     arguments = parser.parse_args(found.words)
-    arguments.source = arguments.source or found.source
-    assert arguments.source
+    if "sources" not in arguments:
+        arguments.source = arguments.source or found.source
+        assert arguments.source
     return arguments, found.options
 
 
