@@ -61,7 +61,7 @@ class PartitionSource:
         self._beginning, self._end, self._lost_start, self._commit = beginning, end, lost_start, commit
         self._decoder = Decoder(name, codec)
         self._records: deque[Any] = deque()
-        self._skip = 0  # rows of the next message that were learned
+        self._skip = (-1, 0)  # the offset of a message, and rows of it that were learned
 
     @property
     def place(self) -> str:
@@ -119,7 +119,7 @@ class PartitionSource:
             logger.warning("%s: %s. The model is kept, and reading goes on at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
         elif "within" in position:
-            self._skip = self._rows_within(position["within"])
+            self._skip = offset, self._rows_within(position["within"])
         self.offset = offset
 
     def _rows_within(self, found: Any) -> int:
@@ -157,8 +157,9 @@ class PartitionSource:
         self.offset = records[-1].offset + 1
         if not self._decoder.many:
             return self._decoder.decode(records)
-        skip, self._skip = self._skip, 0
-        return self._decoder.open(records[0], skip, most)
+        # The message may be gone (compaction, a tombstone): the one that comes in its place is new.
+        (at, rows), self._skip = self._skip, (-1, 0)
+        return self._decoder.open(records[0], rows if at == records[0].offset else 0, most)
 
     def place_of(self, i: int) -> str:
         """The partition, and the offset of the message of a row of those that were taken last."""
@@ -174,7 +175,7 @@ class PartitionSource:
 
     def saved(self) -> None:
         """Commit the position for the group."""
-        self._commit(self._partition, self.offset)
+        self._commit(self._partition, self.position["offset"])
 
     def stop(self) -> None:
         """Drop the messages that were handed over and not read yet."""

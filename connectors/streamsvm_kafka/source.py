@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamsvm._warnings import warn
-from streamsvm.checks import checked_count
+from streamsvm.checks import checked_count, checked_mapping, shown
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Position, Row, Rows, StreamError
 from streamsvm_kafka.codecs import Codec, TableCodec
 from streamsvm_kafka.connection import CONNECT_SECONDS, Connection, describe_topic
@@ -156,12 +157,19 @@ class KafkaSource:
         Raises
         ------
         StreamError
-            The position is of another topic; or, where ``start`` is not given, of an earlier topic of this name or of messages
-            that the topic no longer holds.
+            The position is corrupt, or of another topic; or, where ``start`` is not given, of an earlier topic of this name or
+            of messages that the topic no longer holds.
         """
         self._check_topic(position)
-        offsets = {int(partition): int(offset) for partition, offset in position["partitions"].items()}
-        pass_ends = {int(partition): int(end) for partition, end in (position["ends"] or {}).items()}
+        try:
+            offsets = _counts("partitions", position["partitions"])
+            pass_ends = {} if position["ends"] is None else _counts("ends", position["ends"])
+            within = _counts("within", position.get("within", {}))
+            turn = checked_count("turn", position["turn"])
+        except ValueError as error:
+            raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
+        if within and not self._decoder.many:
+            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
         beginnings, ends = self._reader.told.bounds(self._reader.offsets)
         lost = {}  # reasons, by partition
         if None not in (position["topic_id"], self._topic_id) and position["topic_id"] != self._topic_id:
@@ -182,24 +190,12 @@ class KafkaSource:
             first = self._reader.told.first(self._lost_start(set(lost.values())), beginnings, ends)
             following |= {partition: first[partition] for partition in lost if partition in first}
         self._reader.offsets, self._sought = following, True
-        self._skip = {p: (offsets[p], n) for p, n in self._within(position).items() if p in offsets and p not in lost}
+        self._skip = {p: (offsets[p], n) for p, n in within.items() if p in offsets and p not in lost}
         if self._stop_at_end and pass_ends:
             self._reader.ends = {
                 partition: min(end, ends[partition]) for partition, end in pass_ends.items() if partition in ends
             }
-            self._reader.turn = int(position["turn"])
-
-    def _within(self, position: Position) -> dict[int, int]:
-        # Rows that were learned of messages with many.
-        if "within" not in position:
-            return {}
-        try:
-            found = {int(partition): checked_count("within", rows) for partition, rows in position["within"].items()}
-        except (AttributeError, ValueError) as error:
-            raise StreamError(f"{self.name}: the position of the checkpoint is corrupt ({error}): give another folder") from None
-        if not self._decoder.many:
-            raise StreamError(f"{self.name}: the checkpoint is of messages with many rows: give that codec, {START_AFRESH}")
-        return found
+            self._reader.turn = turn
 
     @property
     def message_time(self) -> float | None:
@@ -321,3 +317,13 @@ class KafkaSource:
         for reason in sorted(reasons):
             warn(f"{self.name}: {reason}. The model is kept, and reading goes on from {self._start.text}")
         return self._start
+
+
+def _counts(name: str, saved: Any) -> dict[int, int]:
+    """Return the counts by partition that a checkpoint holds; ValueError where it holds others."""
+    found = {}
+    for partition, count in checked_mapping(name, saved).items():
+        if not re.fullmatch(r"0|[1-9][0-9]{0,9}", partition):
+            raise ValueError(f"{name} has a partition {shown(partition)}")
+        found[int(partition)] = checked_count(name, count)
+    return found

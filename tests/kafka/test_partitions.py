@@ -21,10 +21,10 @@ from command_words import main
 from killing import FORKS, forkserver
 from saved import dumps
 from streamsvm.runtime import CheckpointFolder, IterableSource, LearningLoop, load
-from streamsvm.runtime.endpoints import BadRow, Row, StreamError
+from streamsvm.runtime.endpoints import BadRow, Row, Rows, StreamError
 from streamsvm.runtime.monitor import Monitor
 from streamsvm.runtime.rows import learner_of
-from streamsvm_kafka import Float32Codec, JSONCodec, PartitionWorker, partitions, publish
+from streamsvm_kafka import Float32Codec, JSONCodec, NpyCodec, PartitionWorker, partitions, publish
 from streamsvm_kafka.partition_source import PartitionSource
 
 CODEC = Float32Codec(4)
@@ -378,3 +378,30 @@ def test_where_to_go_on_after_a_loss_is_said():
     source = source_of(lost_start=30)
     source.seek({**source.position, "topic_id": "another", "offset": 20})
     assert source.offset == 30
+
+
+def test_rows_of_a_message_that_is_gone_are_not_left_out_of_the_next():
+    source = table_source()
+    source.seek({**source.position, "offset": 12, "within": 2})
+    source.feed([Record(14, table(3))])
+    assert len(source.take(10)) == 3
+
+
+def test_a_message_is_committed_once_all_its_rows_were_given():
+    committed = []
+    source = table_source(lambda *told: committed.append(told))
+    source.feed([Record(10, table(3))])
+    for _ in range(2):
+        source.take(2)
+        source.saved()
+    assert committed == [(3, 10), (3, 11)]
+
+
+def table(n_rows):
+    return NpyCodec(1).encode_rows(Rows((0,), np.zeros((n_rows, 1), np.float32), [1] * n_rows))
+
+
+def table_source(commit=lambda *_: None):
+    identity = {"topic": "rows", "topic_id": "id", "partition": 3}
+    how = {"beginning": 10, "end": 50, "start": 10, "lost_start": None, "commit": commit}
+    return PartitionSource("kafka://host/rows", NpyCodec(1), **identity, **how)
