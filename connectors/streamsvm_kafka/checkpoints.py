@@ -13,7 +13,7 @@ from kafka.structs import OffsetAndMetadata
 
 from streamsvm._warnings import warn
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, check_holds_model, checkpoint_bytes, checkpoint_of
-from streamsvm.runtime.following import FollowedModel
+from streamsvm.runtime.following import FollowedModel, check_says_rows
 from streamsvm.runtime.logs import tell_checkpoint
 from streamsvm.storage.model_file import ModelFileError
 from streamsvm_kafka.connection import Connection, describe_topic
@@ -325,8 +325,7 @@ class FollowedTopic:
     def _loaded(self, found: Whole) -> Checkpoint:
         checkpoint = checkpoint_of(found.data, self.path, self._trusted)
         check_holds_model(self.path, checkpoint)
-        if type(checkpoint.header.get("rows")) is not int:
-            raise CheckpointError(f"{self.path} holds a model that is no checkpoint: it does not say how many rows it has seen")
+        check_says_rows(self.path, checkpoint)
         return checkpoint
 
     def stop(self) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from streamsvm._warnings import warn
+from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, read_model
 
-__all__ = ["Followed", "FollowedFolder", "FollowedModel"]
+__all__ = ["Followed", "FollowedFolder", "FollowedModel", "check_says_rows"]
 
 
 class FollowedModel(NamedTuple):
@@ -88,7 +89,19 @@ class FollowedFolder:
             return None
         self._seen = seen
         try:
-            return read_model(self.path, self._trusted)
+            found = read_model(self.path, self._trusted)
+            check_says_rows(self.path, found)
+            return found
         except CheckpointError as error:
             warn(f"{error}: the model before it stays")
         return None
+
+
+def check_says_rows(path: Path | str, checkpoint: Checkpoint) -> None:
+    """Raise a CheckpointError where a checkpoint does not say how many rows its model has seen: it is a model that was saved."""
+    try:
+        checked_count("rows", checkpoint.header.get("rows"))
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} holds a model that is no checkpoint: it does not say how many rows it has seen ({error})"
+        ) from None

@@ -223,7 +223,12 @@ class PredictionLoop(StreamLoop):
     def _follow_on(self) -> None:
         """Take the newest model, if there is a newer one."""
         if self._follow is not None and (newer := self._follow.newer()) is not None:
-            self._guarded = GuardedModel(newer.model, learns=False)
+            try:
+                guarded = GuardedModel(newer.model, learns=False)
+            except ValueError as error:  # the place of the models is at fault, and not the row
+                warn(f"{self._place}: what came after {newer.version:,} rows cannot be used: {error}: the model before it stays")
+                return
+            self._guarded = guarded
             self.model, self.version = newer
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded)

@@ -33,6 +33,9 @@ class Learner:
     def learn(self, n):
         self._loop.run(n)
 
+    def save(self, model, rows):
+        self._folder.save(model, None, rows=rows, position={})
+
     def close(self):
         self._folder.close()
 
@@ -103,6 +106,32 @@ def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
     (tmp_path / "state" / "checkpoint-000000000030.ckpt").write_bytes(b"nothing")
     with pytest.warns(UserWarning, match="Going on from"):
         assert follow.newer().version == 20
+
+
+def test_a_model_that_does_not_say_its_rows_leaves_the_one_before_it(tmp_path, learner):
+    learner.learn(10)
+    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
+    assert follow.newer().version == 10
+    load(tmp_path / "state").save(tmp_path / "state" / "checkpoint-000000000020.ckpt")
+    with pytest.warns(UserWarning, match="does not say how many rows it has seen.*: the model before it stays"):
+        assert follow.newer() is None
+
+
+def test_what_is_no_model_leaves_the_one_before_it(tmp_path, learner):
+    learner.learn(10)
+    follow = FollowedFolder(tmp_path / "state", seconds=0.0)
+    first = follow.newer()
+
+    def stream():
+        for i, row in enumerate(rows(6)):
+            if i == 3:
+                learner.save({"a": "model"}, 20)
+            yield row
+
+    loop = PredictionLoop(IterableSource(stream()), first.model, sink := Written(), follow=follow, version=first.version)
+    with pytest.warns(UserWarning, match="must be a classifier or a regressor.*not a dict: the model before it stays"):
+        loop.run()
+    assert [record.model for record in sink] == [10] * 6
 
 
 def test_a_wait_for_the_first_model(tmp_path):
