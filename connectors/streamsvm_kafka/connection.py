@@ -35,6 +35,8 @@ T = TypeVar("T")
 #: Seconds that a broker has to accept a connection, and then to answer.
 CONNECT_SECONDS = 5.0
 DEFAULT_PORT = 9092
+#: The longest pause between two attempts of a client to reach a broker that it has lost.
+RECONNECT_MS = 1000
 #: Pauses between two attempts to reach a broker.
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 
@@ -98,6 +100,8 @@ class Connection:
         }
         if self._tls is not None:
             self.arguments["ssl_context"] = self._tls
+        # kafka-python's own limit is 30 s, which come on top of each outage: half the time that a transaction may be open.
+        self.arguments.setdefault("reconnect_backoff_max_ms", RECONNECT_MS)
 
     def client(self, make: Callable[..., T], **arguments: Any) -> T:
         """Make a client of kafka-python, waiting for the broker as long as asked.

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 
 from command_words import main
 from kafka_broker import PASSWORD, certify
@@ -211,6 +211,13 @@ def test_a_broker_that_does_not_come_in_time(open_, caplog):
         open_("127.0.0.1:1", {"outage_seconds": 0.8})
     assert 0.3 < time.monotonic() - began < 5.0
     assert "Trying again for 0.8 s." in caplog.text
+
+
+def test_a_broker_that_was_away_is_looked_for_each_second(embedded):
+    client = Connection(embedded.bootstrap, embedded.client).client(KafkaConsumer)
+    waits = [client._manager.update_backoff("1") for _ in range(20)]
+    client.close()
+    assert max(waits) < 2000
 
 
 def test_a_broker_that_comes_late(embedded, caplog):
