@@ -188,6 +188,7 @@ def test_arrow_refuses_a_buffer_that_says_it_is_long():
         (b"\xff\xff\xff\xff\xff\xff\xff\x7f", "ends too early"),
         (b"\xff\xff\xff\xff", "not an Arrow stream"),
         (stream(pa.record_batch({"a": [1.0]}))[:-40], "ends too early"),
+        (2 * stream(pa.record_batch({"a": [1.0]})), "bytes follow its end: send one stream a message"),
         (stream(pa.record_batch({"a": [1.0]}), metadata_version=pa.ipc.MetadataVersion.V4), "before Arrow 1.0"),
         (bytes(MAX_TABLE_BYTES + 1), f"a message of many rows may have {MAX_TABLE_BYTES}"),
         (stream(*[pa.record_batch({"a": [1.0]})] * 1100), "more than 1024 batches"),

@@ -191,6 +191,8 @@ def _parts(value: bytes) -> Iterator[tuple[bytes, tuple[int, int]]]:
             raise ValueError("it is damaged, or written by Arrow before 0.15")
         length = _number(_INT, value, at + 4)
         if length == 0:
+            if at + 8 < len(value):
+                raise ValueError(f"{len(value) - at - 8} bytes follow its end: send one stream a message")
             return
         at += 8
         if not 0 < length <= len(value) - at:
