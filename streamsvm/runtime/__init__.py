@@ -21,10 +21,11 @@ from streamsvm.runtime.endpoints import (
     VersionedPrediction,
 )
 from streamsvm.runtime.following import FollowedFolder
-from streamsvm.runtime.loop import LearningLoop, Progress
+from streamsvm.runtime.loop import LearningLoop
 from streamsvm.runtime.merging import PartMerger, merged
 from streamsvm.runtime.open import open_sink, open_source
 from streamsvm.runtime.prediction import Predicted, PredictionLoop
+from streamsvm.runtime.progress import Progress
 from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.sources import IterableSource, JSONLinesSource, LIBSVMSource
 

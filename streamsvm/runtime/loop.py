@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from river import base, compose, metrics
+from river import base, metrics
 
 from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.curve import LearningCurve
 from streamsvm.runtime.drift import DriftWatch
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.runtime.parameters import differing, parameters_of
+from streamsvm.runtime.progress import Progress
 from streamsvm.runtime.rows import (
     GuardedModel,
     LabelRules,
@@ -29,54 +28,7 @@ from streamsvm.runtime.rows import (
 from streamsvm.runtime.score import Score, ScoreError
 from streamsvm.runtime.stream_loop import StreamLoop
 
-__all__ = ["LearningLoop", "Progress"]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a loop.
-
-    Parameters
-    ----------
-    rows, learned
-        Rows of the stream so far, those of earlier runs included; and those of them that had a label.
-    rows_per_second
-        Since the progress before.
-    metric_name, metric, windowed, window
-        The metric over all rows, and over the last ``window`` rows (over all if there are fewer). NaN if it has no value, and
-        before a row was scored.
-    model
-        The model in its present state.
-    seconds
-        Since this run began.
-    ended, interrupted
-        Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
-    refused
-        Rows that were refused, by kind of reason. They are among ``rows``, and had no influence.
-    unlabelled, empty
-        Rows without a label, which were predicted only; and rows without any feature.
-    delayed
-        Where labels come from another stream: the counts of `DelayedLabels`. ``rows`` are messages of both streams then.
-    drifts
-        Drifts that were found; None if none are looked for.
-    """
-
-    rows: int
-    learned: int
-    rows_per_second: float
-    metric_name: str
-    metric: float
-    windowed: float
-    window: int
-    model: base.Classifier | base.Regressor
-    seconds: float
-    ended: bool = False
-    interrupted: bool = False
-    refused: Mapping[str, int] = field(default_factory=dict)
-    unlabelled: int = 0
-    empty: int = 0
-    delayed: Mapping[str, int] | None = None
-    drifts: int | None = None
+__all__ = ["LearningLoop"]
 
 
 class LearningLoop(StreamLoop):
@@ -208,7 +160,7 @@ class LearningLoop(StreamLoop):
         most = getattr(last, "max_classes", math.inf)
         if self._labels.classes is not None and len(self._labels.classes) > most:
             raise ValueError(f"{len(self._labels.classes)} classes are declared, and the model has max_classes={most}")
-        self._parameters = _parameters_of(model)
+        self._parameters = parameters_of(model)
         if drift is not None:
             drift.begin(model, self._regression, source.name)
             self._at_once = self._at_once and not drift.renews  # for the next row is for another model
@@ -249,7 +201,7 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(text) from None
         if parameters != self._parameters:
             raise CheckpointError(
-                f"{folder} holds a model with other parameters: {_differing(str(parameters), self._parameters)}. "
+                f"{folder} holds a model with other parameters: {differing(str(parameters), self._parameters)}. "
                 f"Ask for the same, {START_AFRESH}"
             )
         if scored != repr(self._score):
@@ -471,22 +423,3 @@ class LearningLoop(StreamLoop):
         drifts = None if self.drift is None else self.drift.drifts
         now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
         return Progress(*now, ended, interrupted, *counts, drifts=drifts)
-
-
-def _parameters_of(model: Any) -> str:
-    # Taken before the first row, for some models show state in their repr; without addresses in memory. A wrapper's repr says
-    # of what it wraps the name only.
-    texts = [repr(model)]
-    for step in model.steps.values() if isinstance(model, compose.Pipeline) else [model]:
-        while isinstance(step, base.Wrapper):
-            step = step._wrapped_model
-            texts.append(repr(step))
-    return re.sub(r" at 0x[0-9a-f]+", "", "\n".join(texts))
-
-
-def _differing(then: str, now: str) -> str:
-    """Say which lines of the parameters of two models differ."""
-    before, after = (Counter(filter(None, (line.strip(" (),") for line in text.splitlines()))) for text in (then, now))
-    learned, asked = (", ".join((one - other).elements()) for one, other in ((before, after), (after, before)))
-    parts = [f"it was learned with {learned}"] * bool(learned) + [f"asked for is {asked}"] * bool(asked)
-    return ", and ".join(parts) or "its steps have another order"
