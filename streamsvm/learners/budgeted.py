@@ -223,8 +223,9 @@ class BudgetedEstimator(OnlineEstimator):
         >>> model.predict_then_learn(X, ["a", "b"], [True, None], False)
         ([True, True], None)
         """
-        targets = None if self._capped else self._known_targets(y)
-        if targets is None:
+        if not self.learns_many_at_once and any(target is not None for target in y):
+            return None
+        if (targets := self._known_targets(y)) is None:
             return None
         if names is None:
             columns = np.arange(X.shape[1])
@@ -239,6 +240,11 @@ class BudgetedEstimator(OnlineEstimator):
         if predict_then_learn(self._rule, self._block, X, columns, targets, answers) < len(X):
             self._complain_of_strategy()
         return self._answered(answers[:, 0]), self._probabilities(answers[:, 1]) if probability else None
+
+    @property
+    def learns_many_at_once(self) -> bool:
+        """Whether `predict_then_learn` may learn rows; if not, it only predicts those without labels or targets."""
+        return not self._capped
 
     def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
         """Labels or targets as compiled code takes them, float64 [n], NaN for None; None where one is new, or none at all."""

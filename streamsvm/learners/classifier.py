@@ -310,10 +310,13 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     def _most_outputs(self) -> int:
         return self.max_classes if self.max_classes > 2 else 1
 
+    @property
+    def learns_many_at_once(self) -> bool:
+        """Whether `predict_then_learn` may learn rows; those of classes with weights are learned one by one."""
+        return super().learns_many_at_once and self._class_weights is None
+
     def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
         known = self._labels.targets
-        if self._class_weights is not None:
-            return None
         try:
             return np.array([np.nan if label is None else known[label] for label in y])
         except (KeyError, TypeError):

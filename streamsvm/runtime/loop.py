@@ -156,6 +156,8 @@ class LearningLoop(StreamLoop):
             raise ValueError(
                 f"{self._score.name} needs probabilities, which {type(last).__name__} does not give: try Accuracy or F1"
             )
+        # Probabilities of all labels are asked for row by row.
+        self._at_once = self._at_once and self._score.wants_labels
         self._labels = LabelRules(classes)
         most = getattr(last, "max_classes", math.inf)
         if self._labels.classes is not None and len(self._labels.classes) > most:
@@ -341,7 +343,7 @@ class LearningLoop(StreamLoop):
         try:
             if self._regression:
                 ys = [None if y is None else checked_number(y) for y in ys]
-            elif not (score.wants_labels and all(y in known or y is None for y in set(ys))):
+            elif not all(y in known or y is None for y in set(ys)):
                 return None
         except (TypeError, RowError):
             return None

@@ -231,7 +231,7 @@ class PredictionLoop(StreamLoop):
             self._guarded = guarded
             self.model, self.version = newer
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
-            self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded)
+            self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded, learns=False)
 
     def _compare(self, known: list[Any], seen: Any) -> None:
         """Warn where the first row has none of the features that the model has learned."""

@@ -189,9 +189,11 @@ def gives_probabilities(model: Any) -> bool:
     return own is not None and own is not base.Classifier.predict_proba_one
 
 
-def takes_many(guarded: GuardedModel) -> bool:
-    """Whether a model predicts and learns many rows in one call: a learner of this library, with nothing before it."""
-    return guarded.prepare is None and hasattr(guarded.last, "predict_then_learn")
+def takes_many(guarded: GuardedModel, learns: bool) -> bool:
+    """Whether a model predicts, or also learns, many rows in one call: a learner of this library, with nothing before it."""
+    if guarded.prepare is not None or not hasattr(guarded.last, "predict_then_learn"):
+        return False
+    return not learns or guarded.last.learns_many_at_once
 
 
 class Columns(NamedTuple):

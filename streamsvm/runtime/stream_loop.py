@@ -59,7 +59,7 @@ class StreamLoop:
         self._seconds, self._saved_at = checkpoint_seconds or math.inf, time.monotonic()
         #: The time after which a checkpoint must be written.
         self._longest = getattr(checkpoints, "longest_seconds", None) or math.inf
-        self._at_once = takes_many(self._guarded)
+        self._at_once = takes_many(self._guarded, learns)
         self._stopped = False
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
@@ -232,7 +232,7 @@ class StreamLoop:
 
     def _is_due(self) -> bool:
         """Whether a checkpoint is to be written now."""
-        if self._saved_rows == self.rows:
+        if self._saved_rows == self.rows or not self.rows:
             return False
         late = time.monotonic() - self._saved_at
         return late >= self._longest or ((self.rows % self._every == 0 or late >= self._seconds) and self._worth_saving)

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import random
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from river.datasets import synth
 import streamsvm
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, BSGDRegressor, SVMClassifier
+from streamsvm.learners import KernelPerceptron
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.runtime import CheckpointFolder, FileSink, IterableSource, LearningLoop, PredictionLoop, Row, Rows
 from streamsvm.runtime.batches import RawRows
@@ -312,3 +314,68 @@ def test_checkpoints_by_time(tmp_path, monkeypatch):
     for wrong in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="checkpoint_seconds must be above 0"):
             LearningLoop(InBatches([]), BSGDClassifier(), checkpoint_seconds=wrong)
+
+
+class Counting(InBatches):
+    """Counts how often rows are read."""
+
+    reads = 0
+
+    def take(self, most):
+        rows = super().take(most)
+        return rows and RawRows(self.one, self.pairs, (0, len(rows)))
+
+    def one(self, i):
+        self.reads += 1
+        return self.taken[i]
+
+    def pairs(self, first, end):
+        return map(self.one, range(first, end))
+
+
+@pytest.mark.parametrize(
+    ("model", "metric"),
+    [
+        (BSGDClassifier(budget=20), metrics.LogLoss()),
+        (BSGDClassifier(budget=20, class_weight="balanced"), metrics.Accuracy()),
+        (KernelPerceptron(), metrics.Accuracy()),
+    ],
+    ids=["probabilities", "class weights", "no budget"],
+)
+def test_rows_that_are_always_learned_one_by_one_are_read_once(model, metric):
+    source = Counting(rows_of(4000))  # of the first ones, points of the learning curve leave few to be taken together
+    assert LearningLoop(source, model, metric).run().rows == source.reads == 4000
+
+
+def test_a_model_that_learns_rows_one_by_one_predicts_many_at_once():
+    model, rows = BSGDClassifier(budget=20, class_weight="balanced"), rows_of()
+    for x, y in rows:
+        model.learn_one(x, y)
+    X = model.lay_out([x for x, _ in rows], N)
+    found = [list(model.predict_proba_one(x).values()) for x, _ in rows]
+    before = dumps(model)
+    assert model.predict_then_learn(X, None, [row.y for row in rows], True) is None
+    assert model.predict_then_learn(X, None, [None] * N, True) == ([model.predict_one(x) for x, _ in rows], list(map(max, found)))
+    assert dumps(model) == before
+
+
+def test_before_its_first_row_a_run_writes_no_checkpoint():
+    class Slow(InBatches):
+        def take(self, most):
+            time.sleep(0.002)
+            return None if self._rows else super().take(2) if len(silences) > 9 else silences.append(0) or []
+
+    class Place:
+        path, longest_seconds = "place", 0.001
+
+        def newest(self):
+            return None
+
+        def check(self, *_):
+            pass
+
+        def save(self, *_, rows, **__):
+            assert rows > 0
+
+    silences = []
+    assert LearningLoop(Slow(rows_of(2)), BSGDClassifier(budget=5), checkpoints=Place()).run(2).rows > 0

@@ -26,7 +26,7 @@ from streamsvm.runtime import (
     load,
 )
 from streamsvm.runtime.logs import json_lines
-from streamsvm.runtime.monitor.metrics import families
+from streamsvm.runtime.monitor.metrics import Families
 
 DETECTORS = {
     "ADWIN": drift.ADWIN,
@@ -181,7 +181,9 @@ def test_a_drift_is_told_and_shown():
 
     class Collector:
         def collect(self):
-            return families(loop, loop.progress)
+            found = Families(several=False)
+            found.add(loop, loop.progress)
+            return iter(found)
 
     registry = CollectorRegistry()
     registry.register(Collector())
