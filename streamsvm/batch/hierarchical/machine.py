@@ -59,9 +59,21 @@ class _Problems(NamedTuple):
     stop: threading.Event
 
     def tree(self, seed: int) -> _Tree | None:
-        """Grow a tree and solve all problems with its kernel; None where ``stop`` is set. Once it is, each gets one walk."""
+        """Grow a tree and solve all problems with its kernel. Once ``stop`` is set, each gets one walk.
+
+        None where ``stop`` was set before, or where an interrupt of the user, which sets it, comes before the first walk.
+        """
         if self.stop.is_set():
             return None
+        try:
+            return self._grown(seed)
+        except BaseException as error:
+            self.stop.set()  # also where it failed: the other trees need not go on
+            if not is_interrupt(error):
+                raise
+            return None
+
+    def _grown(self, seed: int) -> _Tree:
         stop_if_asked()
         cuts = grow(self.X, self.leaf_size, seed)
         matrix = compose(self.X[cuts.order], cuts, self.kernel, self.rank, seed)
@@ -162,6 +174,8 @@ class HierarchicalMachine(ForestMachine):
         with one_blas_thread():  # threads have a tree each; and products do not depend on how many there are
             found = (self._in_turn if thread_count(self.n_jobs) == 1 else self._in_threads)(problems, seeds)
         trees = [tree for tree in found if tree is not None]
+        if not trees:
+            raise KeyboardInterrupt
         finished = [tree for tree in trees if not any(solution.stopped for solution in tree.solutions)]
         return finished or trees, problems.stop.is_set()
 
@@ -171,7 +185,7 @@ class HierarchicalMachine(ForestMachine):
             for number in shown(range(len(seeds)), "trees", bool(self.verbose)):
                 trees.append(problems.tree(seeds[number]))  # noqa: PERF401 - those before an interrupt stay
         except BaseException as error:
-            if not (is_interrupt(error) and trees):
+            if not is_interrupt(error):
                 raise
             problems.stop.set()
         return trees

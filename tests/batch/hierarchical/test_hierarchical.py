@@ -337,6 +337,39 @@ def test_an_interrupt_leaves_the_last_walk(jobs, monkeypatch):
     assert model.gap_ > 0.0
 
 
+def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkeypatch):
+    """Also at once: the tree that walks already does not go on to its last walk."""
+    X, y = two_classes()
+    walked, threads = threading.Event(), []
+
+    def interrupted(*arguments):
+        me = threading.get_ident()
+        threads.append(me)
+        if me != threads[0]:
+            assert walked.wait(60)
+            raise KeyboardInterrupt
+        result = walk(*arguments)
+        walked.set()
+        return result
+
+    monkeypatch.setattr(descent, "walk", interrupted)
+    model = HierarchicalSVC(C=100.0, gamma=0.5, tol=0.0, max_iter=10**6, n_jobs=2, **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert model.n_trees_ == 1
+    assert model.score(X, y) > 0.7
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_before_all_walks_leaves_no_model(jobs, monkeypatch):
+    X, y = two_classes()
+    monkeypatch.setattr(descent, "walk", lambda *_: _raise_interrupt())
+    model = HierarchicalSVC(n_jobs=jobs, **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    assert not hasattr(model, "n_trees_")
+
+
 def test_an_interrupt_of_the_last_step_leaves_its_walk(monkeypatch):
     X, y = two_classes()
     calls = []
