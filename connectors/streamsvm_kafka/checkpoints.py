@@ -18,7 +18,7 @@ from streamsvm.runtime.logs import tell_checkpoint
 from streamsvm.storage.model_file import ModelFileError
 from streamsvm_kafka.connection import Connection, describe_topic
 from streamsvm_kafka.model_records import Whole, messages_of, name_of
-from streamsvm_kafka.model_topic import ModelReader, check_partitions, cluster_of, one_name, prepare
+from streamsvm_kafka.model_topic import ModelReader, NotWholeError, check_partitions, cluster_of, one_name, prepare
 from streamsvm_kafka.sink import KafkaSink
 from streamsvm_kafka.transactions import Transaction, TransactionWriter
 
@@ -297,14 +297,14 @@ class FollowedTopic:
     def wait(self) -> Checkpoint | None:
         """Return the newest checkpoint once there is one; None after `stop`."""
         reader = self._found_reader()
-        checkpoint = None if reader is None else self._good(reader.newest())
+        checkpoint = None if reader is None else self._newest_of(reader)
         if checkpoint is None:
             logger.warning("%s: waiting for the first checkpoint", self.path)
         while reader is None:
             if self._stopping.wait(self._seconds):
                 return None
             if (reader := self._found_reader()) is not None:
-                checkpoint = self._good(reader.newest())
+                checkpoint = self._newest_of(reader)
         while checkpoint is None and not self._stopping.wait(self._seconds):
             checkpoint = self._good(reader.newer())
         return checkpoint
@@ -314,6 +314,13 @@ class FollowedTopic:
             name = one_name(self._connection, self._topic, self._place, self._usual)
             self._reader = None if name is None else self._open(name)
         return self._reader
+
+    def _newest_of(self, reader: ModelReader) -> Checkpoint | None:
+        try:
+            return self._good(reader.newest())
+        except NotWholeError as error:
+            warn(str(error))
+            return None
 
     def _good(self, found: Whole | None) -> Checkpoint | None:
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
+
+from streamsvm.edge.container import CorruptError, NewerError, unpack
 
 __all__ = ["Assembler", "Message", "Whole", "messages_of", "name_of"]
 
@@ -69,6 +72,12 @@ def messages_of(name: str, rows: int, data: bytes) -> Iterator[Message]:
         yield Message(b"%b/%d" % (name.encode(), index), data[index * PART_BYTES : (index + 1) * PART_BYTES], headers)
 
 
+def _check_file(data: bytes) -> None:
+    """CorruptError if the bytes are no file of streamsvm; one of a newer version is."""
+    with contextlib.suppress(NewerError):
+        unpack(data)
+
+
 def name_of(key: Any) -> str | None:
     """Return the name in a message's key; None where the key is of another kind."""
     match = _KEY.fullmatch(key) if isinstance(key, bytes) else None
@@ -85,11 +94,13 @@ class Assembler:
     ----------
     name
         The name.
+    check
+        Raises a CorruptError for bytes that are none of a checkpoint. It is not asked for those with another digest.
 
     Attributes
     ----------
     whole : Whole or None
-        The newest checkpoint that is whole and has the digest that its parts say.
+        The newest checkpoint that is whole, has the digest that its parts say and passes the check.
     complaint : str
         Why a newer one was passed over; empty where there is none.
     has_parts : bool
@@ -97,15 +108,15 @@ class Assembler:
 
     Examples
     --------
-    >>> assembler = Assembler("rows")
+    >>> assembler = Assembler("rows", lambda data: None)
     >>> for offset, message in enumerate(messages_of("rows", 17, b"a checkpoint")):
     ...     assembler.add(offset, message.key, message.value, message.headers)
     >>> assembler.whole
     Whole(data=b'a checkpoint', rows=17, offset=0)
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name.encode()
+    def __init__(self, name: str, check: Callable[[bytes], None] = _check_file) -> None:
+        self._name, self._check = name.encode(), check
         self.whole: Whole | None = None
         self.complaint = ""
         self._count = 0  # parts of the whole one
@@ -160,6 +171,11 @@ class Assembler:
         self._forget()
         if hashlib.sha256(data).hexdigest().encode() != part.digest:
             self.complaint = f"the checkpoint that ends at offset {offset} is not as it was written: its SHA-256 is another one"
+            return
+        try:
+            self._check(data)
+        except CorruptError as error:
+            self.complaint = f"the checkpoint that ends at offset {offset} is none: {error}"
             return
         self.whole, self._count, self.complaint = Whole(data, part.rows, offset), part.parts, ""
 

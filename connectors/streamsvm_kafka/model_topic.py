@@ -26,7 +26,7 @@ from streamsvm_kafka.connection import (
 from streamsvm_kafka.model_records import Assembler, Whole, name_of
 from streamsvm_kafka.reader import POLL_MS, consumer_of
 
-__all__ = ["ModelReader", "check_partitions", "cluster_of", "one_name", "prepare"]
+__all__ = ["ModelReader", "NotWholeError", "check_partitions", "cluster_of", "one_name", "prepare"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,17 @@ TAIL = 64
 HIDDEN_SECONDS = 90.0
 #: The most names of a topic that are told apart.
 MOST_NAMES = 10_000
-#: Of a topic that is made here. Small segments are compacted soon.
-_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 26), "min.cleanable.dirty.ratio": "0.1"}
+#: Of a topic that is made here. Small segments are compacted soon; a message is measured as it is when readers decompress it.
+_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(1 << 26),
+    "min.cleanable.dirty.ratio": "0.1",
+    "compression.type": "uncompressed",
+}
+
+
+class NotWholeError(CheckpointError):
+    """A topic holds parts of checkpoints of a name, and no whole one."""
 
 
 def prepare(connection: Connection, topic: str, name: str) -> None:
@@ -125,7 +134,10 @@ def names_in(connection: Connection, topic: str, place: str) -> list[str]:
         for record in reader.all():
             if (name := name_of(record.key)) is None:
                 continue
-            (names.discard if record.value is None and record.key.endswith(b"/0") else names.add)(name)
+            if record.value is not None:
+                names.add(name)
+            elif record.key.endswith(b"/0"):  # its other parts are deleted, too
+                names.discard(name)
             if len(names) > MOST_NAMES:
                 raise CheckpointError(f"{place} has more than {MOST_NAMES:,} names: say which model, ?name=...")
     finally:
@@ -193,7 +205,7 @@ class ModelReader:
 
         Raises
         ------
-        CheckpointError
+        NotWholeError
             There are messages of the name, but no whole checkpoint: to begin anew would lose it.
         """
         beginning, end = self._bounds(truth)
@@ -207,8 +219,11 @@ class ModelReader:
                 break
             count *= 4
         found, complaint = self._assembler.whole, self._assembler.complaint
+        if self._assembler.is_coming and not complaint:  # parts that were written by us are committed together
+            complaint = "not all parts of the newest checkpoint are there"
+        self._assembler.complaint = ""  # it is told here
         if found is None and self._assembler.has_parts:
-            raise CheckpointError(
+            raise NotWholeError(
                 f"{self._place} holds parts of a model {self._name!r}, but no whole one{complaint and f': {complaint}'}. Give "
                 "another name (?name=...) to start afresh"
             )

@@ -16,6 +16,7 @@ from kafka.errors import KafkaError, LogTruncationError, NoOffsetForPartitionErr
 
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm_kafka.connection import BrokerUnreachableError, Connection, TopicDescription, describe_topic
+from streamsvm_kafka.header_names import read_any_name
 from streamsvm_kafka.offsets import TopicOffsets
 
 __all__ = ["TopicReader", "consumer_of", "lost"]
@@ -43,6 +44,7 @@ def consumer_of(connection: Connection, group: str | None, fetches: int, many: b
 
     These are of `FETCH_BYTES`, or where messages have ``many`` rows, of `TABLE_FETCH_BYTES`.
     """
+    read_any_name()
     size = TABLE_FETCH_BYTES if many else FETCH_BYTES
     return connection.client(
         KafkaConsumer,

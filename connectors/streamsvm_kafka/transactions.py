@@ -165,6 +165,7 @@ class Transaction:
             try:
                 self._in_time(self._producer.commit_transaction)
             except KafkaTimeoutError as error:
+                self._began = None  # what may be committed is not aborted
                 self._failure = CheckpointError(
                     f"{self.name}: the broker has not answered for {self._answer_seconds:g} s to the commit of a transaction, "
                     "and it is not known whether it is committed. Start again: the newest checkpoint that is committed decides"

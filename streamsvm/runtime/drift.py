@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from river import base
 
 from streamsvm.checks import checked_count, checked_mapping, shown
@@ -18,14 +19,16 @@ __all__ = ["DriftWatch"]
 logger = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of what a checkpoint says of its detector
+_LARGEST = float(np.finfo(np.float32).max)  # of errors, as of features and targets
 _RECENT = 50  # errors of about which the recent mean is
 
 
 class DriftWatch:
     """Feeds a detector of river with the error of each scored prediction, and counts the drifts that it finds.
 
-    The error is 0 or 1 for a label, and the absolute error for a number. Detectors also tell of errors that became fewer, as
-    they do while a model learns: these are no drifts here, and nothing is done about them.
+    The error is 0 or 1 for a label, and the absolute error for a number, float32's largest number at most, which is also that of
+    an infinite prediction and of NaN. Detectors also tell of errors that became fewer, as they do while a model learns: these are
+    no drifts here, and nothing is done about them.
 
     Parameters
     ----------
@@ -114,6 +117,8 @@ class DriftWatch:
         if isinstance(predicted, Mapping):
             predicted = max(predicted, key=predicted.__getitem__)
         error = abs(float(y - predicted)) if self._regression else float(predicted != y)
+        if not error <= _LARGEST:  # also NaN: no detector, and no checkpoint, could go on with it
+            error = _LARGEST
         try:
             self.detector.update(int(error) if self._binary else error)
             found = self.detector.drift_detected

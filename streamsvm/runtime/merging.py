@@ -134,10 +134,12 @@ class PartMerger:
         for folder in self._folders:
             if not folder.is_dir():
                 raise CheckpointError(f"{folder} is no folder of checkpoints: name one that a learner writes")
-        newest = checkpoints.newest()
-        if newest is not None and newest.header.get("kind") != _KIND:
-            raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
-        self._rows = 0 if newest is None else checked_count("rows", newest.header.get("rows"))
+        newest, self._rows = checkpoints.newest(), 0
+        if newest is not None:
+            if newest.header.get("kind") != _KIND:
+                raise CheckpointError(f"{checkpoints.path} holds checkpoints of a learner, not merged models: give another place")
+            _check(checkpoints.path, newest)
+            self._rows = newest.header["rows"]
         self._parts()
 
     def step(self) -> Merged | None:
@@ -212,7 +214,7 @@ def _order(path: Path) -> tuple[int, str]:
     return (int(number) if number.isascii() and number.isdecimal() and len(number) < 19 else 0), path.name
 
 
-def _check(path: Path, checkpoint: Checkpoint) -> None:
+def _check(path: Path | str, checkpoint: Checkpoint) -> None:
     try:
         checked_count("rows", checkpoint.header.get("rows"))
     except ValueError as error:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import struct
+import time
 from decimal import Decimal
 
 import numpy as np
@@ -235,3 +236,39 @@ def test_arrow_refuses_to_write(rows, reason):
         ArrowCodec("y").encode_rows(rows)
     with pytest.raises(ValueError, match="no name for them"):
         ArrowCodec(None).encode_rows(Rows(("a",), np.zeros((1, 1), np.float32), [1]))
+
+
+def test_a_dictionary_of_many_batches_is_read_once(monkeypatch):
+    labels = [pa.array(["a", "b"]), pa.array(["a", "b", "c"]), pa.array(["c", "b", "a"])]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(
+        sink, pa.schema([("a", pa.float64()), ("y", pa.dictionary(pa.int8(), pa.string()))]), options=options
+    ) as s:
+        for dictionary in labels:
+            for _ in range(50):
+                column = pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), dictionary)
+                s.write_batch(pa.record_batch({"a": [1.0, 2.0, 3.0], "y": column}))
+    codec, read = ArrowCodec("y"), []
+    table = codec._table
+    monkeypatch.setattr(codec, "_table", lambda *arguments: read.append(arguments) or table(*arguments))
+    assert codec.decode_rows(sink.getvalue().to_pybytes()).y == ["b", None, "a"] * 100 + ["b", None, "c"] * 50
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
+@pytest.mark.parametrize("name", ["a", "y"])
+def test_a_decimal_of_an_absurd_scale_is_refused(kind, name):
+    message = stream(pa.record_batch({name: pa.array([Decimal("1.125"), None], kind(5, 3))}))
+    at = message.index(struct.pack("<i", 3))
+    assert message[:at].count(struct.pack("<i", 5)) == 1  # the precision stands before the scale
+    for scale in (77, 500, 12_255_235, 2**31 - 1, -77, -(2**31)):  # pyarrow's cast would end the process
+        with pytest.raises(ValueError, match="scale"):
+            ArrowCodec("y").decode_rows(message[:at] + struct.pack("<i", scale) + message[at + 4 :])
+
+
+def test_many_columns_take_time_in_proportion():
+    message = stream(pa.record_batch({f"c{i}": [1.0] for i in range(8000)}))
+    began = time.process_time()
+    assert ArrowCodec("y").decode_rows(message).X.shape == (1, 8000)
+    assert time.process_time() - began < 5.0  # half a minute, where the schema's types are listed for each column

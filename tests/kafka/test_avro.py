@@ -98,7 +98,7 @@ def test_schemas_that_are_held_are_bounded(registry, monkeypatch):
     for number in range(100, 110):
         with pytest.raises(ValueError, match=f"knows no schema {number}"):
             schemas.schema(number)
-    assert len(schemas._schemas) == len(schemas._unknown) == 2
+    assert len(schemas._schemas) == len(schemas._refused) == 2
 
 
 def test_an_id_that_is_not_known_is_an_error_of_the_row_and_asked_for_once(registry):
@@ -108,6 +108,35 @@ def test_an_id_that_is_not_known_is_an_error_of_the_row_and_asked_for_once(regis
         with pytest.raises(ValueError, match=f"the schema registry {registry.url} knows no schema 404"):
             codec.decode(struct.pack(">bi", 0, 404))
     assert len(registry.asked) == before + 1
+
+
+def test_what_is_no_avro_is_asked_for_once(registry):
+    registry.schemas[405] = {"schema": '"x"', "schemaType": "PROTOBUF"}
+    codec = AvroCodec("y", SchemaRegistry(registry.url))
+    before = len(registry.asked)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="schema 405 is of type 'PROTOBUF', not Avro"):
+            codec.decode(struct.pack(">bi", 0, 405))
+    assert len(registry.asked) == before + 1
+
+
+def test_an_id_below_zero_is_not_asked_for(registry):
+    codec = AvroCodec("y", SchemaRegistry(registry.url))
+    before = len(registry.asked)
+    with pytest.raises(ValueError, match="-7 is no id of a schema"):
+        codec.decode(struct.pack(">bi", 0, -7))
+    assert len(registry.asked) == before
+
+
+def test_enums_of_one_name_in_two_namespaces(registry):
+    kinds = [
+        {"type": "enum", "name": name, "namespace": space, "symbols": [space]}
+        for name, space in (("E", "a"), ("E", "b"), ("row", "c"))
+    ]
+    registry.schemas[406] = record(*({"name": f"f{i}", "type": ["null", kind]} for i, kind in enumerate(kinds)), name="Row")
+    x = {"f0": "a", "f1": "b", "f2": "c"}
+    codec = AvroCodec("y", SchemaRegistry(registry.url), schema=406)
+    assert codec.decode(message(406, registry.schemas[406], x)) == codec.decode(codec.encode(Row(x))) == Row(x, None)
 
 
 TIME = {"type": "long", "logicalType": "timestamp-millis"}

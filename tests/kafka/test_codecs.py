@@ -79,6 +79,8 @@ def test_json_refuses(value, reason):
         (JSONCodec(None), Row({"a": 1}, 1), "no name for it"),
         (JSONCodec("y"), Row({0: 1}, 1), "cannot be written as JSON"),
         (Float32Codec(2), Row({2: 1.0}), "feature 2 is not one of 0 to 1"),
+        (Float32Codec(2), Row({}, 2**24 + 1), "label 16777217 is no number that float32 holds exactly"),
+        (Float32Codec(2), Row({}, np.int64(2**24 + 1)), "label .*16777217.* is no number that float32 holds exactly"),
         (Float32Codec(2), Row({0: "hot"}), "cannot be written as float32"),
         (Float32Codec(2), Row({0: 1e300}), "cannot be written as float32"),
     ],
@@ -97,8 +99,9 @@ def test_float32_reads_numpy_rows():
     assert math.isinf(codec.decode(struct.pack("<3f", math.inf, 0, math.inf)).y)
 
 
-def test_float32_writes_a_missing_feature_as_zero():
-    assert Float32Codec(2).encode(Row({1: 2.0}, 1)) == struct.pack("<3f", 0, 2, 1)
+def test_float32_writes_a_missing_feature_as_nan():
+    assert Float32Codec(2).encode(Row({1: 2.0}, 1)) == struct.pack("<3f", math.nan, 2, 1)
+    assert Float32Codec(2).decode(Float32Codec(2).encode(Row({1: 2.0}, 1))) == Row({1: 2.0}, 1)
 
 
 @pytest.mark.parametrize("size", [0, 8, 11, 13, 24])

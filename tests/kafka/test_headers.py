@@ -1,6 +1,8 @@
 import pytest
+from kafka import KafkaProducer
 
-from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, NpyCodec
+from streamsvm.runtime.endpoints import Row
+from streamsvm_kafka import ArrowCodec, Float32Codec, JSONCodec, KafkaSource, NpyCodec
 from streamsvm_kafka.codecs import check_headers
 
 CODECS = {"json": JSONCodec("y"), "arrow": ArrowCodec("y"), "npy": NpyCodec(1), "float32": Float32Codec(1)}
@@ -45,3 +47,24 @@ def test_headers_that_name_another_codec(codec, header, value, reason):
     with pytest.raises(ValueError, match=reason) as error:
         check_headers([("trace", b"1"), (header, value)], CODECS[codec])
     assert len(str(error.value)) < 500
+
+
+class Bytes(str):
+    """The name of a header, as a producer of another language may write it."""
+
+    def encode(self, *_):
+        return bytes.fromhex(self)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_header_whose_name_is_no_text_ends_no_reading(embedded, compression):
+    names = ["", "ff", "61fe62", "e282", "", "ff"]
+    with KafkaProducer(
+        bootstrap_servers=embedded.bootstrap, compression_type=compression, linger_ms=1000, **embedded.client
+    ) as producer:
+        for i, name in enumerate(names):
+            headers = [("trace", b"17"), (Bytes(name), b"\xff"), (Bytes(name), b""), ("codec", b"json")] if name else []
+            producer.send("rows", b'{"i":%d,"y":0}' % i, key=b"\xff", headers=headers, partition=0)
+    source = KafkaSource(embedded.bootstrap, "rows", CODECS["json"], stop_at_end=True, client=embedded.client)
+    assert list(source) == [Row({"i": i}, 0) for i in range(len(names))]
+    source.close()

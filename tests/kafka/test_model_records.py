@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamsvm.edge import container
+from streamsvm.storage.model_file import to_bytes
 from streamsvm_kafka import model_records
 from streamsvm_kafka.model_records import Assembler, messages_of, name_of
 
@@ -16,7 +18,7 @@ def small(monkeypatch):
 
 
 def assembled(log, name="a"):
-    assembler = Assembler(name)
+    assembler = Assembler(name, check=lambda data: None)
     for offset, message in log:
         assembler.add(offset, *message)
     return assembler
@@ -107,3 +109,25 @@ def test_a_deleted_model_is_none():
     found = assembled(enumerate(written + deleted))
     assert (found.whole, found.has_parts, found.complaint) == (None, False, "")
     assert assembled(enumerate(written + deleted[:1])).has_parts
+
+
+def test_bytes_that_are_no_file_are_passed_over(monkeypatch):
+    monkeypatch.undo()
+    good = to_bytes({"model": None}, {})
+    for data in (b"", b"garbage", b"\xff" * 100, good[:-1]):
+        assembler = Assembler("a")
+        for offset, message in enumerate([*messages_of("a", 3, good), *messages_of("a", 4, data)]):
+            assembler.add(offset, *message)
+        assert assembler.whole.rows == 3
+        assert "offset 1 is none: it" in assembler.complaint
+
+
+def test_a_file_of_a_newer_version_is_one(monkeypatch):
+    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(container, "VERSION", 9)
+        newer = to_bytes({"model": None}, {})
+    assembler = Assembler("a")
+    for offset, message in enumerate(messages_of("a", 4, newer)):
+        assembler.add(offset, *message)
+    assert assembler.whole.data == newer

@@ -80,7 +80,7 @@ def test_river(model, check, monkeypatch):
 def test_size_is_constant_and_the_budget_holds(model):
     model = model.clone()
     size = model.nbytes
-    for x, y in datasets.Phishing().take(100 if config.DISABLE_JIT else 200):
+    for x, y in datasets.Phishing().take(50 if config.DISABLE_JIT else 200):
         learn(model, x, y)
         assert not hasattr(model, "budget") or model.n_support <= model.budget
     assert model.nbytes == size
@@ -97,7 +97,7 @@ def test_same_seed_same_rows_same_bytes(model):
     snapshots = set()
     for _ in range(2):
         fresh = model.clone({"seed": 11} if "seed" in model._get_params() else None)
-        for x, y in datasets.Phishing().take(60 if config.DISABLE_JIT else 120):
+        for x, y in datasets.Phishing().take(40 if config.DISABLE_JIT else 120):
             learn(fresh, x, y)
         snapshots.add(snapshot(fresh))
     assert len(snapshots) == 1

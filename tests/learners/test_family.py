@@ -298,7 +298,7 @@ def test_rows_of_all_scales_leave_bounded_models_that_can_be_kept(name, gamma):
         inspect.signature(kind).parameters,
         {"budget": 8, "kernel": "poly", "max_features": 3, "averaging": 20, "seed": 1},
     )
-    n = 40 if config.DISABLE_JIT else 60
+    n = 25 if config.DISABLE_JIT else 60
     for degree, coef0 in ((1, 1.0), (10, 0.0)) if config.DISABLE_JIT else itertools.product((1, 2, 3, 10), (0.0, 1.0)):
         parameters = {**wanted, "gamma": gamma, "degree": degree, "coef0": coef0}
         model = kind(**{name: value for name, value in parameters.items() if name in known})

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numba.core.config import DISABLE_JIT
 from scipy import optimize
 
 from saved import dumps, loads
@@ -10,6 +11,7 @@ from streamsvm.budget import Removal
 from streamsvm.learners import merging
 from streamsvm.memory.moments import FOLLOWED, N_FIRST, pool_moments
 
+EACH = 60 if DISABLE_JIT else 400  # rows of a model
 KINDS = [BSGDClassifier, BSCAClassifier, BSGDRegressor, BSCARegressor, OneClassBSGD]
 
 
@@ -25,7 +27,7 @@ def learned(model, X, y):
     return model
 
 
-def parts(kind, n=3, each=400, **parameters):
+def parts(kind, n=3, each=EACH, **parameters):
     X, y = rows(n * each)
     models = [kind(**{"budget": 30, "seed": 0, **parameters}) for _ in range(n)]
     return [learned(m, X[i * each : (i + 1) * each], y[i * each : (i + 1) * each]) for i, m in enumerate(models)]
@@ -43,17 +45,18 @@ def test_same_models_give_same_bytes_and_go_on(kind, parameters):
         models[0].merge_with(*models[1:])
         assert [dumps(model) for model in models[1:]] == before
         merged = models[0]
-        assert merged.n_learned == 1200
+        assert merged.n_learned == 3 * EACH
         assert 0 < merged.n_support <= 30
         assert merged.n_merges >= sum(model.n_merges for model in models[1:])
         copy = loads(dumps(merged))
         for model in (merged, copy):
-            learned(model, *rows(200, seed=1))
+            learned(model, *rows(EACH // 2, seed=1))
         assert dumps(copy) == dumps(merged)
         results.append(dumps(merged))
     assert results[0] == results[1]
 
 
+@pytest.mark.once
 def test_one_model_of_all_is_better_than_each():
     models = parts(BSGDClassifier, n=4, each=150)
     X, y = rows(4000, seed=5)
@@ -106,7 +109,7 @@ def test_merged_coefficients_make_the_objective_smallest(kind, monkeypatch):
 
 def test_the_scale_is_that_of_all_rows():
     models = parts(BSGDClassifier)
-    X, _ = rows(1200)
+    X, _ = rows(3 * EACH)
     models[0].merge_with(*models[1:])
     np.testing.assert_allclose(models[0].scale_in_use.spread, X.std(axis=0), rtol=1e-3)
     of_first = BSGDClassifier(budget=30, seed=0)

@@ -1,8 +1,11 @@
 """Labels that come later, from another stream: equal to a replay in memory, whatever comes, and however often it is killed."""
 
+import datetime
 import json
+import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +28,7 @@ from streamsvm.runtime import (
 )
 from streamsvm.runtime.checkpoint import read_newest
 from streamsvm.runtime.delayed.buffer import Pending
+from streamsvm.runtime.delayed.events import checked_time
 from warm_learner import make_model
 
 JOIN = {"key": "id", "time": "t"}
@@ -179,6 +183,26 @@ def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (datetime.date(1970, 1, 2), 86_400.0),
+        (datetime.datetime(1970, 1, 1, 1), 3600.0),
+        (datetime.datetime(1970, 1, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1))), 0.0),
+        ("1970-01-02", 86_400.0),
+        (np.float32(0.5), 0.5),
+    ],
+)
+def test_times_as_sources_give_them(value, seconds):
+    assert checked_time(value) == seconds
+
+
+@pytest.mark.parametrize("value", [math.nan, 10**400, -(10**400), datetime.time(1)])
+def test_numbers_that_are_no_times(value):
+    with pytest.raises(ValueError, match="the event time is .*(it must be seconds|in the future|too long ago)"):
+        checked_time(value)
+
+
+@pytest.mark.parametrize(
     ("which", "bad", "reason"),
     [
         ("rows", {"t": 1.0, "a": 1.0}, "the key is missing"),
@@ -191,6 +215,9 @@ def test_a_row_that_is_refused_with_its_label_is_settled(tmp_path):
         ("rows", {"id": "k", "a": 1.0}, "the event time is missing"),
         ("rows", {"id": "k", "t": "soon", "a": 1.0}, "the event time is 'soon'"),
         ("rows", {"id": "k", "t": 1e400, "a": 1.0}, "in the future"),
+        ("rows", {"id": "k", "t": -1e13, "a": 1.0}, "too long ago. Is it in milliseconds?"),
+        ("rows", {"id": "k", "t": "-inf", "a": 1.0}, "too long ago"),
+        ("rows", {"id": "k", "t": "nan", "a": 1.0}, "the event time is 'nan': it must be"),
         ("labels", {"id": "k", "t": "2999-01-01", "y": True}, "which is in the future"),
         ("labels", {"id": "k", "t": 1_790_000_000_000, "y": True}, "in the future. Is it in milliseconds?"),
         ("labels", {"id": "k", "t": 1.0, "y": None}, "has no label"),

@@ -159,6 +159,19 @@ def test_errors_of_numbers():
         LearningLoop(IterableSource(rows), BSGDRegressor(budget=20), drift=DriftWatch(drift.binary.DDM()))
 
 
+@pytest.mark.parametrize("predicted", [math.nan, math.inf, -1e308])
+def test_predictions_without_bounds_have_the_largest_error(predicted):
+    for kind in (drift.ADWIN, drift.PageHinkley, lambda: drift.KSWIN(seed=0)):
+        watch, again = DriftWatch(kind()), DriftWatch(kind())
+        for each in (watch, again):
+            each.begin(linear_model.LinearRegression(), True, "rows")
+        for row in range(1000):
+            watch.update(1.0, 0.5 if row < 500 else predicted, row)
+        assert watch.drifts == 1
+        again.resume(json.loads(json.dumps(watch.facts, allow_nan=False)), watch.detector)
+        assert again.facts == watch.facts
+
+
 def test_probabilities_stand_for_the_likeliest_label():
     watch = DriftWatch(drift.NoDrift())
     for predicted in ({"a": 0.2, "b": 0.8}, {"a": 0.6, "b": 0.4}, None, {}):

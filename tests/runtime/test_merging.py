@@ -1,5 +1,6 @@
 """Models of several partitions that become one, with the transformers before them."""
 
+import hashlib
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ from river import compose, preprocessing
 from partition_models import MAKERS, learned, numbers, save, table
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier
+from streamsvm.edge.container import pack, unpack
 from streamsvm.learners import OnlineLinearSVC, merging
 from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.runtime import CheckpointError, CheckpointFolder, FollowedFolder
@@ -223,3 +225,21 @@ def test_a_folder_of_something_else_is_told(result, tmp_path):
     merger = PartMerger([tmp_path / "thing"], result)
     with pytest.warns(UserWarning, match="holds a dict, which is no model"):
         assert merger.step() is None
+
+
+@pytest.mark.parametrize("rows", [-1, "many", None])
+def test_a_merged_model_whose_rows_are_no_number_is_refused(parts, result, rows, monkeypatch):
+    PartMerger([parts], result).step()
+    newest = result.newest()
+    monkeypatch.setattr(result, "newest", lambda: newest._replace(header={**newest.header, "rows": rows}))
+    with pytest.raises(CheckpointError, match=r"merged holds a model that is no checkpoint of a run \(rows"):
+        PartMerger([parts], result)
+
+
+def test_a_part_of_a_newer_version_is_told(parts, result):
+    (file,) = (parts / "partition-10").glob("*.ckpt")
+    arrays, strings = unpack(file.read_bytes())
+    data = pack(arrays, strings).replace(b'"version":"1"', b'"version":"9"')[:-32]
+    file.write_bytes(data + hashlib.sha256(data).digest())
+    with pytest.warns(UserWarning, match="version 9 of the format.*upgrade it: the others are merged without it"):
+        assert PartMerger([parts], result).step() == (120, {"partition-2": 120})

@@ -5,6 +5,7 @@ import math
 import socket
 import threading
 import time
+from contextlib import ExitStack
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -155,6 +156,34 @@ def test_one_who_says_nothing_holds_nobody_up():
         other.connect(("127.0.0.1", server.port))
         other.sendall(b"\xff\xfe" * 10)
         assert status(server, "/healthz") == 200
+
+
+def test_slow_clients_are_few_and_hung_up_on(monkeypatch, capfd):
+    monkeypatch.setattr(monitor, "_MOST_CLIENTS", 5)
+    with Monitor(LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))) as server, ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", server.port))) for _ in range(8)]
+        with pytest.raises(OSError, match="closed|reset"):
+            got(server, "/healthz")
+        monkeypatch.setattr(monitor, "_REQUEST_SECONDS", 1.0)
+        deadline = time.monotonic() + 10.0
+        gone: set[int] = set()
+        while len(gone) < len(clients) and time.monotonic() < deadline:
+            for i, client in enumerate(clients):
+                try:
+                    client.sendall(b"x")  # a byte now and then, so that it is never silent for long
+                    client.settimeout(0.01)
+                    if client.recv(1) == b"":
+                        gone.add(i)
+                except TimeoutError:
+                    pass
+                except OSError:
+                    gone.add(i)
+            time.sleep(0.05)
+        assert len(gone) == len(clients)
+        while server._server._clients:  # their threads come to their ends
+            time.sleep(0.01)
+        assert status(server, "/healthz") == 200
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_port_that_is_taken(tmp_path, capfd):

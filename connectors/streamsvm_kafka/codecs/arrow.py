@@ -15,6 +15,7 @@ from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory
 __all__ = ["ArrowCodec"]
 
 _NUMBERS = ("int", "float", "bool", "decimal", "null")
+_LARGEST_SCALES = {32: 9, 64: 18, 128: 38, 256: 76}  # of decimals, by their bits
 _SCHEMAS = 16  # that are remembered: of producers of several versions
 
 
@@ -154,15 +155,15 @@ class ArrowCodec(OneRow):
             raise ValueError(f"column {name} is of type {kind}, and features are numbers: drop the column, or send numbers")
 
     def _planned(self, metadata: bytes, schema: Any) -> _Plan:
-        types = self._pa.types
-        places = [place for place, name in enumerate(schema.names) if name != self.label]
-        features = [(place, self._numbers_of(schema.types[place])) for place in places]
-        label = schema.names.index(self.label) if self.label in schema.names else None
-        kind = None if label is None else schema.types[label]
+        types, names, kinds = self._pa.types, schema.names, schema.types  # pyarrow makes the lists anew each time
+        places = [place for place, name in enumerate(names) if name != self.label]
+        features = [(place, self._numbers_of(kinds[place])) for place in places]
+        label = names.index(self.label) if self.label in names else None
+        kind = None if label is None else kinds[label]
         if kind is not None and types.is_dictionary(kind):
             kind = kind.value_type
         text = kind is not None and (types.is_string(kind) or types.is_large_string(kind))
-        plan = _Plan(tuple(schema.names[place] for place in places), features, label, text)
+        plan = _Plan(tuple(names[place] for place in places), features, label, text)
         if len(self._plans) >= _SCHEMAS:
             self._plans.clear()
         self._plans[metadata] = plan
@@ -175,12 +176,15 @@ class ArrowCodec(OneRow):
         if types.is_boolean(kind):
             return _Numbers(np.dtype(np.uint8), self._pa.uint8())
         if types.is_decimal(kind):
+            if abs(kind.scale) > _LARGEST_SCALES[kind.bit_width]:  # with which pyarrow reads beyond its powers of ten
+                raise ValueError(f"a decimal column ({kind}) has the scale {kind.scale}: send floats")
             return _Numbers(np.dtype(np.float64), self._pa.float64())
         return _Numbers(np.dtype(kind.to_pandas_dtype()), None)
 
     def _read(self, reader: Any, plan: _Plan, rows: int) -> Rows:
         X = np.empty((rows, len(plan.features)), np.float32)
         y: list[Any] = []
+        known: tuple[Any, np.ndarray] | None = None  # the dictionary of the batch before, and its labels: many may have the same
         begin = 0
         for batch in reader:
             batch.validate(full=True)  # pyarrow reads wherever the offsets of a damaged message say
@@ -194,21 +198,29 @@ class ArrowCodec(OneRow):
                     if column.null_count:
                         part[column.is_null().to_numpy(zero_copy_only=False), j] = np.nan
             if plan.label is not None:
-                y += self._labels(batch.column(plan.label), plan.text)
+                column = batch.column(plan.label)
+                if plan.text and not self._pa.types.is_dictionary(column.type):
+                    column = column.dictionary_encode()
+                if not self._pa.types.is_dictionary(column.type):
+                    y += self._labels(column)
+                else:
+                    if known is None or not _is_same(known[0], column.dictionary):
+                        known = column.dictionary, self._table(column.dictionary, plan.text)
+                    y += known[1][column.indices.cast(self._pa.int64()).fill_null(-1).to_numpy()].tolist()
             begin += batch.num_rows
         if begin != rows:
             raise ValueError(f"not an Arrow stream: {begin} rows, not {rows}")
         return Rows(plan.names, X, y if any(label is not None for label in y) else None)
 
-    def _labels(self, column: Any, text: bool) -> list[Any]:
-        """The labels of a batch; None where there is none."""
-        if text and not self._pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        if self._pa.types.is_dictionary(column.type):
-            entries = column.dictionary.to_pylist() if text else self._labels(column.dictionary, False)
-            table = np.empty(len(entries) + 1, object)  # the last is for rows without a label
-            table[:-1] = entries
-            return table[column.indices.cast(self._pa.int64()).fill_null(-1).to_numpy()].tolist()
+    def _table(self, dictionary: Any, text: bool) -> np.ndarray:
+        """The labels of a dictionary, and behind them that of rows without one."""
+        entries = dictionary.to_pylist() if text else self._labels(dictionary)
+        table = np.empty(len(entries) + 1, object)
+        table[:-1] = entries
+        return table
+
+    def _labels(self, column: Any) -> list[Any]:
+        """The labels of a column that is no text; None where there is none."""
         numbers = self._numbers_of(column.type)
         if numbers.dtype is None or not len(column):
             return [None] * len(column)
@@ -219,6 +231,12 @@ class ArrowCodec(OneRow):
             for i in np.flatnonzero(missing.to_numpy(zero_copy_only=False)).tolist():
                 labels[i] = None
         return labels
+
+
+def _is_same(dictionary: Any, other: Any) -> bool:
+    """Whether two dictionaries lie in the same memory."""
+    places = ([None if each is None else each.address for each in one.buffers()] for one in (dictionary, other))
+    return len(dictionary) == len(other) and next(places) == next(places)
 
 
 def _values(column: Any, numbers: _Numbers) -> np.ndarray:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -158,14 +160,17 @@ def _not_flat(schema: Any) -> str:
 
 def _plain(schema: Any) -> dict[str, Any]:
     """A flat record's schema with what is needed to read it, and of logical types only times: no model takes the others."""
-    fields = [{"name": field["name"], "type": _plain_type(field["type"])} for field in schema["fields"]]
+    numbers = itertools.count()
+    fields = [{"name": field["name"], "type": _plain_type(field["type"], numbers)} for field in schema["fields"]]
     return {"type": "record", "name": "row", "fields": fields}
 
 
-def _plain_type(kind: Any) -> Any:
+def _plain_type(kind: Any, numbers: Iterator[int]) -> Any:
     if isinstance(kind, list):
-        return [_plain_type(one) for one in kind]
+        return [_plain_type(one, numbers) for one in kind]
     if isinstance(kind, dict):
-        needed = {name: kind[name] for name in ("type", "name", "symbols") if name in kind}
+        needed = {name: kind[name] for name in ("type", "symbols") if name in kind}
+        if "name" in kind:  # two of one name may differ in the namespace, which is left out
+            needed["name"] = f"enum{next(numbers)}"
         return needed | ({"logicalType": kind["logicalType"]} if kind.get("logicalType") in _TIMES else {})
     return kind

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.checks import shown
 from streamsvm.runtime.endpoints import Row, Rows
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.tables import labels_of
@@ -71,11 +72,14 @@ class Float32Codec:
         return Rows(tuple(self._names), np.ascontiguousarray(table[:, :-1], np.float32), labels_of(table[:, -1]))
 
     def encode(self, row: Row) -> bytes:
-        """Encode a packed row, missing features as 0; ValueError if a name or a value does not fit."""
+        """Encode a packed row; ValueError if a name or a value does not fit, or float32 rounds a label that is a whole number."""
         if unknown := row.x.keys() - set(self._names):
             raise ValueError(f"feature {min(unknown, key=repr)!r} is not one of 0 to {self.n_features - 1}")
-        features = (row.x.get(name, 0.0) for name in self._names)
+        features = (row.x.get(name, math.nan) for name in self._names)
         try:
-            return self._layout.pack(*features, math.nan if row.y is None else row.y)
+            packed = self._layout.pack(*features, math.nan if row.y is None else row.y)
         except (struct.error, OverflowError) as error:
             raise ValueError(f"the row cannot be written as float32: {error}") from None
+        if isinstance(row.y, int | np.integer) and self._layout.unpack(packed)[-1] != row.y:
+            raise ValueError(f"label {shown(row.y)} is no number that float32 holds exactly")
+        return packed

@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import logging
+import math
 import ssl
 import time
 import urllib.error
@@ -26,7 +27,7 @@ ANSWER_SECONDS = 5.0
 #: For how long a registry that does not answer is asked again, unless ``outage_seconds`` says another time.
 OUTAGE_SECONDS = 30.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-#: For how long an id that the registry does not know is not asked for again: each message may have one.
+#: For how long an id is not asked for again that the registry does not know, or that is of no Avro schema.
 UNKNOWN_SECONDS = 60.0
 _REMEMBERED = 1000
 _MAX_ANSWER = 1 << 20
@@ -88,7 +89,7 @@ class SchemaRegistry:
             raise StreamError(f"schema_registry_cafile: {cafile} holds no certificates ({error})") from error
         self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirects())
         self._schemas: dict[int, Any] = {}
-        self._unknown: dict[int, float] = {}
+        self._refused: dict[int, tuple[float, str]] = {}  # when, and why
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self | None:
@@ -113,25 +114,30 @@ class SchemaRegistry:
         """
         if number in self._schemas:
             return self._schemas[number]
-        if time.monotonic() - self._unknown.get(number, -UNKNOWN_SECONDS) < UNKNOWN_SECONDS:
-            raise ValueError(self._none(number))
+        if number < 0:  # no registry has one, and not all of them answer that they do not know it
+            raise ValueError(f"{number} is no id of a schema")
+        asked, reason = self._refused.get(number, (-math.inf, ""))
+        if time.monotonic() - asked < UNKNOWN_SECONDS:
+            raise ValueError(reason)
         answer = self._asked(number)
         if answer is None:
-            _remember(self._unknown, number, time.monotonic())
-            raise ValueError(self._none(number))
-        if (kind := answer.get("schemaType", "AVRO")) != "AVRO":
-            raise ValueError(f"schema {number} is of type {shown(kind)}, not Avro")
-        if answer.get("references"):
-            raise ValueError(f"schema {number} refers to others: a row is flat")
+            reason = f"the schema registry {self.url} knows no schema {number}"
+        elif (kind := answer.get("schemaType", "AVRO")) != "AVRO":
+            reason = f"schema {number} is of type {shown(kind)}, not Avro"
+        elif answer.get("references"):
+            reason = f"schema {number} refers to others: a row is flat"
+        else:
+            schema = self._read_schema(answer)
+            _remember(self._schemas, number, schema)
+            return schema
+        _remember(self._refused, number, (time.monotonic(), reason))
+        raise ValueError(reason)
+
+    def _read_schema(self, answer: dict[str, Any]) -> Any:
         try:
-            schema = json.loads(answer["schema"])
+            return json.loads(answer["schema"])
         except (KeyError, TypeError, ValueError, RecursionError):
             raise self._wrong("its answer holds no schema") from None
-        _remember(self._schemas, number, schema)
-        return schema
-
-    def _none(self, number: int) -> str:
-        return f"the schema registry {self.url} knows no schema {number}"
 
     def _asked(self, number: int) -> dict[str, Any] | None:
         """The registry's answer; None if it knows no such schema."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,24 +102,27 @@ def checked_time(value: Any, latest: float = math.inf) -> float:
     if value is None:
         raise RowError("time", "the event time is missing: rows and labels are read in its order")
     time = math.nan
+    if isinstance(value, date) and not isinstance(value, datetime):  # as Avro and Arrow have them
+        value = datetime(value.year, value.month, value.day)
     if isinstance(value, datetime):
         time = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     elif type(value) in (int, float):
-        time = float(value) if abs(value) <= _LATEST else math.inf
+        time = math.inf if value > _LATEST else -math.inf if value < -_LATEST else float(value)
     elif type(value) is str and len(value) < 64 and "_" not in value:
         try:
             time = float(value)
         except ValueError:
             try:
-                date = datetime.fromisoformat(value.strip())
-                time = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+                moment = datetime.fromisoformat(value.strip())
+                time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
             except (ValueError, OverflowError):
                 time = math.nan
     if math.isnan(time):
         raise RowError("time", f"the event time is {shown(value)}: it must be seconds since 1970, or a date in ISO 8601")
     if not -_LATEST <= time <= min(latest, _LATEST):
         hint = ". Is it in milliseconds?" if abs(time) > _LATEST / 10 or time > 20 * latest else ""
-        raise RowError("time", f"the event time is {shown(value)}, which is in the future{hint}")
+        when = "too long ago" if time < 0.0 else "in the future"
+        raise RowError("time", f"the event time is {shown(value)}, which is {when}{hint}")
     return time
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -19,7 +22,8 @@ __all__ = ["Monitor", "MonitorError"]
 
 _POINTS = 600  # of the history; when there are more, every other one is dropped
 _SECONDS = 1.0  # between two points at first
-_REQUEST_SECONDS = 10.0  # in which a client has to send its request
+_REQUEST_SECONDS = 10.0  # in which a client has to send its request and take the answer
+_MOST_CLIENTS = 200  # at once: each has a thread and a file of the process
 _PROBES = 5  # snapshots that are tried while the loop changes what they read
 
 
@@ -33,7 +37,8 @@ class Monitor:
     ``/metrics`` has metrics for Prometheus: ``streamsvm_rows_total``, ``streamsvm_refused_rows_total`` by reason,
     ``streamsvm_metric`` over all rows and the last ones, ``streamsvm_consumer_lag`` by partition, ``streamsvm_predict_seconds``
     and ``streamsvm_learn_seconds`` as histograms, ``streamsvm_support_vectors`` and others. ``/healthz`` answers 200 until the
-    loop has failed, ``/readyz`` while it takes rows, else 503. ``/`` is a page with curves of ``/state.json``.
+    loop has failed, ``/readyz`` while it takes rows, else 503. ``/`` is a page with curves of ``/state.json``. At most 200
+    clients are served at once, each for 10 seconds at most.
 
     Parameters
     ----------
@@ -88,10 +93,9 @@ class Monitor:
         self._seconds = _SECONDS
         self._closing = threading.Event()
         try:
-            self._server = ThreadingHTTPServer((host, port), partial(_Handler, self))
+            self._server = _Server((host, port), partial(_Handler, self))
         except OSError as error:
             raise MonitorError(f"cannot listen at {host}:{port}: {error.strerror or error}. Give another port") from None
-        self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._watch)]
         for thread in self._threads:
@@ -194,6 +198,41 @@ class Monitor:
         if path == "/":
             return 200, "text/html; charset=utf-8", files(__package__).joinpath("page.html").read_bytes()
         return 404, "text/plain", b"there are /, /metrics, /healthz, /readyz and /state.json\n"
+
+
+class _Server(ThreadingHTTPServer):
+    """A server of few clients at once, none of which can stay for long; others are hung up on."""
+
+    daemon_threads = True
+    request_queue_size = _MOST_CLIENTS  # that wait to be accepted: with fewer, the others come again after a second
+
+    def __init__(self, *arguments: Any) -> None:
+        self._clients: dict[Any, float] = {}  # and when they came
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if len(self._clients) >= _MOST_CLIENTS:
+            self.shutdown_request(request)
+            return
+        self._clients[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on clients whose time is over: called twice a second."""
+        late = time.monotonic() - _REQUEST_SECONDS
+        for request, came in list(self._clients.items()):
+            if came < late:
+                with suppress(OSError):  # its thread has just closed it
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing on standard error of a client that has gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
