@@ -7,13 +7,13 @@ if TYPE_CHECKING:
     from streamsvm.budget.merge import Merge
     from streamsvm.budget.projection import Projection
     from streamsvm.budget.removal import Removal
+    from streamsvm.export.saving import save
     from streamsvm.learners.bsca import BSCAClassifier, BSCARegressor
     from streamsvm.learners.bsgd import BSGDClassifier, BSGDRegressor
     from streamsvm.learners.kernel_rls import KernelRLSClassifier, KernelRLSRegressor
     from streamsvm.learners.one_class import OneClassBSGD
     from streamsvm.learners.svm import SVMClassifier, SVMRegressor
     from streamsvm.runtime.checkpoint import load
-    from streamsvm.storage.model_file import save
 
 __all__ = [
     "BSCAClassifier",
@@ -38,9 +38,22 @@ _MODULES = {
     "Projection": "budget",
     "Removal": "budget",
     "load": "runtime.checkpoint",
-    "save": "storage.model_file",
+    "save": "export.saving",
 }
-_PARTS = ("batch", "budget", "hss", "learners", "linear", "plots", "preprocessing", "runtime", "tables", "thresholds")
+_PARTS = (
+    "batch",
+    "budget",
+    "edge",
+    "export",
+    "hss",
+    "learners",
+    "linear",
+    "plots",
+    "preprocessing",
+    "runtime",
+    "tables",
+    "thresholds",
+)
 
 
 def __getattr__(name: str) -> Any:

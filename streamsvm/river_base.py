@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from river import base
 
-from streamsvm.storage.model_file import save
+import streamsvm
 
 __all__ = ["RiverEstimator", "SupervisedEstimator", "parameters_of"]
 
@@ -67,7 +67,7 @@ class RiverEstimator(base.Estimator):
 
     def save(self, path: str | Path) -> None:
         """Save the model, with all that it has learned, as a file. `streamsvm.load` reads it; see `streamsvm.save`."""
-        save(self, path)
+        streamsvm.save(self, path)
 
 
 class SupervisedEstimator(RiverEstimator):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+import streamsvm
 from streamsvm.checks import check_number, shown
 
 __all__ = ["SklearnClassifier", "SklearnEstimator", "canonical", "check_targets", "is_interrupt", "seed_of"]
@@ -61,6 +63,10 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def save(self, path: str | Path) -> None:
+        """Save the model as a file. `streamsvm.load` reads it, and `streamsvm.edge.load` predicts by it; see `streamsvm.save`."""
+        streamsvm.save(self, path)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         parameters = self._get_param_names()

@@ -23,6 +23,7 @@ if DISABLE_JIT:
     collect_ignore += [
         "cli",
         "deploy",
+        "edge",
         "kafka",
         "runtime",
         "storage",

@@ -16,11 +16,14 @@ from pathlib import Path
 
 import numpy as np
 from river import compose, ensemble, feature_extraction, preprocessing, tree
+from scipy import sparse
+from sklearn.base import BaseEstimator
 
 import crafted
 import streamsvm
-from streamsvm.batch import BatchClassifier, CSMOClassifier, HierarchicalSVC
+from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMOOneClass, HierarchicalSVC
 from streamsvm.learners import NOGD, RBP, Forgetron, KernelRLSClassifier, OnlineLinearSVC
+from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 from streamsvm.storage.model_file import ModelFileError
 
 MODELS = [
@@ -54,7 +57,16 @@ EXTREMES = [
     ),
     *({"bytes": 0}, {"class": "builtins:int"}, {"function": "copy:deepcopy"}, {"number": ["F64", 1.0]}, {"frozenset": ["a"]}),
 ]
+MACHINES = [
+    lambda X, y: CSMOClassifier().fit(X, np.array(["no", "maybe", "yes"])[y]),
+    lambda X, y: CSMOClassifier().fit(sparse.csr_array(X), np.array(["a", "b", "cde"], object)[y]),
+    lambda X, y: CSMOOneClass().fit(sparse.csr_matrix(X)),
+    lambda X, y: HierarchicalSVC(n_trees=2, leaf_size=20, rank=8).fit(X, y),
+    lambda X, y: OutOfCoreLinearSVC().fit(X, np.array(["no", "yes", "yes"])[y]),
+    lambda X, y: OutOfCoreLinearSVR().fit(X, y.astype(np.float64)),
+]
 ROWS = [{"a": i / 7 - 3.0, "b": (i * i) % 11 / 5.0} for i in range(60)]
+MATRIX = np.array([[x["a"], x["b"], 0.0] for x in ROWS])
 
 
 def nodes(value, at=()):
@@ -123,6 +135,13 @@ def state_of_process():
 
 def use(model):
     """Predict and learn some rows, whatever errors that raises."""
+    if isinstance(model, BaseEstimator):
+        try:
+            model.predict(MATRIX)
+            model.predict(sparse.csr_array(MATRIX))
+        except Exception as error:  # noqa: BLE001
+            return type(error).__name__
+        return "used"
     for i, x in enumerate(ROWS[:12]):
         try:
             model.predict_proba_one(x)
@@ -146,6 +165,10 @@ def main():
             model.learn_one(x, i % 3 == 0)
             model.predict_proba_one(x)
         streamsvm.save(model, path)
+        whole.append(crafted.taken_apart(path))
+        use(streamsvm.load(path))
+    for fit in MACHINES:
+        fit(MATRIX, np.arange(len(MATRIX)) % 3).save(path)
         whole.append(crafted.taken_apart(path))
         use(streamsvm.load(path))
     before, fates = state_of_process(), Counter()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from streamsvm.storage.container import unpack
+from streamsvm.edge.container import unpack
 from streamsvm.storage.model_file import parts_of, to_bytes
 
 

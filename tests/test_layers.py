@@ -14,6 +14,7 @@ ROOT = Path(streamsvm.__file__).parent
 LAYERS = (
     "__main__",
     "cli",
+    "export",
     "linear batch",
     "hss sklearn_base",
     "learners preprocessing plots thresholds",
@@ -23,6 +24,7 @@ LAYERS = (
     "_numba_cache",
     "_numba_linking",
     "storage _threads",
+    "edge",
     "checks _options _progress _warnings _locks _stopping",
 )
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}

@@ -23,6 +23,8 @@ from streamsvm.sklearn_base import SklearnClassifier, SklearnEstimator, check_ta
 __all__ = ["KernelClassifier", "KernelMachine", "KernelRegressor", "Training", "check_coefficients"]
 
 _NO_FIT = "the saved model is corrupt: its support vectors and coefficients do not fit together"
+_NO_CSR = "the saved model is corrupt: its sparse support vectors are no CSR matrix"
+_CSR = {"csr_array": sparse.csr_array, "csr_matrix": sparse.csr_matrix}
 _CHUNK = 4096  # rows of a prediction
 _WITH_COEF0 = (POLY, SIGMOID)  # kernels; that of others is 0
 
@@ -168,6 +170,9 @@ class KernelMachine(SklearnEstimator):
         state.pop("_rows", None)
         if "_kernel" in state:
             state["_kernel"] = tuple(state["_kernel"])
+        vectors: Any = state.get("support_vectors_")
+        if sparse.issparse(vectors) and vectors.format == "csr":  # as what a file can hold
+            state["support_vectors_"] = type(vectors).__name__, vectors.shape, vectors.data, vectors.indices, vectors.indptr
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -178,6 +183,8 @@ class KernelMachine(SklearnEstimator):
         try:
             if "_kernel" in state:
                 state["_kernel"] = _checked_saved_kernel(self._kernels, *state["_kernel"])
+            if fitted and isinstance(state["support_vectors_"], tuple):
+                state["support_vectors_"] = _csr(*state["support_vectors_"])
             if fitted:
                 machines = self._n_machines(_n_classes(state.get("classes_"))) if is_classifier(self) else 1
                 self._check_saved(state, machines)
@@ -286,7 +293,9 @@ def _check_solution(state: dict[str, Any], machines: int) -> None:
     """Raise a ValueError where saved arrays do not fit together: compiled code relies on it."""
     check_coefficients(state, machines)
     vectors, n = state["support_vectors_"], len(state["support_"])
-    values = _checked_values(vectors) if sparse.issparse(vectors) and vectors.format == "csr" else vectors
+    values = vectors
+    if sparse.issparse(vectors) and vectors.format == "csr":  # as older pickles have them, or of `_csr`
+        values = _checked_values(vectors.shape, vectors.data, vectors.indices, vectors.indptr)
     if not _finite(values) or vectors.shape != (n, state["n_features_in_"]) or "_kernel" not in state:
         raise ValueError(_NO_FIT)
 
@@ -302,9 +311,21 @@ def _finite(array: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype == np.float64 and bool(np.isfinite(array).all())
 
 
-def _checked_values(X: Any) -> Any:
+def _csr(kind: Any, shape: Any, values: Any, indices: Any, starts: Any) -> Any:
+    """Return the CSR array or matrix that a saved model took apart; raise a ValueError where it is none."""
+    if (
+        kind not in _CSR
+        or type(shape) is not tuple
+        or len(shape) != 2
+        or not all(type(n) is int and 0 <= n < 2**63 for n in shape)
+    ):
+        raise ValueError(_NO_CSR)
+    return _CSR[kind]((_checked_values(shape, values, indices, starts), indices, starts), shape=shape)
+
+
+def _checked_values(shape: tuple[int, int], values: Any, indices: Any, starts: Any) -> Any:
     """Return the values of a CSR matrix; raise a ValueError where its indices lead out of its arrays."""
-    (n, d), values, indices, starts = X.shape, X.data, X.indices, X.indptr
+    n, d = shape
     if (
         not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (values, indices, starts))
         or not indices.dtype.kind == starts.dtype.kind == "i"
@@ -312,5 +333,5 @@ def _checked_values(X: Any) -> Any:
         or (starts[1:] < starts[:-1]).any()
         or ((indices < 0) | (indices >= d)).any()
     ):
-        raise ValueError("the saved model is corrupt: its sparse support vectors are no CSR matrix")
+        raise ValueError(_NO_CSR)
     return values

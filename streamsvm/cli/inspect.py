@@ -11,12 +11,14 @@ from pathlib import Path
 
 from streamsvm import plots
 from streamsvm.cli import CommandError, UsageError, printable
+from streamsvm.edge.program import ProgramError
+from streamsvm.export.describe import program_of
 from streamsvm.runtime import LearningCurve
 from streamsvm.runtime.checkpoint import Checkpoint, read_newest
 from streamsvm.runtime.open import open_models
 from streamsvm.runtime.rows import learner_of
 
-__all__ = ["run"]
+__all__ = ["newest", "run"]
 
 _FIGURES = ["budget", "n_support", "n_merges", "n_learned", "nbytes", "effective_gamma", "averaged", "labels", "feature_names"]
 
@@ -33,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     if arguments.plot is not None:
         _check(arguments.plot, arguments.path)
-    checkpoint = _newest(arguments.path, arguments.trusted)
+    checkpoint = newest(arguments.path, arguments.trusted)
     learner, header = learner_of(checkpoint.model), checkpoint.header
     curve, corrupt = None, ""
     if "curve" in header:
@@ -42,6 +44,11 @@ def run(arguments: argparse.Namespace) -> None:
         except ValueError as error:
             corrupt = str(error)
     facts = header | {name: getattr(learner, name) for name in _FIGURES if hasattr(learner, name)}
+    try:
+        program = program_of(checkpoint.model)
+        facts["export"] = {"columns": len(program.columns), "bytes": program.nbytes, "steps": [step.do for step in program.steps]}
+    except ProgramError as error:
+        facts["export"] = str(error)
     experts = [report._asdict() for report in getattr(learner, "experts", [])]
     if experts:
         del facts["averaged"]  # each expert has two outputs, and both are asked
@@ -51,6 +58,8 @@ def run(arguments: argparse.Namespace) -> None:
     else:
         if "curve" in header:
             facts["curve"] = corrupt if curve is None else f"{len(curve.points)} points, one every {curve.every:,} rows"
+        if isinstance(facts["export"], dict):
+            facts["export"] = "{bytes:,} bytes of numbers, from rows of {columns:,} numbers".format(**facts["export"])
         if experts:
             lines = ("{weight:7.3f} of {name}, {output}; error {error:.3f}".format(**report) for report in experts)
             facts["experts"] = "\n".join(lines)
@@ -71,12 +80,13 @@ def run(arguments: argparse.Namespace) -> None:
     print(printable(f"drawn: {arguments.plot}{''.join(f' ({reason})' for reason in left_out)}"), file=sys.stderr)
 
 
-def _newest(place: Path | str, trusted: bool) -> Checkpoint:
+def newest(place: Path | str, trusted: bool) -> Checkpoint:
+    """Read a file, or the newest checkpoint of a folder or a topic; CheckpointError or StreamError where there is none."""
     if isinstance(place, Path):
         return read_newest(place, trusted)
     with contextlib.closing(open_models(place, trusted=trusted)) as models:
-        newest: Checkpoint = models.read()
-    return newest
+        found: Checkpoint = models.read()
+    return found
 
 
 def _check(plot: Path, path: Path | str) -> None:

@@ -27,6 +27,9 @@ INTERRUPTED = 130
 
 _MAKE_ROOM = "Give --set max_features=N, --set overflow=hash or --set overflow=ignore"
 
+#: Of commands that have no --config.
+_FROM_ENVIRONMENT = ". Options of the connection are taken from the environment: STREAMSVM_KAFKA_SECURITY_PROTOCOL"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
@@ -192,7 +195,10 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     text = "a folder of checkpoints; one that holds folders partition-N stands for all of these, also those that come later"
     merge.add_argument("sources", type=Path, nargs="+", metavar="SOURCE", help=text)
-    text = "where the model goes as a checkpoint, which predict --follow follows: a folder, or a topic kafka://host:port/topic"
+    text = (
+        "where the model goes as a checkpoint, which predict --follow follows: a folder, or a topic kafka://host:port/topic"
+        + _FROM_ENVIRONMENT
+    )
     merge.add_argument("--to", dest="into", type=_place, required=True, metavar="PLACE", help=text)
     text = "look again each so many seconds, and merge where a model has learned more, until Ctrl-C (default: once)"
     merge.add_argument("--every", type=_period, metavar="SECONDS", help=text)
@@ -201,17 +207,41 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     _add_trusted(merge, "a model")
 
     inspect = commands.add_parser("inspect", help="show what a checkpoint holds")
-    inspect.add_argument("path", type=_place, metavar="PLACE", help="a file, a folder or a topic, as for predict --model")
+    text = "a file, a folder or a topic, as for predict --model" + _FROM_ENVIRONMENT
+    inspect.add_argument("path", type=_place, metavar="PLACE", help=text)
     inspect.add_argument("--json", action="store_true", help="as one JSON object")
     _add_trusted(inspect, "the file")
     plot_help = "also draw the learning curve, and the decision boundary of a model of two features (.png, .svg, .pdf)"
     inspect.add_argument("--plot", type=Path, metavar="FILE", help=plot_help)
 
+    export = commands.add_parser(
+        "export",
+        help="write a model as C, as ONNX, as JSON, or as a file for numpy: it then predicts without streamsvm",
+        usage="%(prog)s PLACE --to FORM [--out DIR] [--name NAME] [flags]",
+    )
+    text = "a model that was saved, a checkpoint, a folder or a topic of them, as for predict --model" + _FROM_ENVIRONMENT
+    export.add_argument("path", type=_place, metavar="PLACE", help=text)
+    text = "c: NAME.h and NAME.c, C99 without any library; onnx: NAME.onnx; npz: NAME.npz, for streamsvm.edge; json: NAME.json"
+    export.add_argument("--to", dest="form", choices=["c", "onnx", "npz", "json"], required=True, help=text)
+    export.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="the folder (default: the current one)")
+    text = "of the files, and of the functions in C (default: %(default)s)"
+    export.add_argument("--name", default="model", metavar="NAME", help=text)
+    text = "of a number of the support vectors in C (default: 32, float)"
+    export.add_argument("--bits", type=int, choices=[8, 16, 32], help=text)
+    text = "make the model smaller, by fewer vectors, until its tables in C have at most so many bytes, and say what is left"
+    export.add_argument("--max-bytes", type=_count, metavar="N", help=text)
+    text = "the largest change of a decision value by fewer bits: in C, the fewest bits that keep to it are taken"
+    export.add_argument("--error", type=float, metavar="E", help=text)
+    text = "of ONNX: primitive ones (the default), which every runtime has, or ml, the SVM operators of ai.onnx.ml"
+    export.add_argument("--operators", choices=["primitive", "ml"], help=text)
+    _add_trusted(export, "the model")
+
     demo = commands.add_parser(
         "demo", help="learn real data through an embedded broker, kill the learner, resume it, draw what it learned"
     )
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help="default: %(default)s")
-    return parser, {"learn": learn, "predict": predict, "merge": merge, "inspect": inspect, "demo": demo}
+    names = {"learn": learn, "predict": predict, "merge": merge, "inspect": inspect, "export": export, "demo": demo}
+    return parser, names
 
 
 def _add_run(group: Any, checkpoint_help: str, metavar: str = "DIR") -> None:

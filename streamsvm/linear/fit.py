@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import is_regressor
+from sklearn.base import is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
@@ -23,6 +23,7 @@ from streamsvm.linear.files.block_file import BlockFile, BlockFileError, is_bloc
 from streamsvm.linear.files.mixing import files_of, mixing_writer
 from streamsvm.linear.memory_plan import DEFAULT_LIMIT, Plan, hessian_fits, plan
 from streamsvm.linear.online import to_online
+from streamsvm.linear.saved import check_fitted
 from streamsvm.linear.solvers.dual import DualSolver
 from streamsvm.linear.solvers.loss import Loss
 from streamsvm.linear.solvers.newton import NewtonSolver
@@ -310,6 +311,22 @@ class OutOfCoreLinear(SklearnEstimator):
 
     def _predictions(self, f: np.ndarray) -> np.ndarray:
         return f
+
+    # Saved models -----------------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> Any:
+        state = dict(super().__getstate__())
+        if isinstance(state.get("work_folder"), Path):
+            state["work_folder"] = str(state["work_folder"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "coef_" in state:
+            try:
+                check_fitted(state, is_classifier(self))
+            except (AttributeError, KeyError, TypeError) as error:  # a part is missing, or of another type
+                raise ValueError(f"the saved model is corrupt: {error!r}") from None
+        super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.storage.container import CorruptError
+from streamsvm.edge.container import CorruptError
 
 __all__ = ["check_hashes", "check_shared"]
 
@@ -74,7 +74,7 @@ def _kind(record: Any) -> str:
 
 def _held(tree: Any, arrays: Sequence[np.ndarray]) -> tuple[int, list[int]]:
     """The number of values that are written in a part of a tree, and the records that it names."""
-    if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray"):
+    if type(tree) is list and len(tree) > 1 and tree[0] in ("array", "bytearray", "texts"):
         return 1 + len(tree) + _words(tree[1], arrays), []
     count, held, stack = 1, [], [tree]
     while stack:
@@ -105,7 +105,7 @@ def check_hashes(keys: Iterable[Hashable]) -> None:
     >>> check_hashes((2**61 - 1) * n for n in range(10**4))
     Traceback (most recent call last):
         ...
-    streamsvm.storage.container.CorruptError: 10,000 of its keys have the same hash: no model has such
+    streamsvm.edge.container.CorruptError: 10,000 of its keys have the same hash: no model has such
     """
     hashes = [hash(key) for key in keys]
     if len(hashes) <= _FEW:

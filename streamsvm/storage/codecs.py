@@ -15,9 +15,9 @@ import numpy as np
 from river.utils import VectorDict
 
 from streamsvm.checks import shown
+from streamsvm.edge.container import CorruptError
 from streamsvm.storage import river_state
 from streamsvm.storage.bounds import check_hashes
-from streamsvm.storage.container import CorruptError
 
 __all__ = ["CODECS", "Codec", "codec_of"]
 

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from streamsvm.storage.container import Container, CorruptError, NewerError, pack, unpack
+from streamsvm.edge.container import Container, CorruptError, NewerError, pack, unpack
 from streamsvm.storage.names import UntrustedError
 from streamsvm.storage.tree import UnsupportedError, read, written
 
@@ -26,9 +27,9 @@ __all__ = [
     "facts_of",
     "parts_of",
     "read_container",
-    "save",
     "sync_folder",
     "to_bytes",
+    "versions",
     "write",
 ]
 
@@ -44,7 +45,13 @@ class CorruptFileError(ModelFileError):
     """The file is not as it was written."""
 
 
-def to_bytes(parts: Mapping[str, Any], facts: Mapping[str, Any], trusted: bool = False) -> bytes:
+def to_bytes(
+    parts: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    trusted: bool = False,
+    strings: Mapping[str, str] = MappingProxyType({}),
+    arrays_beside: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> bytes:
     """Return the bytes of a file, which could be read back. Equal parts and facts give equal bytes.
 
     Parameters
@@ -55,6 +62,8 @@ def to_bytes(parts: Mapping[str, Any], facts: Mapping[str, Any], trusted: bool =
         What can be read without them, as JSON. Added are the ``versions`` of packages, and a ``digest`` of the parts.
     trusted
         Whether the parts may hold classes and functions of the user's own.
+    strings, arrays_beside
+        What the file holds beside these, by names that are no numbers: a program.
 
     Raises
     ------
@@ -75,17 +84,21 @@ def to_bytes(parts: Mapping[str, Any], facts: Mapping[str, Any], trusted: bool =
         ) from error
     except Exception as error:  # a class of the user's own can raise anything
         raise ModelFileError(f"it could not be loaded again: {type(error).__name__}: {error}") from error
-    versions = {name: _version(name) for name in ("numpy", "river", "streamsvm")}
     digest = hashlib.sha256(b"".join([tree, *map(np.ndarray.tobytes, arrays)])).hexdigest()
     try:
         text = json.dumps(
-            {**facts, "digest": digest, "versions": versions}, sort_keys=True, separators=(",", ":"), allow_nan=False
+            {**facts, "digest": digest, "versions": versions()}, sort_keys=True, separators=(",", ":"), allow_nan=False
         )
         _read_facts(text)
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"the position of the source or the sink is not plain JSON: {error}") from error
     named = {str(number): array for number, array in enumerate(arrays)}
-    return pack({_TREE: np.frombuffer(tree, np.uint8), **named}, {_FACTS: text})
+    return pack({_TREE: np.frombuffer(tree, np.uint8), **named, **arrays_beside}, {_FACTS: text, **strings})
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a file says."""
+    return {name: _version(name) for name in ("numpy", "river", "streamsvm")}
 
 
 @cache
@@ -173,42 +186,6 @@ def parts_of(path: Path | str, container: Container, trusted: bool = False) -> d
     except Exception as error:  # the checks of a class of streamsvm, or a class of the user's own, can raise anything
         raise ModelFileError(f"{path} cannot be loaded by this version: {type(error).__name__}: {error}") from error
     return parts
-
-
-def save(model: Any, path: str | Path, trusted: bool = False) -> None:
-    """Save a model, or a pipeline with one, as a file: wholly or not at all. `streamsvm.load` reads it.
-
-    Parameters
-    ----------
-    model
-        Any estimator of streamsvm's learners and adapters, or of river, and pipelines of them.
-    path
-        The file; replaced if there is one.
-    trusted
-        Whether it may hold classes and functions of your own. To load them, the file must be yours too.
-
-    Raises
-    ------
-    ModelFileError
-        The model holds what no file does, or the file cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib, streamsvm
-    >>> model = streamsvm.BSGDClassifier(budget=10)
-    >>> model.learn_one({"a": 1.0}, "yes")
-    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
-    >>> streamsvm.save(model, path)
-    >>> streamsvm.load(path).predict_one({"a": 1.0})
-    'yes'
-    """
-    path = Path(path)
-    if model is None:
-        raise ModelFileError(f"{path} was not written: there is no model, but None")
-    try:
-        write(path, to_bytes({"model": model}, {"kind": "model"}, trusted))
-    except ModelFileError as error:
-        raise ModelFileError(f"{path} was not written: {error}") from error
 
 
 def write(path: Path, data: bytes) -> None:

@@ -38,12 +38,14 @@ _CLASSES = _listed(
         "builtins": "bool complex dict float frozenset int list set str tuple",
         "collections": "Counter OrderedDict defaultdict deque",
         "numbers": "Number",
-        # Solvers whose states are checked; those of linear machines are not.
         "streamsvm.batch.adapter.estimators": "BatchClassifier BatchRegressor",
         "streamsvm.batch.csmo.estimators": "CSMOClassifier CSMORegressor",
         "streamsvm.batch.csmo.one_class": "CSMOOneClass",
         "streamsvm.batch.hierarchical.estimators": "HierarchicalSVC HierarchicalSVR",
         "streamsvm.batch.hss_admm.estimators": "HSSADMMClassifier HSSADMMRegressor",
+        "streamsvm.linear.estimators": "OutOfCoreLinearSVC OutOfCoreLinearSVR",
+        "streamsvm.linear.solvers.solution": "Pass",
+        "streamsvm.linear.sources.names": "StreamNames",
     }
 )
 _FUNCTIONS = _listed(

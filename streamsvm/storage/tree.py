@@ -35,15 +35,17 @@ from typing import Any
 import numpy as np
 
 from streamsvm.checks import shown
+from streamsvm.edge.container import DTYPES, CorruptError
 from streamsvm.storage.bounds import check_hashes, check_shared
 from streamsvm.storage.codecs import CODECS, codec_of
-from streamsvm.storage.container import DTYPES, CorruptError
 from streamsvm.storage.names import METHODS, UntrustedError, find_class, find_function, name_of
 from streamsvm.storage.river_state import check_scaler, check_wrapper
 
 __all__ = ["UnsupportedError", "read", "written"]
 
 _DEEPEST = 100  # tuples in tuples
+_SCALARS = frozenset({type(None), bool, int, float, str})  # of an array of objects: nothing in it refers to anything
+_LARGEST_CODE = 0x10FFFF  # of a character
 _LONG = 2**63  # readers of JSON in other languages hold shorter integers, and Python refuses very long decimal ones
 _NUMBERS = {dtype.type: name for name, dtype in DTYPES.items()}
 _DICTS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict", Counter: "Counter", defaultdict: "defaultdict"}
@@ -169,8 +171,15 @@ class _Writer:
         return self._instance(obj)
 
     def _numpy(self, array: np.ndarray) -> list[Any]:
+        if array.dtype.kind == "U" and array.dtype.itemsize:
+            codes = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
+            return ["texts", self._array(codes.reshape(*array.shape, array.dtype.itemsize // 4))]
+        if array.dtype == object and array.ndim == 1 and all(type(value) in _SCALARS for value in array):
+            return ["objects", self._values(array)]
         if array.dtype.newbyteorder("<") not in DTYPES.values():
-            raise UnsupportedError(f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can")
+            raise UnsupportedError(
+                f"an array of {array.dtype} cannot be saved: numbers and bools of up to 8 bytes can, and texts"
+            )
         # The order in memory is part of a model: sums along it round otherwise.
         columns_first = array.flags.f_contiguous and not array.flags.c_contiguous
         return ["array", self._array(np.ascontiguousarray(array.T if columns_first else array)), columns_first]
@@ -280,6 +289,10 @@ class _Reader:
         elif kind == "array":
             made = self._array(rest[0]).copy()
             made = made.T if rest[1] is True else made
+        elif kind == "texts":
+            made = _texts(self._array(rest[0]))
+        elif kind == "objects":
+            made = _objects(self._values(rest[0]))
         elif kind in ("instance", "model"):
             made = object.__new__(find_class(rest[0], self._trusted))
         elif kind == "of":
@@ -390,6 +403,21 @@ class _Reader:
 
     def _bytes(self, number: Any) -> bytes:
         return self._array(number).tobytes()
+
+
+def _texts(codes: np.ndarray) -> np.ndarray:
+    if codes.dtype != np.uint32 or codes.ndim < 1 or not codes.shape[-1] or (codes > _LARGEST_CODE).any():
+        raise CorruptError("an array of texts is none")
+    return np.ascontiguousarray(codes).view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1]).copy()
+
+
+def _objects(values: list[Any]) -> np.ndarray:
+    if not all(type(value) in _SCALARS for value in values):
+        raise CorruptError("an array of objects holds what is no label")
+    check_hashes(values)
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
 
 
 def _index(value: Any, end: int) -> int:

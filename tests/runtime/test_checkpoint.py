@@ -14,9 +14,9 @@ from river import (
 
 import streamsvm
 from checkpoints import save
+from streamsvm.edge import container
 from streamsvm.runtime import CheckpointError, CheckpointFolder, checkpoint, load
 from streamsvm.runtime.checkpoint import FolderLockedError, TakenOverError, read, read_header
-from streamsvm.storage import container
 
 
 def test_round_trip_and_the_newest_two_are_kept(folder, model):

@@ -7,6 +7,7 @@ import pytest
 
 from crafted import repacked
 from streamsvm import BSGDClassifier
+from streamsvm.edge.container import Container, unpack
 from streamsvm.runtime import (
     CheckpointError,
     CheckpointFolder,
@@ -20,7 +21,6 @@ from streamsvm.runtime import (
     StreamError,
 )
 from streamsvm.runtime.checkpoint import read_header
-from streamsvm.storage.container import Container, unpack
 from streamsvm.storage.model_file import CorruptFileError, facts_of
 
 WILD = [

@@ -14,11 +14,11 @@ import loading
 import streamsvm
 from crafted import put_together, repacked, taken_apart
 from streamsvm.batch import BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
+from streamsvm.edge.container import CorruptError
 from streamsvm.learners import OnlineLinearSVC
 from streamsvm.memory.features import FeatureSpace
 from streamsvm.preprocessing import BoundedScaler
 from streamsvm.storage.bounds import check_hashes, check_shared
-from streamsvm.storage.container import CorruptError
 from streamsvm.storage.tree import read, written
 from streamsvm.tables import TableEncoder
 

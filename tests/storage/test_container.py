@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from safetensors import safe_open
 from safetensors.numpy import load
 
-from streamsvm.storage.container import DTYPES, CorruptError, pack, unpack
+from streamsvm.edge.container import DTYPES, CorruptError, pack, unpack
 
 KINDS = st.sampled_from([dtype for name, dtype in DTYPES.items() if name != "C64"])
 
@@ -119,6 +119,7 @@ def changed(**entry):
         {**GOOD, "b": {"dtype": "F64", "shape": [0], "data_offsets": [3, 3]}},
         {"__metadata__": META, "sha256": SUM},
         {"__metadata__": META, "a": GOOD["a"]},
+        {"__metadata__": META, "a": GOOD["a"], "other": SUM},
         {**GOOD, "__metadata__": {}},
         {**GOOD, "__metadata__": None},
         {**GOOD, "__metadata__": {**META, "format": "other"}},

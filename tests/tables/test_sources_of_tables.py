@@ -178,6 +178,7 @@ def test_without_pyarrow_the_remedy_is_said(table_file, monkeypatch):
         ArrowSource(table_file)
 
 
+@pytest.mark.once
 def test_a_corrupt_arrow_file_is_refused_before_it_is_read(tmp_path):
     path = tmp_path / "rows.arrow"
     names = pa.array(["Oslo", "Paris", None] * 50)

@@ -27,7 +27,7 @@ from streamsvm.learners.compiled.stack import (
 )
 from streamsvm.memory.committee import STACKS, committee_views
 
-__all__ = ["consult", "decide", "learn"]
+__all__ = ["consult", "decide", "learn", "prior_of"]
 
 _PRIOR_ROWS = 2.0  # that the frequencies of the classes count as in a probability
 _FIRST_ROWS = 5.0  # at so many, they still have half of it
@@ -71,6 +71,12 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
+def prior_of(t: float) -> float:
+    """The weight of the frequencies of the classes in a probability, after t rows."""
+    return max(_PRIOR_ROWS / (t + _PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
+
+
+@njit(cache=True, error_model="numpy", inline="always")
 def _lead(scores: np.ndarray, live: int, chosen: int, largest: float) -> None:
     # Where another class is as probable as the one that is chosen, make this one lead, and the sum 1 again.
     if scores[chosen] <= largest:
@@ -93,7 +99,7 @@ def decide(block: np.ndarray, what: int) -> float:
     live = v.header[0]["live"]
     chosen = v.answers[state_of(block, STATE)["choice"]]
     t, rows = float(common(block)["t"]), state_of(block, STATE)["rows"]
-    prior = max(_PRIOR_ROWS / (t + _PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
+    prior = prior_of(t)
     if live == 1:
         p = logistic(v.scores[0]) if chosen == v.answers[STACK] else 0.5
         p += prior * ((v.counts[0] + 1.0) / (rows + 2.0) - p)

@@ -16,13 +16,15 @@ from streamsvm.learners.compiled.rule import state_of
 from streamsvm.learners.compiled.stack import softmax
 from streamsvm.memory.committee import committee_views
 
-__all__ = ["NEWTON_RIDGE", "count_functions", "learn_label", "learn_target", "newton_row"]
+__all__ = ["KNOT", "NEWTON_REACH", "NEWTON_RIDGE", "count_functions", "functions_of", "learn_label", "learn_target", "newton_row"]
 
 #: The ridge of the experts.
 NEWTON_RIDGE = 1.0
+#: Deviations from the mean to which features are bounded, and where the functions of one bend: a fifth of a normal distribution
+#: lies beyond.
+NEWTON_REACH, KNOT = 5.0, 0.8
 
-_NEWTON_REACH = np.float32(5.0)
-_KNOT = 0.8  # deviations from the mean where the functions of a feature bend: a fifth of a normal distribution lies beyond
+_REACH = np.float32(NEWTON_REACH)
 _LEAST_CURVATURE = 0.02
 
 
@@ -32,10 +34,9 @@ def _memory(kind: int) -> float:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _functions(block: np.ndarray) -> int:
-    # So many of each feature that there is room for them.
-    h = committee_views(block).header[0]
-    room = (h["side"] - 1) // max(h["used"], 1)
+def functions_of(side: int, used: int) -> int:
+    """Return how many functions of each of so many features there are, for which there is room in a matrix of this side."""
+    room = (side - 1) // max(used, 1)
     return 4 if room >= 4 else 2 if room >= 2 else 1
 
 
@@ -44,17 +45,17 @@ def newton_row(block: np.ndarray, kind: int) -> int:
     """Fill ``squares[0]`` with the row at hand as an expert of second order takes it, 1 first; its length."""
     v = committee_views(block)
     h, z = v.header[0], v.squares[0]
-    functions = min(state_of(block, STATE)["functions"], _functions(block)) if kind == ADDITIVE else 1
+    functions = min(state_of(block, STATE)["functions"], functions_of(h["side"], h["used"])) if kind == ADDITIVE else 1
     features = min(h["used"], h["side"] - 1)
     z[0] = 1.0
     for j in range(features):
-        x = np.float64(min(max(v.rows[1, j], -_NEWTON_REACH), _NEWTON_REACH))
+        x = np.float64(min(max(v.rows[1, j], -_REACH), _REACH))
         place = 1 + functions * j
         z[place] = x
         if functions > 1:
-            z[place + 1] = abs(x) - _KNOT
+            z[place + 1] = abs(x) - KNOT
         if functions > 2:
-            z[place + 2], z[place + 3] = max(x - _KNOT, 0.0), max(-x - _KNOT, 0.0)
+            z[place + 2], z[place + 3] = max(x - KNOT, 0.0), max(-x - KNOT, 0.0)
     return 1 + functions * features
 
 
@@ -62,7 +63,7 @@ def newton_row(block: np.ndarray, kind: int) -> int:
 def count_functions(block: np.ndarray) -> None:
     """Where features have come, and each can have fewer functions, let the additive expert begin anew."""
     v, s = committee_views(block), state_of(block, STATE)
-    functions = _functions(block)
+    functions = functions_of(v.header[0]["side"], v.header[0]["used"])
     if functions == s["functions"]:
         return
     s["functions"], v.cache[0] = functions, 0

@@ -30,6 +30,7 @@ __all__ = [
     "STACK",
     "VOTED",
     "VOTES",
+    "VOTING_RATE",
     "answer",
     "choose",
     "first_weights",
@@ -49,13 +50,12 @@ VOTED, FIRST_INPUT = 1, 2
 MOST_ROWS = 10.0
 #: The factor by which rows fade in each stack, and its ridge.
 MEMORIES, RIDGES = (1.0 - 1.0 / 1000.0, 1.0 - 1.0 / 3000.0), (1.0, 10.0)
-#: A stack has the share exp(-rate times its fading loss).
-RATE = 1.0
+#: A stack has the share exp(-rate times its fading loss), and so an expert by its fading mistakes in the votes.
+RATE, VOTING_RATE = 1.0, 0.1
 
 _LARGEST_INPUT = 3.0
 _LEAST_CURVATURE = 0.02
 _LEAST_LIKELIHOOD = 1e-6
-_LEARNING_RATE = 0.1  # of votes
 _WINDOW = 1000.0  # rows of recent errors
 _LARGEST_SHARE = 0.1  # of one row in them
 
@@ -117,7 +117,7 @@ def vote(inputs: np.ndarray, live: int, mistakes: np.ndarray) -> int:
     for k in range(live):
         inputs[k, VOTED] = 0.0
     for m in range(FIRST_INPUT, len(mistakes)):
-        weight = math.exp(-_LEARNING_RATE * (mistakes[m] - fewest))
+        weight = math.exp(-VOTING_RATE * (mistakes[m] - fewest))
         total += weight
         chosen = answer(inputs, live, m)
         if live == 1:

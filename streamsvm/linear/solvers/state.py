@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.edge.container import pack, unpack
 from streamsvm.linear.files.disk import explained
-from streamsvm.storage.container import pack, unpack
 
 __all__ = ["load", "save"]
 

@@ -417,6 +417,7 @@ def test_conventions_of_scikit_learn(model, check):
         check(model)
 
 
+@pytest.mark.once
 def test_without_scikit_learn_it_says_what_to_install():
     code = "import sys; sys.modules['sklearn'] = None; import streamsvm; import streamsvm.batch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

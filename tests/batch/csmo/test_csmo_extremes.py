@@ -52,6 +52,7 @@ def test_regression_with_bounds_far_away(C):
     assert model.score(X, np.sin(X[:, 0])) > 0.999
 
 
+@pytest.mark.once
 def test_the_gap_is_the_true_one_whatever_the_size_of_the_kernel():
     for seed in SEEDS:
         rng = np.random.default_rng(seed)

@@ -78,6 +78,7 @@ def test_classifier_is_nearly_the_exact_one(C):
     assert np.abs(polished.decision_function(X) - exact.decision_function(X)).max() < 5e-3
 
 
+@pytest.mark.once
 def test_regressor_is_nearly_the_exact_one():
     X, y = curve()
     exact = CSMORegressor(C=3.0, epsilon=0.05, gamma=0.5).fit(X, y)
@@ -265,6 +266,7 @@ def test_setting_of_the_paper():
     assert model.score(X, y) > 0.7
 
 
+@pytest.mark.once
 def test_compression_is_as_exact_as_values_ask_for():
     X, y = two_classes()
     coarse, closer = (
@@ -280,6 +282,7 @@ def test_compression_is_as_exact_as_values_ask_for():
     assert max(easy.value_error_, hard.value_error_) <= 0.3
 
 
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:the compressed matrix has an error")
 def test_what_is_left_of_a_compressions_error_is_warned_of():
     X, y = two_classes()
@@ -291,6 +294,7 @@ def test_what_is_left_of_a_compressions_error_is_warned_of():
         exact_classifier(gamma=0.1, leaf_size=64, max_iter=30).fit_path(X, y, [0.01, 50.0])
 
 
+@pytest.mark.once
 def test_warnings_point_at_the_line_that_fits():
     X, y = two_classes()
     machine = exact_classifier(gamma=0.1, leaf_size=64, max_rank=3, max_iter=20)
@@ -458,6 +462,7 @@ def test_too_few_iterations_are_warned_of():
         exact_classifier(gamma=0.5, tol=1e-8, max_iter=3).fit(X, y)
 
 
+@pytest.mark.once
 def test_saved_models_distilled_models_and_the_adapter():
     X, y = two_classes()
     model = exact_classifier(gamma=0.5, rel_tol=0.05, leaf_size=64).fit(X, y)

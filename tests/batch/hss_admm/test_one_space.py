@@ -98,6 +98,7 @@ def test_what_admm_makes_worse_is_not_taken(monkeypatch):
     assert results.n_iter[0] == 40
 
 
+@pytest.mark.once
 def test_exact_solutions_are_for_what_compression_does_not_serve():
     X, y = two_classes()
     easy, hard = HSSADMMClassifier(**FINE).fit_path(X, y, [0.1, 10.0])

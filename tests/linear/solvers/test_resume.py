@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from linear_problems import SLOW, N, curve, objective, two_classes
+from streamsvm.edge.container import unpack
 from streamsvm.linear import BlockFile, BlockWriter, OutOfCoreLinearSVC, OutOfCoreLinearSVR
 from streamsvm.linear.solvers import dual, state
-from streamsvm.storage.container import unpack
 
 
 class Killed(BaseException):

@@ -135,7 +135,8 @@ def unpack(data: bytes) -> Container:
         raise
     except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as error:
         raise CorruptError(f"its header is none of streamsvm ({type(error).__name__}: {error})") from error
-    del arrays[_CHECKSUM]
+    if arrays.pop(_CHECKSUM, None) is None:
+        raise CorruptError("its header has no checksum")
     return Container(arrays, strings)
 
 

@@ -1,0 +1,232 @@
+"""Models on small devices: bytes, stack and accuracy by bits of a number, time of a prediction in C, numpy, numba and ONNX.
+
+Models are a BSCA classifier with 100 or 500 support vectors that has learned all rows but those to test on in one pass. C is
+compiled for this computer by ``cc -O2`` to predict (with ``-march=native`` it uses the instructions that numba uses, too), and
+for a Cortex-M4 with a floating-point unit by ``arm-none-eabi-gcc -Os`` to see its size, where there is that compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import PAPER, Split, argument_parser, dict_rows, load, progress, show, summary, write
+from sklearn.datasets import load_digits
+
+from streamsvm import BSCAClassifier
+from streamsvm.edge import Predictor
+from streamsvm.edge.program import Program, ProgramError
+from streamsvm.export.c import CModel, write_c
+from streamsvm.export.describe import program_of
+from streamsvm.export.quantise import quantised
+from streamsvm.export.reduce import reduced
+from streamsvm.learners.compiled import decisions
+from streamsvm.learners.compiled.iterates import CHOSEN
+
+BITS, BUDGETS, BAND = (32, 16, 8), (100, 500), 1e-4
+SIZES = (1000, 2000, 3500, 5000, 10_000, 20_000)  # bytes of tables
+M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-Os", "-std=c99", "-ffreestanding")
+
+
+def split_of(name: str, folder: Path | None) -> Split:
+    if name != "digits":
+        return load(name, folder)
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = np.ascontiguousarray(X[order], np.float32), y[order]
+    return Split(X[:1200], y[:1200], X[1200:], y[1200:])
+
+
+def model_of(name: str, split: Split, budget: int) -> BSCAClassifier:
+    gamma = PAPER[name].gamma if name in PAPER else 0.001
+    given: dict[str, Any] = {"C": PAPER[name].C} if name in PAPER else {"C": 10.0, "max_classes": 10}
+    model = BSCAClassifier(budget, gamma=gamma, scaling=None, max_features=split.X.shape[1], seed=0, **given)
+    model.learn_many(*split.shuffled(np.random.default_rng(0)))
+    return model
+
+
+# Bytes and accuracy ---------------------------------------------------------------------------------------------------
+
+
+def on_device(program: Program) -> dict[str, Any]:
+    """Bytes of code and constants, and of the stack at most, on a Cortex-M4."""
+    if shutil.which("arm-none-eabi-gcc") is None:
+        return {"flash": None, "stack": None}
+    with tempfile.TemporaryDirectory() as folder:
+        write_c(program, folder)
+        subprocess.run(["arm-none-eabi-gcc", *M4, "-fstack-usage", "-c", "model.c", "-o", "model.o"], cwd=folder, check=True)
+        sizes = subprocess.run(["arm-none-eabi-size", "model.o"], cwd=folder, check=True, capture_output=True, text=True).stdout
+        frames = [int(line.split("\t")[1]) for line in Path(folder, "model.su").read_text().splitlines()]
+        text, data, bss = map(int, sizes.splitlines()[1].split()[:3])
+        assert data + bss == 0, "constants alone"
+        return {"flash": text, "stack": sum(frames)}
+
+
+def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
+    model = model_of(name, split, budget)
+    program, X = program_of(model), np.concatenate([split.X_test, split.X])[:100_000]
+    f = Predictor(program).decision_function_many(X)
+    ordered = np.sort(f, axis=1) if f.ndim > 1 else np.stack([np.zeros(len(f)), np.abs(f)], axis=1)
+    expected = np.asarray(model.predict_many(X))
+    far = ordered[:, -1] - ordered[:, -2] > BAND
+    rows = []
+    for bits in BITS:
+        made = quantised(program, bits)
+        compiled = CModel(made)
+        found = compiled.predict_many(X)
+        test = found[: len(split.y_test)]
+        rows.append(
+            {
+                "data": name,
+                "vectors": model.n_support,
+                "bits": bits,
+                "tables": compiled.table_bytes,
+                **on_device(made),
+                "accuracy": 100.0 * float((test == split.y_test).mean()),
+                "model": 100.0 * float((expected[: len(test)] == split.y_test).mean()),
+                "other labels": int((found != expected)[far].sum()),
+                "rows": int(far.sum()),
+            }
+        )
+    return rows
+
+
+def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
+    """Accuracy against bytes: of a model of many vectors that is made smaller, with rows and without."""
+    model = model_of(name, split, budget)
+    program, learned = program_of(model), split.shuffled(np.random.default_rng(1))[0][:5000]
+    rows = []
+    for size in SIZES:
+        begin = time.perf_counter()
+        try:
+            made, blind = reduced(program, size, learned, bits=8), reduced(program, size, bits=8)
+        except ProgramError as error:  # not even one vector
+            progress(f"{name}: {error}")
+            continue
+        seconds = (time.perf_counter() - begin) / 2
+        right = [100.0 * float((CModel(r.program).predict_many(split.X_test) == split.y_test).mean()) for r in (made, blind)]
+        rows.append(
+            {
+                "data": name,
+                "bytes": size,
+                "tables": made.table_bytes,
+                "vectors": made.vectors[1],
+                "same": 100.0 * (made.same or 0.0),
+                "accuracy": right[0],
+                "without rows": right[1],
+                "model": 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean()),
+                "seconds": seconds,
+            }
+        )
+    return rows
+
+
+# Time -----------------------------------------------------------------------------------------------------------------
+
+
+def microseconds(work: Callable[[], Any], rows: int, repeats: int) -> list[float]:
+    """Microseconds a row of each repeat, after one that is not timed."""
+    work()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        times.append(1e6 * (time.perf_counter() - begin) / rows)
+    return times
+
+
+def speeds(split: Split, budget: int, repeats: int) -> dict[str, dict[str, float]]:
+    model = model_of("ijcnn1", split, budget)
+    program, X = program_of(model), split.X_test[:1000]
+    predictor, dicts = Predictor(program), dict_rows(X)
+    renamed = [dict(zip(predictor.columns, row, strict=True)) for row in X.tolist()]
+    ways: dict[str, tuple[Callable[[], Any], int]] = {}
+    for bits in BITS:
+        compiled = CModel(program, bits=bits)
+        ways[f"C, {bits} bits"] = lambda compiled=compiled: compiled.predict_many(X), len(X)
+        native = CModel(program, bits=bits, flags=["-march=native"])
+        ways[f"C for this processor, {bits} bits"] = lambda native=native: native.predict_many(X), len(X)
+    model._features.fill(model._row, renamed[0], False)
+    ways["numba, rows of an array"] = lambda: model.predict_many(X), len(X)
+    ways["numba, one filled row"] = lambda: [decisions.decide(model._block, CHOSEN) for _ in dicts], len(X)
+    ways["numba, one dict"] = lambda: [model.predict_one(x) for x in renamed], len(X)
+    ways["numpy, rows of an array"] = lambda: predictor.predict_many(X), len(X)
+    ways["numpy, one dict"] = lambda: [predictor.predict_one(x) for x in renamed[:200]], 200
+    if session := _onnx(program):
+        ways["onnxruntime, rows of an array"] = lambda: session.run(["label"], {"X": X}), len(X)
+        ways["onnxruntime, one row"] = lambda: [session.run(["label"], {"X": X[i : i + 1]}) for i in range(200)], 200
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(repeats):  # in turn, so that a busy moment meets all
+        for name, (work, rows) in ways.items():
+            times[name] += microseconds(work, rows, 1)
+    return {name: summary(some) for name, some in times.items()}
+
+
+def _onnx(program: Program) -> Any:
+    try:
+        import onnxruntime  # noqa: PLC0415
+
+        from streamsvm.export.onnx import write_onnx  # noqa: PLC0415
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    with tempfile.TemporaryDirectory() as folder:
+        write_onnx(program, Path(folder, "model.onnx"))
+        return onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), options, providers=["CPUExecutionProvider"])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argument_parser(__doc__, "edge")
+    parser.add_argument("--sets", nargs="*", default=["ijcnn1", "a9a", "digits"])
+    parser.add_argument("--repeats", type=int, default=15, help="of times")
+    args: argparse.Namespace = parser.parse_args()
+    results: dict[str, Any] = {"bits": [], "sizes": []}
+    for name in args.sets:
+        split = split_of(name, args.data)
+        for budget in BUDGETS:
+            progress(f"{name}, {budget} vectors")
+            results["bits"] += by_bits(name, split, budget)
+        progress(f"{name}, made smaller")
+        results["sizes"] += by_size(name, split, BUDGETS[-1])
+    progress("times")
+    results["times"] = {str(budget): speeds(load("ijcnn1", args.data), budget, args.repeats) for budget in BUDGETS}
+    _show(results)
+    write(args.out, results)
+
+
+def _show(results: dict[str, Any]) -> None:
+    names = ["data", "vectors", "bits", "tables", "flash", "stack", "accuracy", "model", "other labels", "rows"]
+    cells = [[_text(row[name]) for name in names] for row in results["bits"]]
+    show("By bits of a vector's number: bytes (flash and stack of a Cortex-M4), accuracy in C and of the model", names, cells)
+    names = ["data", "bytes", "tables", "vectors", "same", "accuracy", "without rows", "model", "seconds"]
+    show("Made smaller, 8 bits: bytes allowed", names, [[_text(row[name]) for name in names] for row in results["sizes"]])
+    for budget, times in results["times"].items():
+        cells = [[name, *(f"{some[key]:.2f}" for key in ("min", "median", "max"))] for name, some in times.items()]
+        show(f"Microseconds a prediction, {budget} vectors of 22 features", ["", "min", "median", "max"], cells)
+
+
+def _text(value: Any) -> str:
+    return (
+        "-"
+        if value is None
+        else f"{value:.2f}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else value
+    )
+
+
+if __name__ == "__main__":
+    main()

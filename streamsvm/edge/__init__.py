@@ -1,0 +1,10 @@
+"""Predictions by saved models, with numpy alone: no compiler, no river, no scikit-learn.
+
+`load` reads the file that ``model.save(path)`` wrote, and gives a `Predictor`.
+"""
+
+from streamsvm.edge.predictor import Predictor
+from streamsvm.edge.program import ProgramError
+from streamsvm.edge.reading import load, loads
+
+__all__ = ["Predictor", "ProgramError", "load", "loads"]

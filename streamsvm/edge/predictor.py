@@ -1,0 +1,291 @@
+"""A model that predicts by a program: rows in, labels or numbers out."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamsvm.edge.program import Column, Name, Program
+from streamsvm.edge.steps import MOST_AT_ONCE, probabilities, run
+
+__all__ = ["Predictor"]
+
+_FARTHEST = 1e100  # deviations from the mean of usual decision values
+
+
+class Predictor:
+    """A model that was saved, and predicts as it did then. It does not learn.
+
+    A row is given as a mapping of names, as to the model, or as numbers in the order of ``columns``. Of a mapping, fields that
+    the model does not know are left out, and a field that is missing, None or not finite is missing: as in the model, that is 0,
+    or behind a scaler the mean. Of an array, a number that is not finite is missing. Predictions have no state: any number of
+    threads may ask for them.
+
+    Parameters
+    ----------
+    program
+        What it computes.
+
+    Attributes
+    ----------
+    kind : str
+        ``"class"``, ``"number"`` or ``"anomaly"``.
+    labels : list
+        Of classes; of two the second is that of decision values above 0.
+    columns : list
+        The names of the numbers of a row.
+    nbytes : int
+        Bytes of the arrays of the program.
+    facts : dict
+        What the file says of the model.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.edge import load
+    >>> model = BSGDClassifier(budget=10)
+    >>> for value in range(10):
+    ...     model.learn_one({"a": value}, value > 4)
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
+    >>> model.save(path)
+    >>> predictor = load(path)
+    >>> predictor.predict_one({"a": 9.0}), predictor.predict_many(np.array([[0.0], [9.0]]))
+    (True, array([False,  True]))
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        answer = program.answer
+        self.kind, self.labels, self.facts = answer.kind, list(answer.labels), program.facts
+        self._label_array = _as_array(self.labels)
+        stacks = max((len(step.arrays["shares"]) for step in program.steps if step.do == "experts"), default=0)
+        self._rows_at_once = max(MOST_AT_ONCE // max(sum(program.widths) + stacks, 1), 1)
+        #: Of each field of a row: its column of numbers, its columns by text, and its buckets.
+        self._numbers: dict[Any, int] = {}
+        self._texts: dict[Any, dict[str, int]] = {}
+        self._buckets: dict[Any, tuple[int, dict[int, int]]] = {}
+        for number, column in enumerate(program.columns):
+            self._place(number, column)
+
+    def _place(self, number: int, column: Column) -> None:
+        if column.text is not None:
+            self._texts.setdefault(column.field, {})[column.text] = number
+        elif column.bucket is not None:
+            self._buckets.setdefault(column.field, (column.bucket[1], {}))[1][column.bucket[0]] = number
+        else:
+            self._numbers[column.field] = number
+
+    @property
+    def columns(self) -> list[Name]:
+        """The names of the numbers of a row, in their order."""
+        return [column.name for column in self.program.columns]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of the program."""
+        return self.program.nbytes
+
+    # One row ----------------------------------------------------------------------------------------------------------------
+
+    def predict_one(self, x: Mapping[Any, Any]) -> Any:
+        """Predict the label of a row, its number, or how anomalous it is.
+
+        Parameters
+        ----------
+        x
+            Field to value.
+
+        Raises
+        ------
+        ValueError
+            A value is no number where a number belongs.
+        """
+        answer = self._answers(*run(self.program, self._row(x)))[0]
+        return answer.item() if isinstance(answer, np.generic) else answer
+
+    def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
+        """Return the decision value of a row, a float; of several classes a dict of label to value.
+
+        Errors as of `predict_one`.
+        """
+        f = run(self.program, self._row(x))[0][0].tolist()
+        return f[0] if len(f) == 1 else dict(zip(self.labels, f, strict=True)) if len(f) == len(self.labels) else f
+
+    def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
+        """Return the probability of each label of a row. Errors as of `predict_one` and `predict_proba_many`."""
+        return dict(zip(self.labels, self._probabilities(run(self.program, self._row(x))[0])[0].tolist(), strict=True))
+
+    def _row(self, x: Mapping[Any, Any]) -> np.ndarray:
+        if not isinstance(x, Mapping):
+            raise ValueError(f"a row must be a mapping of names to values, not a {type(x).__name__}")
+        values, places, hashed = [math.nan] * len(self.program.columns), self._numbers, self.program.hashed
+        for name, value in x.items():
+            place = places.get(name)
+            if type(value) is float and place is not None and not hashed:  # as most are
+                values[place] = value
+            elif place is not None:
+                _put(values, place, _number(name, value))
+            elif name in self._texts or name in self._buckets:
+                self._set_text(values, name, value)
+            elif hashed:
+                _put(values, _hashed(name, hashed), _number(name, value))
+        return np.array([values])
+
+    def _set_text(self, values: Any, name: Any, value: Any) -> None:
+        if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+            return
+        text, columns = _text(value), self._texts.get(name, {})
+        if text in columns:
+            values[columns[text]] = 1.0
+        elif name in self._buckets:
+            of, buckets = self._buckets[name]
+            column = buckets.get(zlib.crc32(text.encode("utf-8", "surrogatepass")) % of)
+            if column is not None:
+                values[column] = 1.0
+
+    # Many rows --------------------------------------------------------------------------------------------------------------
+
+    def predict_many(self, X: Any) -> np.ndarray:
+        """Predict rows.
+
+        Parameters
+        ----------
+        X
+            Array [n, columns] in the order of `columns`, or a frame with columns of these names (others are left out).
+
+        Returns
+        -------
+        ndarray [n]
+            Labels, numbers float64, or anomaly scores float64.
+
+        Raises
+        ------
+        ValueError
+            X has another number of columns, or holds what is no number.
+        """
+        rows = self._matrix(X)
+        parts = [self._answers(*run(self.program, part)) for part in self._chunks(rows)]
+        return np.concatenate(parts)
+
+    def decision_function_many(self, X: Any) -> np.ndarray:
+        """Return decision values of rows: float64 [n], of several classes [n, labels]. X and errors as of `predict_many`."""
+        f = self._decisions(X)
+        return f[:, 0] if f.shape[1] == 1 else f
+
+    def predict_proba_many(self, X: Any) -> np.ndarray:
+        """Return the probabilities of the labels of rows, float64 [n, labels]. X is as in `predict_many`.
+
+        Raises
+        ------
+        ValueError
+            As `predict_many`; or the model has no probabilities.
+        """
+        return self._probabilities(self._decisions(X))
+
+    def _decisions(self, X: Any) -> np.ndarray:
+        return np.concatenate([run(self.program, part)[0] for part in self._chunks(self._matrix(X))])
+
+    def _chunks(self, rows: np.ndarray) -> list[np.ndarray]:
+        return [rows[begin : begin + self._rows_at_once] for begin in range(0, max(len(rows), 1), self._rows_at_once)]
+
+    def _matrix(self, X: Any) -> np.ndarray:
+        if hasattr(X, "columns") and not isinstance(X, np.ndarray):
+            return self._of_frame(X)
+        try:
+            rows = np.asarray(X, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X must be an array of numbers: {error}") from None
+        if rows.ndim != 2 or rows.shape[1] != len(self.program.columns):
+            raise ValueError(f"X has the shape {rows.shape}, not (rows, {len(self.program.columns)}): {self._shown_columns()}")
+        return rows
+
+    def _of_frame(self, X: Any) -> np.ndarray:
+        rows, names = np.full((len(X), len(self.program.columns)), math.nan), getattr(X, "column_names", None) or list(X.columns)
+        for name in names:
+            if name in self._texts or name in self._buckets:
+                for row, value in zip(rows, np.asarray(X[name], object), strict=True):
+                    self._set_text(row, name, value)
+            elif name in self._numbers:
+                try:
+                    for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
+                        _put(row, self._numbers[name], value)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"feature {name!r} holds what is no number: {error}") from None
+            elif self.program.hashed:
+                for row, value in zip(rows, np.asarray(X[name], np.float64).tolist(), strict=True):
+                    _put(row, _hashed(name, self.program.hashed), value)
+        return rows
+
+    def _shown_columns(self) -> str:
+        shown = ", ".join(map(str, self.columns[:10]))
+        return f"the columns are {shown}{', ...' if len(self.columns) > 10 else ''}"
+
+    # Answers ----------------------------------------------------------------------------------------------------------------
+
+    def _answers(self, f: np.ndarray, choice: np.ndarray) -> np.ndarray:
+        answer = self.program.answer
+        if answer.kind == "number":
+            return f[:, 0]
+        if answer.kind == "anomaly":
+            if answer.size == 0.0:  # before two different rows were learned
+                return np.zeros(len(f))
+            z = np.clip((f[:, 0] - answer.center) / answer.size, -_FARTHEST, _FARTHEST)
+            return 0.5 - 0.5 * z / np.sqrt(2.0 + z * z)
+        return self._label_array[self._numbers_of_labels(choice)]
+
+    def _numbers_of_labels(self, choice: np.ndarray) -> np.ndarray:
+        if len(self.labels) > 2:
+            return choice.argmax(axis=1)
+        if len(self.labels) == 1:
+            return np.zeros(len(choice), np.int64)
+        return ((choice[:, 0] >= 0.0) if self.program.answer.at_zero else (choice[:, 0] > 0.0)).astype(np.int64)
+
+    def _probabilities(self, f: np.ndarray) -> np.ndarray:
+        if self.program.answer.odds is None:
+            if len(self.labels) == 1:
+                return np.ones((len(f), 1))
+            raise ValueError("this model has no probabilities, only decision values: decision_function_many")
+        return probabilities(self.program.answer.odds, f)
+
+
+def _number(name: Any, value: Any) -> float:
+    if value is None:
+        return math.nan
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"feature {name!r} is {value!r:.80}, a {type(value).__name__}: it must be a number")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _hashed(name: Any, columns: int) -> int:
+    text = name if isinstance(name, str) else repr(name)
+    return zlib.crc32(text.encode("utf-8", "surrogatepass")) % columns
+
+
+def _put(values: Any, column: int, number: float) -> None:
+    # Names that are hashed may share a column.
+    if math.isfinite(number):
+        values[column] = number + (values[column] if math.isfinite(values[column]) else 0.0)
+
+
+def _as_array(labels: list[Any]) -> np.ndarray:
+    if labels and len({type(label) for label in labels}) == 1:
+        return np.array(labels)
+    values = np.empty(len(labels), object)
+    values[:] = labels
+    return values

@@ -1,0 +1,258 @@
+"""A model as a program: numbered values, each computed from those before it, and how the last ones answer.
+
+Value 0 is a row as it is given, a number for each column; one that is not finite is missing, which is NaN from there on. Step i
+computes value i + 1 of those before it. A value has a width: of n rows it is float64 [n, width]. A program is data.
+`streamsvm.edge.steps` executes it by numpy; `streamsvm.export` writes it as C, ONNX or JSON.
+
+===========  ========================================================================================================
+step         its value
+===========  ========================================================================================================
+fill         missing numbers become 0, others are rounded to float32 if ``single``
+scale        (x - location) / spread, between -bound and bound; 0 where spread is 0; what is missing stays so
+select       the numbers at ``columns``
+clip         x between -bound and bound
+bend         of each number x: x, |x| - knot, and with 4 ``functions`` max(x - knot, 0) and max(-x - knot, 0)
+kernel       values of the kernel ``kind`` with ``vectors``: those of the file times ``unit``, if they are whole numbers
+fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
+trees        the sum over trees of the expansion in the leaf that x goes to: as `streamsvm.edge.steps` describes
+linear       ``weights`` x + ``biases``
+join         several values, one behind the other
+votes        of a number for each pair of ``classes``, above 0 or 0 for the second: the votes that each class has
+pair_scores  of the same, above 0 for the second: those votes, with less than half a vote for the sum of the numbers
+experts      the answer of a committee to what its experts say, as `streamsvm.edge.steps` describes
+===========  ========================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.edge.step import ProgramError, Step, is_number, width_of
+
+__all__ = ["Answer", "Column", "Program", "ProgramError", "Step"]
+
+Name = str | int | float | bool
+
+_VERSION = 1
+_MOST_COLUMNS = 2**26
+_MOST_STEPS = 1000  # committees have less than 100
+#: All values of a row together may have so many times the numbers that a program is written with, and so many at least.
+_TIMES, _FREE_NUMBERS = 64, 2**20
+_LONGEST_NAME = 2**11
+_PREFIX = "program."
+
+
+class Column(NamedTuple):
+    """A number of value 0, and where it comes from in a row that is given by names."""
+
+    name: Name
+    """Of the feature."""
+    field: Name
+    """Of the row."""
+    text: str | None = None
+    """1 where the field has this text, else 0. None: the number that the field has."""
+    bucket: tuple[int, int] | None = None
+    """1 where the field has a text that no other column has, whose CRC-32 modulo the second number is the first."""
+
+
+class Answer(NamedTuple):
+    """How the values of a program answer."""
+
+    kind: str
+    """``"class"``: a label; ``"number"``: the decision value itself; ``"anomaly"``: a score from 0 to 1."""
+    decision: int
+    """The number of the value that is the decision value, of width 1, or of several classes as wide as there are labels."""
+    choice: int
+    """The number of the value that chooses the label: of a class whose number is the largest, the first one of equal ones."""
+    labels: tuple[Name, ...] = ()
+    at_zero: int = 0
+    """Of two labels the number of the one that a decision value of 0 has."""
+    odds: Mapping[str, Any] | None = None
+    """How decision values become probabilities; None where they do not."""
+    center: float = 0.0
+    size: float = 0.0
+    """Of an anomaly detector: the mean of usual decision values, and their mean deviation from it."""
+
+
+class Program:
+    """A list of steps that is added to, and checked as a whole.
+
+    Parameters
+    ----------
+    columns
+        Of value 0.
+    hashed
+        Fields that no column takes are added to the column that CRC-32 of their name modulo this number says; 0: they are left
+        out.
+
+    Attributes
+    ----------
+    steps : list of Step
+    widths : list of int
+        Of the values.
+    answer : Answer
+    facts : dict
+        What is known of the model, as JSON.
+
+    Examples
+    --------
+    >>> program = Program([Column("a", "a")])
+    >>> value = program.add("linear", program.add("fill", 0, single=True), weights=np.ones((1, 1)), biases=np.zeros(1))
+    >>> program.answer = Answer("number", value, value)
+    >>> strings, arrays = program.parts()
+    >>> Program.of_parts(strings, arrays).widths
+    [1, 1, 1]
+    """
+
+    def __init__(self, columns: Sequence[Column], hashed: int = 0) -> None:
+        self.columns, self.hashed = list(columns), hashed
+        self.steps: list[Step] = []
+        self.widths = [len(self.columns)]
+        self.answer = Answer("number", 0, 0)
+        self.facts: dict[str, Any] = {}
+        self._wide = self._held = len(self.columns)  # numbers of its values; those that it is written with
+
+    def add(self, do: str, *of: int, **given: Any) -> int:
+        """Add a step, and return the number of its value. Arrays and options are given by name.
+
+        Raises
+        ------
+        ProgramError
+            They are not those of the step, or do not fit the values that it takes.
+        """
+        arrays = {name: np.ascontiguousarray(value) for name, value in given.items() if isinstance(value, np.ndarray)}
+        options = {name: value for name, value in given.items() if name not in arrays}
+        self.take(Step(do, of, arrays, options))
+        return len(self.steps)
+
+    def take(self, step: Step) -> None:
+        """Add a step that is made already; errors as of `add`."""
+        if len(self.steps) == _MOST_STEPS:
+            raise ProgramError(f"it has more than {_MOST_STEPS:,} steps, which no model has")
+        if not step.of or (step.do != "join" and len(step.of) != 1):
+            raise ProgramError(f"a step {step.do!r} takes {len(step.of)} values")
+        if not all(type(number) is int and 0 <= number <= len(self.steps) for number in step.of):
+            raise ProgramError(f"a step {step.do!r} takes values that do not come before it")
+        width = width_of(step, sum(self.widths[number] for number in step.of))
+        self._wide += width
+        self._held += sum(array.size for array in step.arrays.values())
+        if self._wide > max(_FREE_NUMBERS, _TIMES * self._held):  # a small file must not ask for gigabytes
+            raise ProgramError(f"its values have {self._wide:,} numbers, which no model of its size has")
+        self.steps.append(step)
+        self.widths.append(width)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for step in self.steps for array in step.arrays.values())
+
+    # Files ------------------------------------------------------------------------------------------------------------------
+
+    def parts(self) -> tuple[str, dict[str, np.ndarray]]:
+        """Return the program as JSON, and its arrays by the names that this has for them."""
+        arrays: dict[str, np.ndarray] = {}
+        steps = []
+        for step in self.steps:
+            places = {}
+            for name, array in step.arrays.items():
+                places[name] = f"{_PREFIX}{len(arrays)}"
+                arrays[places[name]] = array
+            steps.append({"do": step.do, "of": step.of, "arrays": places, "options": step.options})
+        text = json.dumps(
+            {
+                "version": _VERSION,
+                "columns": self.columns,
+                "hashed": self.hashed,
+                "steps": steps,
+                "answer": self.answer._asdict(),
+                "facts": self.facts,
+            },
+            separators=(",", ":"),
+            allow_nan=False,
+        )
+        return text, arrays
+
+    @classmethod
+    def of_parts(cls, text: str, arrays: Mapping[str, np.ndarray]) -> Program:
+        """Return the program that `parts` took apart, checked; a ProgramError says what is wrong with it."""
+        try:
+            saved = json.loads(text)
+            if saved["version"] > _VERSION:
+                raise ProgramError(
+                    f"it has version {saved['version']} of the programs, and this streamsvm reads {_VERSION}: upgrade"
+                )
+            program = cls([_column(*column) for column in saved["columns"]], _count(saved["hashed"]))
+            if len(program.columns) > _MOST_COLUMNS:
+                raise ProgramError("it has too many columns")
+            left = dict(arrays)  # each belongs to one step: a small file must not compute with a large array ten thousand times
+            for step in saved["steps"]:
+                named = {str(name): left.pop(place) for name, place in step["arrays"].items()}
+                program.take(Step(str(step["do"]), tuple(step["of"]), named, dict(step["options"])))
+            answer = dict(saved["answer"])
+            program.answer = Answer(**{**answer, "labels": tuple(map(_name, answer["labels"]))})
+            program.facts = dict(saved["facts"])
+        except ProgramError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ProgramError(f"its program is corrupt ({type(error).__name__}: {error})") from error
+        program.check()
+        return program
+
+    def check(self) -> None:
+        """Raise a ProgramError where the answer does not fit the steps."""
+        a, last = self.answer, len(self.steps)
+        if not all(type(number) is int and 0 <= number <= last for number in (a.decision, a.choice)):
+            raise ProgramError("its answer is a value that it does not have")
+        several = a.kind == "class" and len(a.labels) > 2
+        wanted = len(a.labels) if several else 1
+        if a.kind not in ("class", "number", "anomaly") or (a.kind == "class") != bool(a.labels):
+            raise ProgramError(f"its answer is a {a.kind!r} with {len(a.labels)} labels")
+        decided, chosen = self.widths[a.decision], self.widths[a.choice]
+        pairs = wanted * (wanted - 1) // 2 if several and a.odds is None else wanted  # which have no probabilities
+        if chosen != wanted or decided not in (wanted, pairs):
+            raise ProgramError(f"its answer has {decided} decision values and {chosen} numbers for {len(a.labels)} labels")
+        if len(set(a.labels)) < len(a.labels) or a.at_zero not in (0, 1):
+            raise ProgramError("its labels are not different, or not in an order")
+        if not (is_number(a.center) and is_number(a.size) and a.size >= 0.0):
+            raise ProgramError("its scores are not of numbers")
+        if a.odds is not None:
+            _check_odds(a.odds, len(a.labels))
+
+
+def _column(name: Any, field_name: Any, text: Any, bucket: Any) -> Column:
+    if not (text is None or isinstance(text, str)):
+        raise ProgramError("a text of a column is none")
+    if bucket is not None:
+        number, of = map(_count, bucket)
+        if not number < of:
+            raise ProgramError("a bucket of a column is none")
+        bucket = number, of
+    return Column(_name(name), _name(field_name), text, bucket)
+
+
+def _name(value: Any) -> Name:
+    if not isinstance(value, Name) or (isinstance(value, str) and len(value) > _LONGEST_NAME):
+        raise ProgramError("a name or a label is no text, number or bool")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise ProgramError("a count is none")
+    return value
+
+
+def _check_odds(odds: Any, labels: int) -> None:
+    kind = odds.get("kind") if isinstance(odds, Mapping) else None
+    good = kind in ("margin", "log odds") and is_number(odds.get("prior"), 0.0, 1.0) and labels >= 2
+    if kind == "margin":
+        good = good and is_number(odds.get("factor"), 0.0)
+    elif good and labels > 2:
+        shares = odds.get("shares")
+        good = isinstance(shares, list) and len(shares) == labels and all(is_number(share, 0.0, 1.0) for share in shares)
+    if not good:
+        raise ProgramError("its probabilities cannot be computed")

@@ -1,0 +1,6 @@
+"""Programs as C99: one header and one source, which need no library and no memory but constants and the stack."""
+
+from streamsvm.export.c.compiled import CModel
+from streamsvm.export.c.writer import write_c
+
+__all__ = ["CModel", "write_c"]

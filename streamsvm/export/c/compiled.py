@@ -1,0 +1,155 @@
+"""Source in C, compiled and loaded here, so that it can be compared with the model that it was written from."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.edge.predictor import Predictor
+from streamsvm.edge.program import Program, ProgramError
+from streamsvm.export.c.writer import write_c
+
+__all__ = ["CModel"]
+
+_NAME = "model"
+_COMPILERS = "cc", "gcc", "clang"
+_FLAGS = "-std=c99", "-O2", "-shared", "-fPIC"
+
+# Rows by one call: a call from Python takes longer than a prediction.
+_ROWS = """
+#include "model.h"
+void rows_predict(const float *x, long n, {kind} *out)
+{{
+    long i;
+    for (i = 0; i < n; i++) out[i] = model_predict(x + i * MODEL_FEATURES);
+}}
+void rows_decision(const float *x, long n, float *out)
+{{
+    long i;
+    for (i = 0; i < n; i++) model_decision(x + i * MODEL_FEATURES, out + i * MODEL_OUTPUTS);
+}}
+"""
+
+
+class CModel:
+    """A program as C that this computer executes: it predicts as a device will.
+
+    Parameters
+    ----------
+    program
+        Of a model, by `program_of`.
+    compiler
+        A C compiler. None: the first of cc, gcc and clang that there is.
+    flags
+        What it is given besides those for C99, -O2 and a shared library.
+    bits, error
+        As of `write_c`.
+
+    Attributes
+    ----------
+    labels : list
+        As the program has them.
+    table_bytes, stack_bytes : int
+        As of `CFiles`.
+    library : ctypes.CDLL
+        What was compiled; its symbols begin with ``model_``.
+
+    Raises
+    ------
+    ProgramError
+        There is no compiler, it fails, or `write_c` refuses the program.
+
+    Examples
+    --------
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.export.describe import program_of
+    >>> model = BSGDClassifier(budget=10)
+    >>> for value in range(10):
+    ...     model.learn_one({"a": value}, value > 4)
+    >>> CModel(program_of(model), bits=8).predict_many(np.array([[0.0], [9.0]]))
+    array([False,  True])
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        compiler: str | None = None,
+        flags: Sequence[str] = (),
+        bits: int | None = 32,
+        error: float | None = None,
+    ) -> None:
+        compiler = compiler or next((name for name in _COMPILERS if shutil.which(name)), None)
+        if compiler is None or shutil.which(compiler) is None:
+            raise ProgramError(
+                f"there is no C compiler {compiler or 'cc, gcc or clang'}: install one (Debian: apt-get install gcc)"
+            )
+        answer = program.answer
+        self.kind, self.labels = answer.kind, list(answer.labels)
+        self._outputs, self._features = program.widths[answer.decision], program.widths[0]
+        self._label_array = Predictor(program)._label_array
+        number = np.dtype(np.intc) if answer.kind == "class" else np.dtype(np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            files = write_c(program, folder, _NAME, bits=bits, error=error)
+            self.table_bytes, self.stack_bytes = files.table_bytes, files.stack_bytes
+            Path(folder, "rows.c").write_text(_ROWS.format(kind="int" if number.kind == "i" else "float"))
+            _compile([compiler, *_FLAGS, *flags, "-o", "model.so", "model.c", "rows.c"], folder)
+            self.library = ctypes.CDLL(str(Path(folder, "model.so")))
+        self._number = number
+
+    def predict_many(self, X: Any) -> np.ndarray:
+        """Predict rows.
+
+        Parameters
+        ----------
+        X
+            Array [n, features] of what converts to float32.
+
+        Returns
+        -------
+        ndarray [n]
+            Labels, or float32: numbers or anomaly scores.
+
+        Raises
+        ------
+        ValueError
+            X has another shape, or holds what is no number.
+        """
+        rows = self._rows(X)
+        out = np.empty(len(rows), self._number)
+        self.library.rows_predict(*_given(rows, out))
+        return self._label_array[out] if self.kind == "class" else out
+
+    def decision_function_many(self, X: Any) -> np.ndarray:
+        """Return decision values of rows: float32 [n], of several outputs [n, outputs]. X and errors as of `predict_many`."""
+        rows = self._rows(X)
+        out = np.empty((len(rows), self._outputs), np.float32)
+        self.library.rows_decision(*_given(rows, out))
+        return out[:, 0] if self._outputs == 1 else out
+
+    def _rows(self, X: Any) -> np.ndarray:
+        with np.errstate(over="ignore"):  # what float has not is infinite: missing
+            rows = np.ascontiguousarray(X, np.float32)
+        if rows.ndim != 2 or rows.shape[1] != self._features:
+            raise ValueError(f"X has the shape {rows.shape}, not (rows, {self._features})")
+        return rows
+
+
+def _given(rows: np.ndarray, out: np.ndarray) -> tuple[Any, ...]:
+    return ctypes.c_void_p(rows.ctypes.data), ctypes.c_long(len(rows)), ctypes.c_void_p(out.ctypes.data)
+
+
+def _compile(command: list[str], folder: str) -> None:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - names no user's text
+    except OSError as error:
+        raise ProgramError(f"{command[0]} could not be started: {error.strerror}") from error
+    if done.returncode:
+        raise ProgramError(f"{' '.join(command)} failed: {done.stderr.strip()[:2000]}")

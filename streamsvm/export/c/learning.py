@@ -1,0 +1,348 @@
+"""Learners in C99 that go on learning on a device, and their state on its way back."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm import BSCAClassifier, BSGDClassifier
+from streamsvm.edge.program import ProgramError
+from streamsvm.export.c.source import LARGEST
+from streamsvm.export.c.text import comment, number, prefix, string
+from streamsvm.export.learners import labels_of
+from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR
+from streamsvm.learners.compiled.rescale import BOUND
+from streamsvm.storage.model_file import ModelFileError
+from streamsvm.storage.model_file import write as write_file
+
+__all__ = ["LearningFiles", "state_of", "with_state", "write_learning_c"]
+
+Learner = BSGDClassifier | BSCAClassifier
+
+
+class LearningFiles(NamedTuple):
+    """What `write_learning_c` has written."""
+
+    header: Path
+    source: Path
+    state_bytes: int
+    """Of what `NAME_learn_state` gives."""
+    ram_bytes: int
+    """Of all variables: the state twice, once for a state that is restored, and what a row is compared with."""
+
+
+def write_learning_c(model: Learner, folder: str | Path, name: str = "model") -> LearningFiles:
+    """Write a learner as C99 that goes on learning, from where it stands, in memory of a fixed size.
+
+    ``NAME_learn(x, label)`` learns a row of the first or the second of ``NAME_learn_labels``; ``NAME_learn_predict`` and
+    ``NAME_learn_decision`` predict. ``NAME_learn_state`` gives ``NAME_LEARN_BYTES`` bytes, which ``NAME_learn_restore`` takes
+    back, checked, and so does `with_state` in Python. The steps are those of the learner itself: the same merges, and the same
+    vectors but for rounding. Rows are scaled by the scale in use, which stays as it is on the device.
+
+    Parameters
+    ----------
+    model
+        A `BSGDClassifier` or `BSCAClassifier` of two labels that it has learned, with the Gaussian kernel and merging.
+    folder, name
+        As of `write_c`. The files are ``NAME_learn.h`` and ``NAME_learn.c``.
+
+    Raises
+    ------
+    ProgramError
+        The model is another one, or a file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = BSGDClassifier(budget=10)
+    >>> for value in range(10):
+    ...     model.learn_one({"a": value}, value > 4)
+    >>> written = write_learning_c(model, tempfile.mkdtemp())
+    >>> written.header.name, written.state_bytes
+    ('model_learn.h', 456)
+    """
+    name, folder = prefix(name), Path(folder)
+    _check(model)
+    state = _state_of(model)
+    source = files("streamsvm.export.c").joinpath("learner.c").read_text("utf-8")
+    location, spread = _scale(model)
+    first = location.astype(np.float32)
+    filled = {
+        "@HEAD": "\n".join(f" * {line}" for line in _head(model)),
+        "@NAME": name,
+        "@FEATURES": str(len(model.feature_names)),
+        "@BUDGET": str(model.budget),
+        "@STATE": _initial(state),
+        "@LOCATION": _numbers(first),
+        "@REST": _numbers(location - first),
+        "@FACTOR": _numbers(np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)),
+        "@BOUND": number(LARGEST if model.scaling is None else float(BOUND)),
+        "@GAMMA": repr(model.effective_gamma),
+        "@HORIZON_OR_ONE": repr(float(model.averaging or 1)),
+        "@HORIZON": repr(float(model.averaging)),
+        "@STEP": _step(model),
+        "@LABELS": ", ".join(string(label) for label in labels_of(model)),
+        "@MADE_FOR": str(_made_for(model)),
+        "@GAP": "gap, " if "gap" in (state.dtype.names or ()) else "",
+    }
+    for mark, text in filled.items():
+        source = source.replace(mark, text)
+    source = source.replace("@_", f"{name}_")
+    header = _header(model, state.nbytes).replace("@_", f"{name}_").replace("@UP", name.upper())
+    paths = folder / f"{name}_learn.h", folder / f"{name}_learn.c"
+    for path, content in zip(paths, (header, source), strict=True):
+        try:
+            write_file(path, content.encode("ascii"))
+        except ModelFileError as problem:
+            raise ProgramError(f"{path} was not written: {problem}") from problem
+    scratch = 4 * (len(model.feature_names) + 2 * (model.budget + 1))
+    return LearningFiles(*paths, state.nbytes, 2 * state.nbytes + scratch)
+
+
+def state_of(model: Learner) -> bytes:
+    """Return the state of a model as ``NAME_learn_restore`` takes it: what it has learned since goes to its device.
+
+    Raises
+    ------
+    ProgramError
+        As `write_learning_c`.
+    """
+    _check(model)
+    data = bytearray(_state_of(model).tobytes())
+    data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
+    return bytes(data)
+
+
+def with_state(model: Learner, data: bytes) -> Learner:
+    """Return a model with the state that a device has learned, as ``NAME_learn_state`` gives it; it goes on from there.
+
+    Parameters
+    ----------
+    model
+        The one that `write_learning_c` has written; it stays as it is.
+    data
+        The bytes. The device must be little-endian.
+
+    Raises
+    ------
+    ProgramError
+        They are no state of this model's device, or corrupt.
+    """
+    _check(model)
+    dtype = _dtype(model)
+    if len(data) != dtype.itemsize:
+        raise ProgramError(f"a state of {len(data):,} bytes is none of this model, whose states have {dtype.itemsize:,}")
+    state = np.frombuffer(data, dtype, 1)[0]
+    if state["sum"] != zlib.crc32(data[:-4]):
+        raise ProgramError("the state is corrupt: its sum is wrong")
+    if state["made_for"] != _made_for(model):
+        raise ProgramError("the state is of a model with other features, scale or parameters")
+    n, used = int(state["n"]), len(model.feature_names)
+    if n > model.budget:
+        raise ProgramError(f"the state is corrupt: it has {n:,} support vectors, more than the budget")
+    taken = copy.deepcopy(model)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            _fill(taken, state, n, used)
+        return copy.deepcopy(taken)  # through the checks of a model that comes from a file
+    except (ValueError, OverflowError) as error:
+        raise ProgramError(f"the state is corrupt: {error}") from None
+
+
+def _fill(model: Learner, state: Any, n: int, used: int) -> None:
+    v, c = model._store.views, model._common
+    h = v.header[0]
+    for array in (v.vectors, v.coefficients, v.weights, v.stamps, v.norms):
+        array[:] = 0
+    v.vectors[:used, :n] = state["vectors"][:n].T
+    v.coefficients[0, :n], v.coefficients[1, :n] = state["coefficients"][:n], state["averages"][:n]
+    v.weights[:n], v.stamps[:n] = state["weights"][:n], state["stamps"][:n]
+    v.norms[:n] = np.square(v.vectors[:used, :n].astype(np.float64)).sum(axis=0)
+    h["n_support"], h["next_stamp"] = n, state["next_stamp"]
+    h["largest_norm"] = max(float(h["largest_norm"]), float(v.norms[:n].max(initial=0.0)) * (1.0 + 1e-6))
+    v.biases[:2] = state["bias"]
+    for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
+        c[name] = state[name]
+    c["n_merges"] = state["merges"]
+    v.cache[0] = 0
+
+
+def _check(model: Any) -> None:
+    """Raise a ProgramError where a model has no form that learns in C."""
+    kind = type(model).__name__
+    if not isinstance(model, Learner):
+        raise ProgramError(f"a {kind} has no form in C that learns: a BSGDClassifier or BSCAClassifier has")
+    reasons = {
+        "it has not learned two labels yet": len(model.labels) != 2,
+        f"kernel={model.kernel!r}: the Gaussian one has": model.kernel != "rbf",
+        "its budget is not kept by Merge('lookup-wd')": str(model.maintenance) not in ("None", "Merge(search='lookup-wd')"),
+        "class_weight is not counted on a device: None is needed": model.class_weight is not None,
+        "gamma='scale' is still being found: learn 500 rows, or give a number": 0 <= int(model._common[0]["gamma_rows"]) < 500,
+        "replay needs a window of rows: replay=0 is needed": getattr(model, "replay", 0) != 0,
+    }
+    if found := [reason for reason, holds in reasons.items() if holds]:
+        raise ProgramError(f"this {kind} has no form in C that learns: {found[0]}")
+
+
+def _dtype(model: Learner) -> np.dtype[Any]:
+    slots, features = model.budget + 1, len(model.feature_names)
+    fields: list[Any] = [("coefficients", "<f8", slots), ("averages", "<f8", slots), ("bias", "<f8", 2)]
+    fields += [(name, "<f8") for name in ("scale", "average_v", "average_u")]
+    fields += [(name, "<f8", 2) for name in ("error", "size", "slope", "curvature")]
+    fields += [(name, "<u8") for name in ("t", "random", "merges")]
+    fields += [("vectors", "<f4", (slots, features)), ("weights", "<f4", slots), ("stamps", "<u4", slots)]
+    fields += [(name, "<u4") for name in ("next_stamp", "n", "made_for")]
+    size = np.dtype(fields).itemsize
+    if size % 8 == 0:  # the sum stands last, and a struct of C fills its size up to 8 bytes
+        fields.append(("gap", "<u4"))
+    return np.dtype([*fields, ("sum", "<u4")])
+
+
+def _state_of(model: Learner) -> Any:
+    state = np.zeros(1, _dtype(model))
+    v, c, n, used = model._store.views, model._common[0], model.n_support, len(model.feature_names)
+    one = state[0]
+    one["coefficients"][:n], one["averages"][:n] = v.coefficients[0, :n], v.coefficients[1, :n]
+    one["bias"] = v.biases[:2]
+    for name in ("scale", "average_v", "average_u", "error", "size", "slope", "curvature", "t", "random"):
+        one[name] = c[name]
+    one["merges"], one["vectors"][:n] = c["n_merges"], v.vectors[:used, :n].T
+    one["weights"][:n], one["stamps"][:n] = v.weights[:n], v.stamps[:n]
+    one["next_stamp"], one["n"], one["made_for"] = v.header[0]["next_stamp"], n, _made_for(model)
+    return state
+
+
+def _scale(model: Learner) -> tuple[np.ndarray, np.ndarray]:
+    scale = model.scale_in_use
+    n = len(model.feature_names)
+    return (np.zeros(n), np.ones(n)) if scale is None else (scale.location, scale.spread)
+
+
+def _made_for(model: Learner) -> int:
+    """Return a sum of all that a state does not say, but must fit."""
+    parts = [repr(model.feature_names), repr(labels_of(model)), repr(model.effective_gamma), str(_step(model))]
+    return zlib.crc32("|".join([*parts, *(array.tobytes().hex() for array in _scale(model))]).encode())
+
+
+def _initial(state: Any) -> str:
+    parts = []
+    for name in state.dtype.names:
+        array = np.atleast_1d(state[name][0])
+        if array.dtype.kind == "f":
+            values = [repr(float(value)) if array.dtype.itemsize == 8 else number(float(value)) for value in array.ravel()]
+        else:
+            values = [f"{int(value)}u" for value in array.ravel()]
+        text = ", ".join(values)
+        if array.ndim == 2:
+            text = ", ".join(f"{{{', '.join(values[k : k + array.shape[1]])}}}" for k in range(0, len(values), array.shape[1]))
+        parts.append(text if state[name][0].ndim == 0 else f"{{{text}}}")
+    return "{\n    " + ",\n    ".join(parts) + "\n}"
+
+
+def _numbers(array: np.ndarray) -> str:
+    return ", ".join(number(float(value)) for value in array)
+
+
+def _step(model: Learner) -> str:
+    own = model._own[0]
+    if isinstance(model, BSCAClassifier):
+        names = {"C": own["C"], "RELAXATION": own["relaxation"], "TOL": own["tol"], "REPROCESS": own["reprocess"]}
+        text = _ASCENT.replace("$LIMIT", _BOUNDED if own["one_pass"] else "    return $C;")
+        for name, value in names.items():
+            text = text.replace(f"${name}", repr(value.item()))
+        return text
+    schedule = int(own["schedule"])
+    eta = {CONSTANT: "$ETA0", FLOOR: "larger(eta, $ETA0)", CAPPED: "smaller(eta, $ETA0)"}.get(schedule, "eta")
+    shrink = "    if (shrink > 0.0) s.bias[0] *= shrink;\n" if own["fit_intercept"] else ""
+    bias = "    s.bias[0] += size;\n" if own["fit_intercept"] else ""
+    text = (
+        _DESCENT.replace("    eta = $SCHEDULE;\n", "" if eta == "eta" else f"    eta = {eta};\n")
+        .replace("$SHRINK\n", shrink)
+        .replace("$BIAS\n", bias)
+    )
+    return text.replace("$L2", repr(float(own["l2"]))).replace("$ETA0", repr(float(own["eta0"])))
+
+
+_DESCENT = """static void step(double f, double target) /* stochastic gradient descent */
+{
+    double eta = 1.0 / ($L2 * (double)s.t), shrink, size;
+    eta = $SCHEDULE;
+    shrink = 1.0 - $L2 * eta;
+    if (shrink > 0.0) s.scale *= shrink;
+$SHRINK
+    if (!(1.0 - target * f > 0.0)) return;
+    size = target > 0.0 ? eta : -eta;
+    become(size);
+$BIAS
+}"""
+
+_ASCENT = """static double largest_step(void)
+{
+$LIMIT
+}
+
+static void reprocess(void) /* a random support vector */
+{
+    const uint32_t slot = (uint32_t)(random_bits() % s.n);
+    double sum = 0.0, coefficient, sign, size;
+    uint32_t i;
+    compare(s.vectors[slot]);
+    for (i = 0; i < s.n; i++) sum += (double)kernels[i] * s.coefficients[i];
+    coefficient = s.scale * s.coefficients[slot];
+    sign = coefficient > 0.0 ? 1.0 : -1.0;
+    size = smaller(1.0 - sign * s.scale * sum, largest_step() * (double)s.weights[slot] - absolute(coefficient));
+    if (size > 0.0) add_to(slot, sign * size);
+}
+
+static void step(double f, double target) /* coordinate ascent in the dual */
+{
+    const double missing = target * larger(1.0 - target * f, 0.0), limit = largest_step();
+    int k;
+    if (absolute(missing) <= $TOL) return;
+    become(smaller(larger($RELAXATION * missing, -limit), limit));
+    for (k = 0; k < $REPROCESS; k++) reprocess();
+}"""
+
+_BOUNDED = """    const double t = (double)s.t, last = s.error[0], mean = s.error[1];
+    double longest = 2.0;
+    if (mean < last) {
+        const double advantage = (last - mean) / larger(root(last), last);
+        longest = larger(longest * exp_double(-50.0 * smaller(t / 4000.0, 1.0) * advantage), 0.1);
+    }
+    longest *= larger(last, 1.0);
+    return smaller(longest, larger($C, 3000.0 / t));"""
+
+
+def _head(model: Learner) -> list[str]:
+    return [f"A {type(model).__name__} that goes on learning, after {model.n_learned:,} rows. See the header."]
+
+
+_ROW = " * x holds these numbers as they are; what is not finite is missing."
+
+
+def _header(model: Learner, nbytes: int) -> str:
+    lines = [
+        "/*",
+        *(f" * {line}" for line in _head(model)),
+        " *",
+        " * x holds these numbers as they are; what is not finite is missing.",
+    ]
+    lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(model.feature_names)]
+    lines += [" */", "#ifndef @UP_LEARN_H", "#define @UP_LEARN_H", "", f"#define @UP_LEARN_FEATURES {len(model.feature_names)}"]
+    lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "extern const char *const @_learn_labels[2];", ""]
+    lines += ["/* Learn a row of label 0 or 1; 0 for another label, with which nothing is learned, else 1. */"]
+    lines += ["int @_learn(const float *x, int label);", "", "/* The number of the label. */"]
+    lines += ["int @_learn_predict(const float *x);", "", "/* The decision value: label 1 where it is above 0. */"]
+    lines += ["float @_learn_decision(const float *x);", "", "/* @UP_LEARN_BYTES bytes, valid until the next row is learned. */"]
+    lines += [
+        "const unsigned char *@_learn_state(void);",
+        "",
+        "/* Take such bytes back; 0, and nothing has changed, where they are corrupt. */",
+    ]
+    lines += ["int @_learn_restore(const unsigned char *bytes, unsigned n);", "", "#endif", ""]
+    return "\n".join(lines)

@@ -1,0 +1,242 @@
+"""Each step of a program as C: tables, and statements that compute its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from streamsvm.edge.program import Program, ProgramError
+from streamsvm.edge.step import Step
+from streamsvm.edge.steps import vectors_of
+from streamsvm.export.c.experts import experts
+from streamsvm.export.c.library import LANES, sums
+from streamsvm.export.c.source import LARGEST, Source
+from streamsvm.export.c.text import number, type_of
+
+__all__ = ["add_step", "fused"]
+
+
+def add_step(source: Source, program: Program, number_of: int, taken: str, value: str) -> None:
+    """Write a step: its value into the array ``value``, of the array ``taken``.
+
+    A ``linear`` step behind a ``kernel`` is one function with it, which needs no room for the kernel values.
+    """
+    step = program.steps[number_of]
+    if step.do not in _STEPS:
+        raise ProgramError(f"a step {step.do!r} has no form in C: model.to_budget(500) makes a learner of a forest, which has")
+    _STEPS[step.do](source, program, number_of, taken, value)
+
+
+def fused(program: Program, number_of: int) -> bool:
+    """Whether a step is a ``kernel`` that one ``linear`` step alone reads, the next one."""
+    readers = [place for place, step in enumerate(program.steps) if number_of + 1 in step.of]
+    answer = program.answer
+    return (
+        program.steps[number_of].do == "kernel"
+        and readers == [number_of + 1]
+        and program.steps[number_of + 1].do == "linear"
+        and number_of + 1 not in (answer.decision, answer.choice)
+    )
+
+
+def _each(n: int, statement: str) -> str:
+    return f"for (j = 0; j < {n}; j++) {statement}"
+
+
+def _fill(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    source.used.add("fill")
+    source.body.append(f"@_fill({x}, {program.widths[i + 1]}, {out});")
+
+
+def _scale(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    step, n = program.steps[i], program.widths[i + 1]
+    source.used.add("scale")
+    location, spread = step.arrays["location"], step.arrays["spread"]
+    first = location.astype(np.float32)
+    names = [
+        source.keep(f"location{i}", first),
+        source.keep(f"rest{i}", location - first, "of the location, that float has not"),
+        source.keep(f"factor{i}", np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0), "1 / spread"),
+    ]
+    bound = LARGEST if step.options["bound"] is None else step.options["bound"]
+    source.body.append(f"@_scale({x}, {', '.join(names)}, {number(bound)}, {n}, {out});")
+
+
+def _select(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    columns = source.keep(f"columns{i}", program.steps[i].arrays["columns"])
+    source.body.append(_each(program.widths[i + 1], f"{out}[j] = {x}[{columns}[j]];"))
+
+
+def _clip(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    bound = number(program.steps[i].options["bound"])
+    clipped = f"{x}[j] > {bound} ? {bound} : {x}[j] < -{bound} ? -{bound} : {x}[j]"
+    source.body.append(_each(program.widths[i + 1], f"{out}[j] = {clipped};"))
+
+
+def _bend(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    step = program.steps[i]
+    functions, knot = step.options["functions"], number(step.options["knot"])
+    lines = [f"const float size = {x}[j] < 0.0f ? -{x}[j] : {x}[j];"]
+    lines += [f"{out}[{functions} * j] = {x}[j];", f"{out}[{functions} * j + 1] = size - {knot};"]
+    if functions == 4:
+        beyond = f"size > {knot} ? size - {knot} : 0.0f"
+        lines.append(f"{out}[4 * j + 2] = {x}[j] > 0.0f ? ({beyond}) : 0.0f;")
+        lines.append(f"{out}[4 * j + 3] = {x}[j] < 0.0f ? ({beyond}) : 0.0f;")
+    source.body.append(_each(program.widths[i + 1] // functions, "{ " + " ".join(lines) + " }"))
+
+
+def _vectors(source: Source, step: Step, i: int, kind: str) -> tuple[list[str], str]:
+    """Write a step's vectors; return statements that bring x to their units, and a call that sums over features of a group."""
+    vectors, features = step.arrays["vectors"], step.arrays["vectors"].shape[1]
+    groups = [vectors[begin : begin + LANES].T.ravel() for begin in range(0, len(vectors), LANES)]
+    laid = np.concatenate(groups) if groups else np.zeros(0, vectors.dtype)
+    if laid.dtype.kind == "f":
+        laid = laid.astype(np.float32)
+    place = source.keep(f"vectors{i}", laid, f"in groups of {LANES}, feature by feature")
+    name, text = sums(kind, type_of(laid))
+    source.functions.setdefault(name, text)
+    call = f"@_{name}(x, {place} + first * {features}, {features}, n, sums);"
+    if "unit" not in step.arrays:
+        return [], call
+    unit = step.arrays["unit"]
+    given = [f"float scaled[{max(features, 1)}];"]
+    factor = source.keep(f"unit{i}", 1.0 / unit if kind == "squares" else unit, "1 / unit" if kind == "squares" else "unit")
+    given.append(_each(features, f"scaled[j] = x[j] * {factor}[j];"))
+    extra = f"{source.keep(f'squares{i}', unit * unit, 'unit squared')}, " if kind == "squares" else ""
+    return given, call.replace("(x, ", "(scaled, ").replace(f", {features}, n", f", {extra}{features}, n")
+
+
+def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    step, m = program.steps[i], program.widths[i + 1]
+    given, call = _vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
+    if fused(program, i):
+        outputs = len(program.steps[i + 1].arrays["biases"])
+        padded = -(-m // LANES) * LANES
+        weights = np.zeros((outputs, padded))
+        weights[:, :m] = program.steps[i + 1].arrays["weights"]
+        names = source.keep(f"weights{i + 1}", weights), source.keep(f"biases{i + 1}", program.steps[i + 1].arrays["biases"])
+        begin = [f"for (i = 0; i < {outputs * LANES}; i++) parts[i] = 0.0f;"]
+        use = [f"for (k = 0; k < {outputs}; k++)"]
+        use.append(f"    for (i = 0; i < {LANES}; i++) parts[k * {LANES} + i] += {names[0]}[k * {padded} + first + i] * sums[i];")
+        end = [f"for (k = 0; k < {outputs}; k++) {{", f"    float sum = {names[1]}[k];"]
+        end += [f"    for (i = 0; i < {LANES}; i++) sum += parts[k * {LANES} + i];", "    out[k] = sum;", "}"]
+    else:
+        outputs, begin, use, end = 0, [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], []
+    declared = [line for line in given if line.startswith("float")]
+    room = [f"float parts[{outputs * LANES}];"] if outputs else []
+    counters = ["first", "i"] + (["k"] if outputs else []) + (["j"] if given else [])
+    lines = [
+        *declared,
+        *room,
+        f"float sums[{LANES}];",
+        f"int {', '.join(counters)};",
+        *(line for line in given if line not in declared),
+        *begin,
+        f"for (first = 0; first < {m}; first += {LANES}) {{",
+        f"    const int n = {m} - first < {LANES} ? {m} - first : {LANES};",
+        f"    {call}",
+        f"    for (i = 0; i < {LANES}; i++) sums[i] = {_value(source, step)};",
+        *(f"    {line}" for line in use),
+        "}",
+        *end,
+    ]
+    head = f"static void @_kernel{i}(const float *restrict x, float *restrict out)"
+    source.functions[f"kernel{i}"] = "\n".join([head, "{", *(f"    {line}" for line in lines), "}"])
+    source.body.append(f"@_kernel{i}({x}, {out});")
+
+
+def _value(source: Source, step: Step) -> str:
+    """Return the expression of a kernel value from ``sums[i]``."""
+    o = step.options
+    if o["kind"] == "rbf":
+        source.used.add("fade")
+        return f"@_fade({number(o['gamma'])} * sums[i])"
+    if o["kind"] == "linear":
+        return "sums[i]"
+    product = f"{number(o['gamma'])} * sums[i] + {number(o['coef0'])}"
+    if o["kind"] == "sigmoid":
+        source.used.add("tanh")
+        return f"@_tanh({product})"
+    source.functions.setdefault("power", _POWER)
+    return f"@_power({product}, {o['degree']})"
+
+
+_POWER = """/* x to the power n, bounded by 1e30 in size. */
+static float @_power(float x, int n)
+{
+    float y = 1.0f;
+    while (n-- > 0) y *= x;
+    return y > 1e30f ? 1e30f : y < -1e30f ? -1e30f : y;
+}"""
+
+
+def _fourier(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    step, m = program.steps[i], program.widths[i + 1] // 2
+    angles = vectors_of(step) * step.options["factor"]
+    place = source.keep(f"vectors{i}", angles, "times the factor")
+    source.used.add("circle")
+    width = angles.shape[1]
+    source.functions[f"fourier{i}"] = "\n".join(
+        [
+            f"static void @_fourier{i}(const float *x, float *out)",
+            "{",
+            "    int i, j;",
+            f"    for (i = 0; i < {m}; i++) {{",
+            "        float sum = 0.0f;",
+            f"        for (j = 0; j < {width}; j++) sum += {place}[i * {width} + j] * x[j];",
+            f"        @_circle(sum, out + i, out + {m} + i);",
+            "    }",
+            "}",
+        ]
+    )
+    source.body.append(f"@_fourier{i}({x}, {out});")
+
+
+def _linear(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    if i and program.steps[i].of == (i,) and fused(program, i - 1):
+        return  # it is a part of the kernel before it
+    step = program.steps[i]
+    weights, biases = (source.keep(f"{name}{i}", step.arrays[name]) for name in ("weights", "biases"))
+    source.used.add("linear")
+    source.body.append(
+        f"@_linear({x}, {weights}, {biases}, {step.arrays['weights'].shape[1]}, {len(step.arrays['biases'])}, {out});"
+    )
+
+
+def _join(source: Source, program: Program, i: int, x: str, out: str) -> None:  # noqa: ARG001
+    return  # its parts are written where it begins
+
+
+def _pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
+    step = program.steps[i]
+    classes, scores = step.options["classes"], step.do == "pair_scores"
+    second = f"{x}[j] {'>' if scores else '>='} 0.0f"
+    lines = [f"float sums[{classes}];", "int first, second;"] if scores else ["int first, second;"]
+    lines.append(f"for (j = 0; j < {classes}; j++) {'sums[j] = ' if scores else ''}{out}[j] = 0.0f;")
+    lines.append(f"for (j = 0, first = 0; first < {classes}; first++)")
+    lines.append(f"    for (second = first + 1; second < {classes}; second++, j++) {{")
+    lines.append(f"        {out}[{second} ? second : first] += 1.0f;")
+    if scores:
+        lines += [f"        sums[second] += {x}[j];", f"        sums[first] -= {x}[j];"]
+    lines.append("    }")
+    if scores:
+        size = "(sums[j] < 0.0f ? -sums[j] : sums[j])"
+        lines.append(_each(classes, f"{out}[j] += sums[j] / (3.0f * ({size} + 1.0f));"))
+    source.body += ["{", *(f"    {line}" for line in lines), "}"]
+
+
+_STEPS: Mapping[str, Callable[[Source, Program, int, str, str], None]] = {
+    "fill": _fill,
+    "scale": _scale,
+    "select": _select,
+    "clip": _clip,
+    "bend": _bend,
+    "kernel": _kernel,
+    "fourier": _fourier,
+    "linear": _linear,
+    "join": _join,
+    "votes": _pairs,
+    "pair_scores": _pairs,
+    "experts": experts,
+}

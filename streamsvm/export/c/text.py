@@ -1,0 +1,95 @@
+"""Names, texts and tables as C source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from streamsvm.edge.program import ProgramError
+
+__all__ = ["comment", "number", "prefix", "string", "table", "type_of"]
+
+_WORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
+short signed sizeof static struct switch typedef union unsigned void volatile while _Bool _Complex _Imaginary main errno
+"""
+_KEYWORDS = frozenset(_WORDS.split())
+_IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]{0,40}")
+_TYPES = {"f": "float", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int32_t", "q": "int32_t", "d": "float"}
+_WIDTH = 120  # characters of a line
+
+
+def prefix(name: str) -> str:
+    """Return a name that all symbols of a file begin with, if it can be one.
+
+    >>> prefix("model")
+    'model'
+    >>> prefix("2x")
+    Traceback (most recent call last):
+        ...
+    streamsvm.edge.step.ProgramError: the name must be a C identifier of up to 41 letters, digits and _, no word of C, not '2x'
+    """
+    if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS:
+        raise ProgramError(f"the name must be a C identifier of up to 41 letters, digits and _, no word of C, not {name!r:.60}")
+    return name
+
+
+def string(value: Any) -> str:
+    r"""Return a text as a C string of UTF-8. What is not plain ASCII is written in octal, so that no reader takes it for more.
+
+    >>> string('a"b\\n??=')
+    '"a\\"b\\\\n\\077\\077="'
+    """
+    text = value if isinstance(value, str) else str(value)
+    return '"' + "".join(map(_character, text.encode("utf-8", "surrogatepass"))) + '"'
+
+
+def _character(code: int) -> str:
+    if code in b'"\\':
+        return "\\" + chr(code)
+    return chr(code) if 32 <= code < 127 and code != ord("?") else f"\\{code:03o}"
+
+
+def comment(text: Any) -> str:
+    """Return a text as it can stand in a comment.
+
+    >>> comment("a*/ /*b")
+    'a* / / *b'
+    """
+    plain = "".join(letter if 32 <= ord(letter) < 127 and letter != "\\" else "_" for letter in str(text))
+    return re.sub(r"(?<=[*/])(?=[*/])|(?<=\?)(?=\?)", " ", plain)
+
+
+def number(value: float) -> str:
+    """Return a number as a C constant of type float."""
+    single = np.float32(min(max(value, -3.4e38), 3.4e38))
+    text = np.format_float_scientific(single, unique=True, trim="0")
+    return f"{text}f"
+
+
+def type_of(array: np.ndarray) -> str:
+    """Return the C type of an array's numbers."""
+    return _TYPES[array.dtype.char]
+
+
+def table(name: str, array: np.ndarray, what: str = "") -> list[str]:
+    """Return the lines of a constant array, which has a number at least: an empty one is no C."""
+    flat = array.ravel()
+    if not flat.size:
+        flat = np.zeros(1, array.dtype)
+    numbers = map(number, flat.tolist()) if array.dtype.kind == "f" else map(str, flat.tolist())
+    note = f" /* {what} */" if what else ""
+    return [f"static const {type_of(array)} {name}[{flat.size}] = {{{note}", *_wrapped(numbers), "};"]
+
+
+def _wrapped(numbers: Iterable[str]) -> Iterable[str]:
+    line = "   "
+    for text in numbers:
+        if len(line) + len(text) + 2 > _WIDTH:
+            yield line
+            line = "   "
+        line += f" {text},"
+    yield line

@@ -1,0 +1,244 @@
+"""The header and the source of a model in C99."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from streamsvm.edge.program import Answer, Program, ProgramError
+from streamsvm.export.c.library import functions_for
+from streamsvm.export.c.source import Source
+from streamsvm.export.c.steps import add_step, fused
+from streamsvm.export.c.text import comment, number, prefix, string
+from streamsvm.export.quantise import quantised
+from streamsvm.storage.model_file import ModelFileError
+from streamsvm.storage.model_file import write as write_file
+
+__all__ = ["CFiles", "table_bytes", "write_c"]
+
+
+class CFiles(NamedTuple):
+    """What `write_c` has written."""
+
+    header: Path
+    source: Path
+    table_bytes: int
+    """Of the constant tables, without names and labels."""
+    stack_bytes: int
+    """Of all values of a row, about what a prediction takes of the stack."""
+
+
+def write_c(
+    program: Program, folder: str | Path, name: str = "model", *, bits: int | None = 32, error: float | None = None
+) -> CFiles:
+    """Write a program as C99: ``NAME.h`` and ``NAME.c``, which call no library and allocate nothing.
+
+    A row is ``NAME_FEATURES`` floats, as they are (scaling is inside), in the order of ``NAME_features``; one that is not finite
+    is missing, and one beyond 1e18 behind the scaling is 1e18. ``NAME_predict`` returns the number of a label in ``NAME_labels``,
+    or the float that is predicted; ``NAME_decision`` writes ``NAME_OUTPUTS`` decision values.
+
+    Parameters
+    ----------
+    program
+        Of a model, by `program_of`.
+    folder
+        An existing folder.
+    name
+        Of the files, and the beginning of all symbols: a C identifier.
+    bits, error
+        Of vectors, as of `quantised`; 32: float.
+
+    Returns
+    -------
+    CFiles
+
+    Raises
+    ------
+    ProgramError
+        The name is no identifier, the program has a step without a form in C, vectors cannot be so exact, or a file cannot be
+        written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.export.describe import program_of
+    >>> model = BSGDClassifier(budget=10)
+    >>> for value in range(10):
+    ...     model.learn_one({"a": value}, value > 4)
+    >>> files = write_c(program_of(model), tempfile.mkdtemp(), bits=8)
+    >>> files.header.name, files.source.name, files.table_bytes < 200
+    ('model.h', 'model.c', True)
+    """
+    name, folder = prefix(name), Path(folder)
+    program = quantised(program, bits, error) if bits != 32 or error is not None else program
+    source = _source(program)
+    stack = 4 * sum(program.widths[i] for i in _shown(program))
+    head = _facts(program, source.nbytes, stack)
+    header = _header(program, head).replace("@_", f"{name}_").replace("@UP", name.upper())
+    text = _text(program, source, head, name).replace("@_", f"{name}_").replace("@UP", name.upper())
+    paths = folder / f"{name}.h", folder / f"{name}.c"
+    for path, content in zip(paths, (header, text), strict=True):
+        try:
+            write_file(path, content.encode("ascii"))
+        except ModelFileError as problem:
+            raise ProgramError(f"{path} was not written: {problem}") from problem
+    return CFiles(*paths, source.nbytes, stack)
+
+
+def table_bytes(program: Program) -> int:
+    """Return how many bytes the constant tables of a program have in C, without names and labels; errors as of `write_c`."""
+    return _source(program).nbytes
+
+
+def _source(program: Program) -> Source:
+    source = Source()
+    source.used.add("missing")
+    places = _places(program)
+    source.body.append(f"for (j = 0; j < {program.widths[0]}; j++) v0[j] = x[j] - x[j] == 0.0f ? x[j] : @_missing();")
+    wanted = _wanted(program)
+    for i, step in enumerate(program.steps):
+        if i + 1 not in wanted:
+            continue
+        taken = places[step.of[0]] if step.do != "join" else ""
+        out = places[i + 2] if step.do == "kernel" and fused(program, i) else places[i + 1]
+        add_step(source, program, i, taken, out)
+        if step.do == "join":
+            begin = 0
+            for part in step.of:
+                source.body.append(
+                    f"for (j = 0; j < {program.widths[part]}; j++) {places[i + 1]}[{begin} + j] = {places[part]}[j];"
+                )
+                begin += program.widths[part]
+    return source
+
+
+def _wanted(program: Program) -> set[int]:
+    """Return the numbers of the values that the answer needs."""
+    wanted = {program.answer.decision, program.answer.choice, 0}
+    for i in range(len(program.steps), 0, -1):
+        if i in wanted:
+            wanted.update(program.steps[i - 1].of)
+    return wanted
+
+
+def _shown(program: Program) -> list[int]:
+    """Return the numbers of the values that have room on the stack: a kernel that is one function with the next step has none."""
+    return [i for i in sorted(_wanted(program)) if i == 0 or not fused(program, i - 1)]
+
+
+def _places(program: Program) -> list[str]:
+    return [f"v{i}" for i in range(len(program.widths))]
+
+
+def _facts(program: Program, nbytes: int, stack: int) -> list[str]:
+    model = program.facts.get("model", "model")
+    learned = f", after {program.facts['rows']:,} rows" if "rows" in program.facts else ""
+    lines = [
+        f"A {comment(model)}{learned}, written by streamsvm {comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
+        f"Tables: {nbytes:,} bytes. Values on the stack: {stack:,} bytes.",
+        "",
+        "x holds these numbers as they are (scaling is inside). One that is not finite (NAN) is missing.",
+        "",
+    ]
+    if "made smaller" in program.facts:
+        lines.insert(2, f"Made smaller: {comment(program.facts['made smaller'])}.")
+    for place, column in enumerate(program.columns):
+        of = ""
+        if column.text is not None:
+            of = f": 1 if {comment(column.field)} is {comment(column.text)}, else 0"
+        elif column.bucket is not None:
+            of = f": 1 if {comment(column.field)} has another value, of bucket {column.bucket[0]}, else 0"
+        lines.append(f"  x[{place}]  {comment(column.name)}{of}")
+    return lines
+
+
+def _header(program: Program, head: list[str]) -> str:
+    answer = program.answer
+    of_labels = answer.kind == "class"
+    lines = ["/*", *(f" * {line}".rstrip() for line in head), " */", "#ifndef @UP_H", "#define @UP_H", ""]
+    lines += [f"#define @UP_FEATURES {program.widths[0]}", f"#define @UP_OUTPUTS {program.widths[answer.decision]}"]
+    if of_labels:
+        lines.append(f"#define @UP_LABELS {len(answer.labels)}")
+    lines += ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    lines.append(f"extern const char *const @_features[{max(program.widths[0], 1)}];")
+    if of_labels:
+        lines.append(f"extern const char *const @_labels[{len(answer.labels)}];")
+    what = "The number of the label in @_labels." if of_labels else _PREDICTED[answer.kind]
+    lines += ["", f"/* {what} */", f"{'int' if of_labels else 'float'} @_predict(const float *x);"]
+    lines += ["", f"/* {_decided(answer)} */", "void @_decision(const float *x, float *out);", ""]
+    lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
+    return "\n".join(lines)
+
+
+_PREDICTED = {"number": "The number that is predicted.", "anomaly": "How anomalous x is, from 0 to 1; 0.5 is like the others."}
+
+
+def _decided(answer: Answer) -> str:
+    if answer.kind != "class":
+        return "The decision value."
+    if len(answer.labels) > 2:
+        return "A decision value for each label; of pairs of labels where there are as many."
+    return "The decision value: the second label where it is above 0."
+
+
+def _text(program: Program, source: Source, head: list[str], name: str) -> str:
+    answer, places = program.answer, _places(program)
+    names = ", ".join(string(column.name) for column in program.columns) or '""'
+    lines = [
+        "/*",
+        *(f" * {line}".rstrip() for line in head[: head.index("")]),
+        " */",
+        f'#include "{name}.h"',
+        "",
+        "#include <stdint.h>",
+        "",
+    ]
+    lines += ["#ifdef __FAST_MATH__", "#error with -ffast-math a compiler does not see which numbers are missing", "#endif", ""]
+    lines += [f"const char *const @_features[{max(program.widths[0], 1)}] = {{{names}}};"]
+    if answer.kind == "class":
+        labels = ", ".join(map(string, answer.labels))
+        lines.append(f"const char *const @_labels[{len(answer.labels)}] = {{{labels}}};")
+    lines += ["", *source.tables, ""]
+    lines.append("\n\n".join([*functions_for(source.used | _needed(answer)), *source.functions.values()]))
+    shown = _shown(program)
+    room = [f"float {places[i]}[{max(program.widths[i], 1)}];" for i in shown]
+    same = answer.decision == answer.choice
+    lines += ["", f"static void @_values(const float *x, float *decision{'' if same else ', float *choice'})", "{"]
+    lines += [f"    {line}" for line in (*room, "int j;", *source.body)]
+    for given, value in (("decision", answer.decision), ("choice", answer.choice))[: 1 if same else 2]:
+        lines.append(f"    for (j = 0; j < {program.widths[value]}; j++) {given}[j] = {places[value]}[j];")
+    lines += ["}", "", *_predict(program), ""]
+    return "\n".join(lines)
+
+
+def _needed(answer: Answer) -> set[str]:
+    return {"sqrt"} if answer.kind == "anomaly" and answer.size > 0.0 else set()
+
+
+def _predict(program: Program) -> list[str]:
+    answer = program.answer
+    width, chosen = program.widths[answer.decision], program.widths[answer.choice]
+    same = answer.decision == answer.choice
+    other = [] if same else [f"    float choice[{chosen}];"]
+    call = f"@_values(x, decision{'' if same else ', choice'});"
+    choice = "decision" if same else "choice"
+    kind = "int" if answer.kind == "class" else "float"
+    lines = [f"{kind} @_predict(const float *x)", "{", f"    float decision[{width}];", *other]
+    if answer.kind == "class" and len(answer.labels) > 2:
+        lines += ["    int k, best = 0;", f"    {call}"]
+        lines += [f"    for (k = 1; k < {chosen}; k++) if ({choice}[k] > {choice}[best]) best = k;", "    return best;"]
+    elif answer.kind == "class":
+        compare = ">=" if answer.at_zero else ">"
+        found = f"{choice}[0] {compare} 0.0f" if len(answer.labels) == 2 else "0"
+        lines += [f"    {call}", f"    return {found};"]
+    elif answer.kind == "number":
+        lines += [f"    {call}", "    return decision[0];"]
+    elif answer.size == 0.0:
+        lines += [f"    {call}", "    return 0.0f * decision[0];"]
+    else:
+        lines += ["    float z;", f"    {call}", f"    z = (decision[0] - {number(answer.center)}) / {number(answer.size)};"]
+        lines += ["    z = z > 1e9f ? 1e9f : z < -1e9f ? -1e9f : z;", "    return 0.5f - 0.5f * z / @_sqrt(2.0f + z * z);"]
+    lines += ["}", "", "void @_decision(const float *x, float *out)", "{"]
+    lines += ([f"    float choice[{chosen}];"] if not same else []) + [f"    {call.replace('decision', 'out')}", "}"]
+    return lines

@@ -1,0 +1,137 @@
+"""Models written in the forms that other places take: C, ONNX, JSON, or a file for numpy."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.edge.container import DTYPES
+from streamsvm.edge.program import Program, ProgramError
+from streamsvm.edge.reading import PROGRAM
+from streamsvm.export.describe import program_of
+from streamsvm.storage.model_file import ModelFileError, write
+
+__all__ = ["FORMS", "export"]
+
+#: The forms, and what their writers may be told.
+FORMS: Mapping[str, frozenset[str]] = {
+    "c": frozenset({"bits", "error"}),
+    "onnx": frozenset({"operators"}),
+    "npz": frozenset(),
+    "json": frozenset(),
+}
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_DTYPES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def export(
+    model: Any, to: str, out: str | Path, name: str = "model", *, max_bytes: int | None = None, X: Any = None, **options: Any
+) -> list[Path]:
+    """Write a model in a form that predicts without streamsvm.
+
+    Parameters
+    ----------
+    model
+        A learner, a fitted machine, a pipeline with one at its end; or a `Program`.
+    to
+        ``"c"``: NAME.h and NAME.c, C99 without any library; ``"onnx"``: NAME.onnx; ``"npz"``: NAME.npz, which
+        `streamsvm.edge.load` reads; ``"json"``: NAME.json, the program as text.
+    out
+        The folder; made if it does not exist.
+    name
+        Of the files, and in C of the functions.
+    max_bytes, X
+        If its tables in C have more bytes, the model is made smaller by `streamsvm.export.reduce.reduced`, to decide as before
+        on rows X. The file says what that cost.
+    options
+        What the writer of a form may be told: of C ``bits`` and ``error``, as `streamsvm.export.c.write_c` says (with an error
+        alone, the fewest bits that keep to it); of ONNX ``operators``, as `streamsvm.export.onnx.write_onnx` says.
+
+    Returns
+    -------
+    list of Path
+        The files that were written, each wholly or not at all.
+
+    Raises
+    ------
+    ProgramError
+        The model has no such form, or no file can be written there; the message says why.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm import BSGDClassifier, edge
+    >>> model = BSGDClassifier(budget=10)
+    >>> model.learn_one({"a": 1.0}, "yes")
+    >>> [path] = export(model, "npz", tempfile.mkdtemp())
+    >>> path.name, edge.load(path).predict_one({"a": 1.0})
+    ('model.npz', 'yes')
+    """
+    if to not in FORMS:
+        raise ProgramError(f"there is no form {to!r:.40}: {', '.join(FORMS)} are the forms")
+    if unknown := options.keys() - FORMS[to]:
+        known = f"it takes {', '.join(sorted(FORMS[to]))}" if FORMS[to] else "it takes no options"
+        raise ProgramError(f"{min(unknown)} means nothing for {to}: {known}")
+    if not _NAME.fullmatch(name):
+        raise ProgramError(f"{name!r:.100} is no name of a file: give letters, digits, _, - and .")
+    program, folder = model if isinstance(model, Program) else program_of(model), Path(out)
+    if max_bytes is not None:
+        program = import_module("streamsvm.export.reduce").reduced(program, max_bytes, X, bits=options.get("bits") or 32).program
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _WRITERS[to](program, folder, name, **options)
+    except OSError as error:
+        raise ProgramError(f"{error.filename or folder}: {error.strerror}") from error
+    except ModelFileError as error:
+        raise ProgramError(f"{folder / name}.{to} was not written: {error}") from error
+
+
+def _c(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
+    bits = options.pop("bits", None if "error" in options else 32)
+    import_module("streamsvm.export.c").write_c(program, folder, name, bits=bits, **options)
+    return [folder / f"{name}.h", folder / f"{name}.c"]
+
+
+def _onnx(program: Program, folder: Path, name: str, **options: Any) -> list[Path]:
+    path = folder / f"{name}.onnx"
+    import_module("streamsvm.export.onnx").write_onnx(program, path, **options)  # which says what to install
+    return [path]
+
+
+def _npz(program: Program, folder: Path, name: str) -> list[Path]:
+    text, arrays = program.parts()
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:  # as numpy.savez does, without the time: equal programs give equal bytes
+        for key, array in {PROGRAM: np.frombuffer(text.encode(), np.uint8), **arrays}.items():
+            with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array.astype(array.dtype.newbyteorder("<"), copy=False), allow_pickle=False)
+    write(folder / f"{name}.npz", data.getvalue())
+    return [folder / f"{name}.npz"]
+
+
+def _json(program: Program, folder: Path, name: str) -> list[Path]:
+    text, arrays = program.parts()
+    saved = json.loads(text)
+    saved["format"] = "streamsvm program"
+    for step in saved["steps"]:
+        step["arrays"] = {key: _as_json(arrays[place]) for key, place in step["arrays"].items()}
+    data = json.dumps(saved, separators=(",", ":"), allow_nan=False).encode()
+    write(folder / f"{name}.json", data)
+    return [folder / f"{name}.json"]
+
+
+def _as_json(array: np.ndarray) -> dict[str, Any]:
+    """Return an array as its type, its shape and its numbers in a row, with as few digits as tell them apart in their type."""
+    numbers = array.ravel().tolist() if array.dtype != np.float32 else [float(str(number)) for number in array.ravel()]
+    return {"dtype": _DTYPES[array.dtype.newbyteorder("<")], "shape": list(array.shape), "data": numbers}
+
+
+_WRITERS = {"c": _c, "onnx": _onnx, "npz": _npz, "json": _json}

@@ -1,0 +1,85 @@
+"""Programs of fitted batch and linear machines, which have scikit-learn's conventions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import is_classifier, is_outlier_detector
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from streamsvm.batch.kernel_machine import KernelMachine
+from streamsvm.edge.program import Answer, Column, Program, ProgramError
+from streamsvm.kernels import LINEAR, POLY, RBF, SIGMOID
+from streamsvm.linear.fit import OutOfCoreLinear
+
+__all__ = ["machine_program"]
+
+_KERNELS = {RBF: "rbf", LINEAR: "linear", POLY: "poly", SIGMOID: "sigmoid"}
+
+
+def machine_program(model: Any) -> Program:
+    """Return the program of a fitted machine.
+
+    Raises
+    ------
+    ProgramError
+        It is not fitted, or has no form that predicts without streamsvm.
+    """
+    try:
+        check_is_fitted(model)
+    except NotFittedError:
+        raise ProgramError("it has not learned yet: there is nothing to predict by") from None
+    if isinstance(model, KernelMachine) and model._kernel.kind not in _KERNELS:
+        raise ProgramError(f"a {type(model).__name__} with kernel={model.kernel!r:.80} cannot be exported: named kernels can")
+    names = getattr(model, "feature_names_in_", None)
+    names = list(range(model.n_features_in_)) if names is None else [str(name) for name in names]
+    program = Program([Column(name, name) for name in names])
+    value = program.add("fill", 0, single=False)
+    if isinstance(model, KernelMachine):
+        value = _expansion(program, value, model)
+    elif isinstance(model, OutOfCoreLinear):
+        weights, biases = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+        value = program.add("linear", value, weights=weights.astype(np.float64), biases=biases.astype(np.float64))
+    else:
+        raise ProgramError(f"a {type(model).__name__} has no form that predicts without streamsvm")
+    program.answer = _answer(program, model, value)
+    return program
+
+
+def _expansion(program: Program, value: int, model: KernelMachine) -> int:
+    kernel = model._kernel
+    vectors = model.support_vectors_
+    vectors = vectors.toarray() if sparse.issparse(vectors) else np.ascontiguousarray(vectors)
+    given: dict[str, Any] = {
+        "vectors": vectors,
+        "kind": _KERNELS[kernel.kind],
+        "gamma": float(kernel.gamma),
+        "coef0": float(kernel.coef0),
+        "degree": int(kernel.degree),
+    }
+    if model._is_expansion:
+        value = program.add("kernel", value, **given)
+        return program.add("linear", value, weights=model._coefficients, biases=model._intercepts)
+    value = program.add("trees", value, **given, **model._forest._asdict())
+    return program.add("linear", value, weights=np.eye(len(model._intercepts)), biases=model._intercepts)
+
+
+def _answer(program: Program, model: Any, value: int) -> Answer:
+    if is_outlier_detector(model):
+        return Answer("class", value, value, (-1, 1), at_zero=1)
+    if not is_classifier(model):
+        return Answer("number", value, value)
+    labels = tuple(label.item() if isinstance(label, np.generic) else label for label in model.classes_)
+    classes = len(labels)
+    if classes == 2 or not getattr(model, "_votes", False):
+        return Answer("class", value, value, labels)
+    votes = program.add("votes", value, classes=classes)
+    scores = program.add("pair_scores", value, classes=classes)
+    if model.decision_function_shape == "ovo":
+        negative = -np.eye(program.widths[value])
+        value = program.add("linear", value, weights=negative, biases=np.zeros(len(negative)))
+        return Answer("class", value, votes, labels)
+    return Answer("class", scores, scores if model.break_ties else votes, labels)

@@ -1,0 +1,381 @@
+"""Programs as ONNX, from primitive operators: any runtime of ONNX executes them, in float32."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.edge.program import Program, ProgramError
+from streamsvm.edge.step import Step
+from streamsvm.edge.steps import vectors_of
+from streamsvm.export.onnx_graph import Graph, made
+from streamsvm.storage.model_file import ModelFileError, write
+
+__all__ = ["write_onnx"]
+
+_LARGEST_KERNEL = 1e30
+_NEAR = 100.0  # gamma times squared lengths up to which distances are found from products: float32 then has them to 1e-5
+_SAID, _SAID_NUMBER = 3.0, 10.0
+_LEAD = 1e-5  # of the answer before others that are as probable: float32 has no less
+_ABOVE_HALF = 0.5 + 2.0**-23
+
+
+def write_onnx(program: Program, path: str | Path, *, operators: str = "primitive") -> None:
+    """Write a program as an ONNX model.
+
+    Its input is ``X`` float32 [rows, columns] in the order of the program's columns, in which a number that is not finite is
+    missing. Outputs are ``label`` [rows] (of a classifier; text, int64 or bool), ``decision`` float32 [rows] or [rows, labels],
+    and ``probabilities`` float32 [rows, labels] if the program has them. Of a regressor ``decision`` is the prediction.
+
+    Parameters
+    ----------
+    program
+        Of a model, by `program_of`.
+    path
+        The file.
+    operators
+        ``"primitive"``: Sub, MatMul, Exp and the like, which every execution provider has; ``"ml"``: the SVM operators of
+        ai.onnx.ml in place of kernels, of models with one output.
+
+    Raises
+    ------
+    ProgramError
+        The program has a step that has no such form; the package onnx is missing; or the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.export.describe import program_of
+    >>> model = BSGDClassifier(budget=10)
+    >>> for value in range(10):
+    ...     model.learn_one({"a": value}, "large" if value > 4 else "small")
+    >>> path = Path(tempfile.mkdtemp(), "model.onnx")
+    >>> write_onnx(program_of(model), path)
+    >>> import onnxruntime
+    >>> onnxruntime.InferenceSession(path).run(["label"], {"X": np.array([[1.0], [9.0]], np.float32)})
+    [array(['small', 'large'], dtype=object)]
+    """
+    if operators not in ("primitive", "ml"):
+        raise ProgramError(f"operators must be 'primitive' or 'ml', not {operators!r}")
+    graph = Graph()
+    finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))
+    values = [graph.op("Where", finite, "X", graph.constant(np.nan))]
+    svm = _svm_steps(program) if operators == "ml" else None
+    for number, step in enumerate(program.steps):
+        taken = [values[place] for place in step.of]
+        if svm is not None and number == svm:
+            values.append(_svm(graph, program.steps[svm - 1], step, values[program.steps[svm - 1].of[0]]))
+        elif svm is not None and number == svm - 1:
+            values.append("")  # a part of the operator that comes next
+        else:
+            values.append(_take(graph, step, taken[0] if len(taken) == 1 else graph.op("Concat", *taken, axis=1)))
+    _answer(graph, program, values)
+    facts = {"columns": json.dumps([column.name for column in program.columns]), "facts": json.dumps(program.facts)}
+    try:
+        write(Path(path), made(graph, len(program.columns), facts))
+    except ModelFileError as error:
+        raise ProgramError(f"{path} was not written: {error}") from error
+
+
+def _take(graph: Graph, step: Step, x: str) -> str:
+    if step.do not in _STEPS:
+        raise ProgramError(f"a step {step.do!r} has no form in ONNX: model.to_budget(500) makes a learner of a forest, which has")
+    return _STEPS[step.do](graph, step, x)
+
+
+def _single(array: np.ndarray) -> np.ndarray:
+    return np.clip(array, -np.finfo(np.float32).max, np.finfo(np.float32).max).astype(np.float32)
+
+
+def _away(graph: Graph, x: str, location: np.ndarray) -> str:
+    """X less a location that float32 has not exactly: in two parts."""
+    first = _single(location)
+    return graph.op("Sub", graph.op("Sub", x, graph.constant(first)), graph.constant(_single(location - first)))
+
+
+def _bounded(graph: Graph, x: str, bound: float) -> str:
+    return graph.op("Clip", x, graph.constant(-bound), graph.constant(bound))
+
+
+def _fill(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
+    return graph.op("Where", graph.op("IsNaN", x), graph.constant(0.0), x)
+
+
+def _scale(graph: Graph, step: Step, x: str) -> str:
+    spread = step.arrays["spread"]
+    factor = np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)
+    scaled = graph.op("Mul", _away(graph, x, step.arrays["location"]), graph.constant(_single(factor)))
+    if step.options["bound"] is None:
+        return scaled
+    bounded = _bounded(graph, scaled, step.options["bound"])
+    return graph.op("Where", graph.op("IsNaN", x), x, bounded)  # runtimes differ in what Clip makes of NaN
+
+
+def _select(graph: Graph, step: Step, x: str) -> str:
+    return graph.op("Gather", x, graph.constant(step.arrays["columns"].astype(np.int64)), axis=1)
+
+
+def _clip(graph: Graph, step: Step, x: str) -> str:
+    return _bounded(graph, x, step.options["bound"])
+
+
+def _bend(graph: Graph, step: Step, x: str) -> str:
+    knot, zero = graph.constant(step.options["knot"]), graph.constant(0.0)
+    functions = [x, graph.op("Sub", graph.op("Abs", x), knot)]
+    if step.options["functions"] == 4:
+        functions.append(graph.op("Max", graph.op("Sub", x, knot), zero))
+        functions.append(graph.op("Max", graph.op("Sub", graph.op("Neg", x), knot), zero))
+    last = graph.constant(np.array([2]))
+    return graph.op("Flatten", graph.op("Concat", *(graph.op("Unsqueeze", each, last) for each in functions), axis=2))
+
+
+def _kernel(graph: Graph, step: Step, x: str) -> str:
+    vectors, kind, gamma = vectors_of(step), step.options["kind"], step.options["gamma"]
+    if kind == "rbf":
+        return graph.op("Exp", graph.op("Mul", _distances(graph, vectors, gamma, x), graph.constant(-gamma)))
+    products = graph.op("MatMul", x, graph.constant(_single(vectors.T)))
+    if kind == "linear":
+        return products
+    products = graph.op("Add", graph.op("Mul", products, graph.constant(gamma)), graph.constant(step.options["coef0"]))
+    if kind == "sigmoid":
+        return graph.op("Tanh", products)
+    return _bounded(graph, graph.op("Pow", products, graph.constant(float(step.options["degree"]))), _LARGEST_KERNEL)
+
+
+def _distances(graph: Graph, vectors: np.ndarray, gamma: float, x: str) -> str:
+    middle = vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1])
+    x, vectors = _away(graph, x, middle), vectors - middle
+    last, squares = graph.constant(np.array([1])), np.square(vectors).sum(axis=1)
+    if gamma * squares.max(initial=0.0) > _NEAR:
+        differences = graph.op("Sub", graph.op("Unsqueeze", x, last), graph.constant(_single(vectors)))
+        return graph.op("ReduceSumSquare", differences, graph.constant(np.array([2])), keepdims=0)
+    products = graph.op("MatMul", x, graph.constant(_single(-2.0 * vectors.T)))
+    total = graph.op("Add", graph.op("ReduceSumSquare", x, last, keepdims=1), graph.constant(_single(squares)))
+    return graph.op("Max", graph.op("Add", total, products), graph.constant(0.0))
+
+
+def _fourier(graph: Graph, step: Step, x: str) -> str:
+    angles = graph.op("MatMul", x, graph.constant(_single(step.options["factor"] * vectors_of(step).T)))
+    return graph.op("Concat", graph.op("Cos", angles), graph.op("Sin", angles), axis=1)
+
+
+def _linear(graph: Graph, step: Step, x: str) -> str:
+    weights = graph.constant(_single(step.arrays["weights"].T))
+    return graph.op("Add", graph.op("MatMul", x, weights), graph.constant(_single(step.arrays["biases"])))
+
+
+def _join(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
+    return x
+
+
+def _of_pairs(classes: int) -> np.ndarray:
+    """The matrix that sums the numbers of pairs for their second class and against their first."""
+    first, second = np.triu_indices(classes, 1)
+    matrix = np.zeros((len(first), classes), np.float32)
+    matrix[np.arange(len(first)), first], matrix[np.arange(len(first)), second] = -1.0, 1.0
+    return matrix
+
+
+def _counted(graph: Graph, step: Step, x: str, compare: str) -> str:
+    classes = step.options["classes"]
+    second = graph.op(compare, x, graph.constant(0.0))
+    sides = graph.op("Where", second, graph.constant(0.5), graph.constant(-0.5))
+    votes = graph.op("MatMul", sides, graph.constant(_of_pairs(classes)))
+    return graph.op("Add", votes, graph.constant(0.5 * (classes - 1)))
+
+
+def _votes(graph: Graph, step: Step, x: str) -> str:
+    return _counted(graph, step, x, "GreaterOrEqual")
+
+
+def _pair_scores(graph: Graph, step: Step, x: str) -> str:
+    sums = graph.op("MatMul", x, graph.constant(_of_pairs(step.options["classes"])))
+    size = graph.op("Add", graph.op("Mul", graph.op("Abs", sums), graph.constant(3.0)), graph.constant(3.0))
+    return graph.op("Add", _counted(graph, step, x, "Greater"), graph.op("Div", sums, size))
+
+
+# Committees ---------------------------------------------------------------------------------------------------------------------
+
+
+def _experts(graph: Graph, step: Step, x: str) -> str:
+    votes, outputs = step.arrays["votes"], step.options["outputs"]
+    votes = votes / votes.sum()
+    if step.options["of"] == "numbers":
+        return _number(graph, step, x, votes)
+    shape = graph.constant(np.array([-1, len(votes), outputs]))
+    said = graph.op("Transpose", graph.op("Reshape", x, shape), perm=[0, 2, 1])
+    if outputs == 1:
+        above = graph.op("Greater", said, graph.constant(0.0))
+        sides = graph.op("Where", above, graph.constant(1.0), graph.constant(-1.0))
+    else:
+        sides = _one_hot(graph, graph.op("ArgMax", said, axis=1, keepdims=1), outputs)
+    voted = graph.op("MatMul", sides, graph.constant(_single(votes[:, None])))
+    bounded = _bounded(graph, graph.op("Concat", voted, said, axis=2), _SAID)
+    weights, shares = step.arrays["weights"], step.arrays["shares"]
+    mean = shares @ weights / shares.sum()  # stacks are linear
+    stacked = graph.op("MatMul", bounded, graph.constant(_single(mean[1:, None])))
+    if outputs == 1:
+        stacked = graph.op("Add", stacked, graph.constant(mean[0]))
+    best = graph.op("Gather", said, graph.constant(np.array([step.options["best"]])), axis=2)
+    last = graph.constant(np.array([2]))
+    sources = [graph.op("Squeeze", each, last) for each in (stacked, voted, best)]
+    followed = sources[step.options["follows"]]
+    if outputs == 1:
+        return _log_odds(graph, step, sources[0], followed)
+    chosen = _one_hot(graph, graph.op("ArgMax", followed, axis=1, keepdims=1), outputs)
+    largest = graph.op("ReduceMax", sources[0], graph.constant(np.array([1])), keepdims=1)
+    ahead = graph.op("Add", largest, graph.constant(_LEAD))
+    return graph.op("Where", graph.op("Greater", chosen, graph.constant(0.5)), ahead, sources[0])
+
+
+def _one_hot(graph: Graph, numbers: str, outputs: int) -> str:
+    """1 where a number [rows, 1, ...] is that of the output, along axis 1, else 0."""
+    shape = graph.op("Shape", numbers)
+    ranks = graph.op("Reshape", graph.constant(np.arange(outputs)), graph.constant(np.array([1, outputs])))
+    # [1, outputs] stands beside [rows, 1], and [1, outputs, 1] beside [rows, 1, experts].
+    dimensions = graph.op("Sub", graph.op("Size", shape), graph.constant(np.array(2)))
+    ones = graph.op("Expand", graph.constant(np.array([1])), graph.op("Reshape", dimensions, graph.constant(np.array([1]))))
+    ranks = graph.op("Reshape", ranks, graph.op("Concat", graph.constant(np.array([1, outputs])), ones, axis=0))
+    return graph.op("Where", graph.op("Equal", numbers, ranks), graph.constant(1.0), graph.constant(0.0))
+
+
+def _log_odds(graph: Graph, step: Step, stacked: str, followed: str) -> str:
+    prior, share = step.options["prior"], step.options["share"]
+    positive = graph.op("Greater", followed, graph.constant(0.0))
+    agree = graph.op("Equal", positive, graph.op("Greater", stacked, graph.constant(0.0)))
+    odds = _bounded(graph, stacked, 30.0)
+    sides = []
+    for f, of in ((odds, share), (graph.op("Neg", odds), 1.0 - share)):  # each by itself: 1 - p would lose a small one
+        p = graph.op("Where", agree, graph.op("Sigmoid", f), graph.constant(0.5))
+        sides.append(graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.constant(prior * of)))
+    f = graph.op("Log", graph.op("Div", *sides))
+    least = graph.constant(float(np.log(_ABOVE_HALF / (1.0 - _ABOVE_HALF))))
+    return graph.op("Where", positive, graph.op("Max", f, least), graph.op("Min", f, graph.constant(0.0)))
+
+
+def _number(graph: Graph, step: Step, x: str, votes: np.ndarray) -> str:
+    corrects, n = step.arrays["corrects"], len(votes)
+    if (corrects >= 0).any():
+        # Those that are corrected come first, and correct nothing themselves: one product adds what is bounded.
+        add = np.zeros((n, n), np.float32)
+        add[corrects[corrects >= 0], np.flatnonzero(corrects >= 0)] = 1.0
+        if (corrects[corrects[corrects >= 0]] >= 0).any():
+            raise ProgramError("experts that correct experts that correct others have no form in ONNX")
+        x = graph.op("Add", x, graph.op("MatMul", _bounded(graph, x, _SAID_NUMBER), graph.constant(add)))
+    x = _bounded(graph, x, _SAID_NUMBER)
+    voted = graph.op("MatMul", x, graph.constant(_single(votes[:, None])))
+    follows = step.options["follows"]
+    if follows == 1:
+        return voted
+    if follows == 2:
+        return graph.op("Gather", x, graph.constant(np.array([step.options["best"]])), axis=1)
+    weights, shares = step.arrays["weights"], step.arrays["shares"]
+    inputs = graph.op("Concat", voted, x, axis=1)
+    stacked = graph.op("MatMul", inputs, graph.constant(_single(weights[:, 1:].T)))
+    stacked = _bounded(graph, graph.op("Add", stacked, graph.constant(_single(weights[:, 0]))), _SAID_NUMBER)
+    return graph.op("MatMul", stacked, graph.constant(_single(shares[:, None] / shares.sum())))
+
+
+_STEPS: Mapping[str, Callable[[Graph, Step, str], str]] = {
+    "fill": _fill,
+    "scale": _scale,
+    "select": _select,
+    "clip": _clip,
+    "bend": _bend,
+    "kernel": _kernel,
+    "fourier": _fourier,
+    "linear": _linear,
+    "join": _join,
+    "votes": _votes,
+    "pair_scores": _pair_scores,
+    "experts": _experts,
+}
+
+
+# Answers ------------------------------------------------------------------------------------------------------------------
+
+
+def _answer(graph: Graph, program: Program, values: list[str]) -> None:
+    answer, flat = program.answer, graph.constant(np.array([1]))
+    decision, choice = values[answer.decision], values[answer.choice]
+    several = len(answer.labels) > 2
+    graph.output("decision", decision if several else graph.op("Squeeze", decision, flat), 2 if several else 1)
+    if answer.kind == "anomaly":
+        graph.output("score", _score(graph, graph.op("Squeeze", decision, flat), answer.center, answer.size), 1)
+    if answer.kind != "class":
+        return
+    if several:
+        number = graph.op("ArgMax", choice, axis=1, keepdims=0)
+    else:
+        compare = "GreaterOrEqual" if answer.at_zero else "Greater"
+        above = graph.op(compare, graph.op("Squeeze", choice, flat), graph.constant(0.0))
+        number = graph.op("Cast", above, to=7)
+    if len(answer.labels) == 1:
+        number = graph.op("Mul", number, graph.constant(np.array(0)))
+    graph.output("label", graph.op("Gather", graph.labels(answer.labels), number), 1)
+    if answer.odds is not None:
+        graph.output("probabilities", _probabilities(graph, answer.odds, decision, several), 2)
+
+
+def _score(graph: Graph, f: str, center: float, size: float) -> str:
+    if size == 0.0:
+        return graph.op("Mul", f, graph.constant(0.0))
+    z = graph.op("Div", graph.op("Sub", f, graph.constant(center)), graph.constant(size))
+    z = _bounded(graph, z, 1e15)  # whose square float32 has
+    size_of = graph.op("Sqrt", graph.op("Add", graph.op("Mul", z, z), graph.constant(2.0)))
+    return graph.op("Sub", graph.constant(0.5), graph.op("Mul", graph.op("Div", z, size_of), graph.constant(0.5)))
+
+
+def _probabilities(graph: Graph, odds: Mapping[str, Any], f: str, several: bool) -> str:
+    margin, prior = odds["kind"] == "margin", odds["prior"]
+    f = graph.op("Mul", f, graph.constant(odds["factor"] if margin else 1.0))
+    if several:
+        shares = np.full(len(odds["shares"]), 0.0) if not margin else None
+        p = graph.op("Softmax", f, axis=1)
+        if margin:
+            count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), graph.constant(np.array(1))), to=1)
+            return graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.op("Div", graph.constant(prior), count))
+        shares = prior * np.array(odds["shares"])
+        return graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.constant(_single(shares)))
+    f = _bounded(graph, f, 30.0)
+    both = graph.op("Concat", graph.op("Neg", f), f, axis=1)
+    p = graph.op("Sigmoid", both)
+    if not margin:
+        return p
+    return graph.op("Add", graph.op("Mul", p, graph.constant(1.0 - prior)), graph.constant(0.5 * prior))
+
+
+# The operators of ai.onnx.ml -----------------------------------------------------------------------------------------------
+
+
+def _svm_steps(program: Program) -> int:
+    """Return the number of the step ``linear`` that stands behind a kernel, and decides alone."""
+    place = program.answer.decision - 1
+    steps = program.steps
+    if place >= 1 and steps[place].do == "linear" and program.widths[place + 1] == 1 and steps[place].of == (place,):
+        kernel = steps[place - 1]
+        if kernel.do == "kernel":
+            return place
+    raise ProgramError("the SVM operators of ONNX are for models of one kernel and one output: export with primitive operators")
+
+
+def _svm(graph: Graph, kernel: Step, linear: Step, x: str) -> str:
+    vectors, options = vectors_of(kernel), kernel.options
+    return graph.op(
+        "SVMRegressor",
+        x,
+        domain="ai.onnx.ml",
+        coefficients=_single(linear.arrays["weights"][0]).tolist(),
+        kernel_params=[options["gamma"], options["coef0"], float(options["degree"])],
+        kernel_type=options["kind"].upper(),
+        n_supports=len(vectors),
+        one_class=0,
+        post_transform="NONE",
+        rho=_single(linear.arrays["biases"]).tolist(),
+        support_vectors=_single(vectors).ravel().tolist(),
+    )

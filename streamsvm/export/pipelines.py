@@ -1,0 +1,188 @@
+"""The transformers before a model, folded into its program: where the features come from, and how they are scaled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from river import compose, preprocessing
+
+from streamsvm.edge.program import Column, Program, ProgramError
+from streamsvm.preprocessing import BoundedScaler
+from streamsvm.tables.encoder import TableEncoder
+
+__all__ = ["Scale", "add_scales", "front_of"]
+
+
+class Scale(NamedTuple):
+    """A scaler of columns: (x - location) / spread; NaN in both where a column passes as it is."""
+
+    location: np.ndarray
+    spread: np.ndarray
+    bound: float | None = None
+
+
+@dataclass
+class Front:
+    """What stands before a model: its columns, and scales in the order in which rows meet them."""
+
+    columns: list[Column]
+    scales: list[Scale] = field(default_factory=list)
+
+
+def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
+    """Return what a model's features, which have these names, come from, through transformers in the order of rows.
+
+    Raises
+    ------
+    ProgramError
+        A transformer cannot be folded into a program, or a name is no text and no number.
+    """
+    for name in names:
+        if not isinstance(name, str | int | float | bool):
+            raise ProgramError(f"the feature {name!r:.80} has a name that is no text or number: rename it")
+    front = Front([Column(name, name) for name in names])
+    for transformer in reversed(transformers):
+        _take(front, transformer)
+    return front
+
+
+def _take(front: Front, transformer: Any) -> None:
+    kind = type(transformer)
+    if kind in _SCALERS:
+        fields = [column.field for column in front.columns]
+        if any(column.text is not None or column.bucket is not None for column in front.columns):
+            raise ProgramError(f"a {kind.__name__} before an encoder is not exported: put it behind, or leave it out")
+        front.scales.insert(0, _SCALERS[kind](transformer, fields))
+    elif kind is compose.Select:
+        return  # a model knows no other names than were selected
+    elif kind is preprocessing.OneHotEncoder:
+        front.columns = [_one_hot(transformer, column) for column in front.columns]
+    elif kind is TableEncoder:
+        _take_encoder(front, transformer)
+    else:
+        raise ProgramError(
+            f"a {kind.__name__} before the model cannot be exported: scalers (Standard, MinMax, MaxAbs, Robust, Bounded), "
+            "Select, OneHotEncoder and TableEncoder can"
+        )
+
+
+def add_scales(program: Program, value: int, scales: Sequence[Scale]) -> int:
+    """Add the steps of scales to a program."""
+    for scale in scales:
+        passes = np.isnan(scale.location)
+        if not passes.any():
+            value = program.add("scale", value, location=scale.location, spread=scale.spread, bound=scale.bound)
+            continue
+        # What passes goes by its own way, and comes back to its place.
+        kept, scaled = np.flatnonzero(passes), np.flatnonzero(~passes)
+        part = program.add("select", value, columns=scaled)
+        location, spread = scale.location[scaled], scale.spread[scaled]
+        part = program.add("scale", part, location=location, spread=spread, bound=scale.bound)
+        both = program.add("join", program.add("select", value, columns=kept), part)
+        value = program.add("select", both, columns=np.argsort(np.concatenate([kept, scaled])))
+    return value
+
+
+# Scalers: numbers of the columns that come from these fields ------------------------------------------------------------------
+
+
+def _arrays(pairs: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    numbers = np.array(pairs, np.float64).reshape(-1, 2)
+    return numbers[:, 0].copy(), numbers[:, 1].copy()
+
+
+def _standard(scaler: Any, fields: list[Any]) -> Scale:
+    if scaler.window_size is not None:
+        raise ProgramError("a StandardScaler with a window is not exported")
+    means, variances = dict(scaler.means), dict(scaler.vars)
+    spread = [variances.get(name, 0.0) ** 0.5 for name in fields] if scaler.with_std else [1.0] * len(fields)
+    return Scale(*_arrays([(means.get(name, 0.0), size) for name, size in zip(fields, spread, strict=True)]))
+
+
+def _min_max(scaler: Any, fields: list[Any]) -> Scale:
+    if scaler.window_size is not None:
+        raise ProgramError("a MinMaxScaler with a window is not exported")
+    found = [(scaler.min[name].get(), scaler.max[name].get()) if name in scaler.min else (0.0, 0.0) for name in fields]
+    return Scale(*_arrays([(low, high - low) for low, high in found]))
+
+
+def _max_abs(scaler: Any, fields: list[Any]) -> Scale:
+    if scaler.window_size is not None:
+        raise ProgramError("a MaxAbsScaler with a window is not exported")
+    return Scale(*_arrays([(0.0, scaler.abs_max[name].get() if name in scaler.abs_max else 0.0) for name in fields]))
+
+
+def _robust(scaler: Any, fields: list[Any]) -> Scale:
+    pairs = []
+    for name in fields:
+        median = scaler.median[name].get() if scaler.with_centering and name in scaler.median else 0.0
+        spread = 1.0
+        if scaler.with_scaling:
+            spread = scaler.iqr[name].get() if name in scaler.iqr else 0.0
+        pairs.append((median or 0.0, max(spread or 0.0, 0.0)))
+    return Scale(*_arrays(pairs))
+
+
+def _bounded(scaler: BoundedScaler, fields: list[Any]) -> Scale:
+    means, variances = scaler.means, scaler.vars
+    pairs = [(means.get(name, 0.0), math.sqrt(variances.get(name, 0.0))) for name in fields]
+    return Scale(*_arrays(pairs), scaler.deviations)
+
+
+_SCALERS: dict[Any, Callable[[Any, list[Any]], Scale]] = {
+    preprocessing.StandardScaler: _standard,
+    preprocessing.MinMaxScaler: _min_max,
+    preprocessing.MaxAbsScaler: _max_abs,
+    preprocessing.RobustScaler: _robust,
+    BoundedScaler: _bounded,
+}
+
+
+# Encoders -------------------------------------------------------------------------------------------------------------------
+
+
+def _one_hot(encoder: Any, column: Column) -> Column:
+    found = [(name, value) for name, values in encoder.values.items() for value in values if f"{name}_{value}" == column.field]
+    if len(found) != 1 or encoder.drop_first:
+        what = "drop_first" if encoder.drop_first else f"the feature {column.field!r}, which is not of one field and value"
+        raise ProgramError(f"a OneHotEncoder with {what} is not exported")
+    return Column(column.name, found[0][0], str(found[0][1]))
+
+
+def _take_encoder(front: Front, encoder: TableEncoder) -> None:
+    for name in ("dates", "cycles"):
+        if getattr(encoder, name):
+            raise ProgramError(f"a TableEncoder with {name} is not exported: a device has numbers and categories")
+    if encoder.when_missing != "drop":
+        raise ProgramError(f"a TableEncoder with when_missing={encoder.when_missing!r} is not exported: 'drop' is")
+    if front.scales:
+        raise ProgramError("a scaler behind a TableEncoder is not exported: the encoder has one itself")
+    of_texts: dict[Any, tuple[Any, str]] = {
+        feature: (name, text) for name, values in encoder._features.items() for text, feature in values.items()
+    }
+    of_buckets: dict[Any, tuple[Any, int]] = {
+        f"{name}#{number}": (name, number) for name in encoder._features for number in range(encoder.buckets)
+    }
+    columns, numbers = [], []
+    for place, column in enumerate(front.columns):
+        if column.field in of_texts:
+            columns.append(Column(column.name, *of_texts[column.field]))
+        elif column.field in of_buckets and column.field not in encoder._numbers:
+            of, number = of_buckets[column.field]
+            columns.append(Column(column.name, of, None, (number, encoder.buckets)))
+        else:
+            columns.append(column)
+            numbers.append(place)
+    front.columns = columns
+    if encoder._scaler is None:
+        return
+    if type(encoder._scaler) not in _SCALERS:
+        raise ProgramError(f"a TableEncoder with a {type(encoder._scaler).__name__} is not exported")
+    scale = _SCALERS[type(encoder._scaler)](encoder._scaler, [columns[place].field for place in numbers])
+    location, spread = np.full((2, len(columns)), math.nan)
+    location[numbers], spread[numbers] = scale.location, scale.spread
+    front.scales.append(scale._replace(location=location, spread=spread))

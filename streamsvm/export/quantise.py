@@ -1,0 +1,104 @@
+"""Vectors as whole numbers of 16 or 8 bits, with a unit for each feature."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from streamsvm.edge.program import Program, ProgramError
+from streamsvm.edge.step import Step
+from streamsvm.edge.steps import vectors_of
+
+__all__ = ["error_bound", "quantised"]
+
+_LEAST_UNIT = 1e-30
+_TYPES = {16: np.int16, 8: np.int8}
+
+
+def quantised(program: Program, bits: int | None = None, error: float | None = None) -> Program:
+    """Return a program whose vectors are whole numbers times a unit for each feature; all else is as it was.
+
+    A unit is the largest size of its feature in the vectors, over 32,767 or 127.
+
+    Parameters
+    ----------
+    program
+        It is not changed.
+    bits
+        32, 16 or 8. None: the fewest whose `error_bound` is at most ``error``.
+    error
+        The largest change of a decision value that is allowed. None: any.
+
+    Raises
+    ------
+    ProgramError
+        Neither is given, or the error is no number of at least 0, or so many bits do not keep to it.
+
+    Examples
+    --------
+    >>> from streamsvm import BSGDClassifier
+    >>> from streamsvm.export.describe import program_of
+    >>> model = BSGDClassifier(budget=10)
+    >>> for value in range(10):
+    ...     model.learn_one({"a": value}, value > 4)
+    >>> program = program_of(model)
+    >>> quantised(program, bits=8).nbytes < program.nbytes
+    True
+    """
+    if bits is None and error is None:
+        raise ProgramError("say how exact vectors must be: bits=32, 16 or 8, or error=, the largest change of a decision value")
+    if error is not None and not error >= 0.0:
+        raise ProgramError(f"error must be a number of at least 0, not {error!r}")
+    if bits not in (None, 32, *_TYPES):
+        raise ProgramError(f"bits must be 32, 16 or 8, not {bits!r}")
+    found = math.inf
+    for candidate in (8, 16, 32) if bits is None else (bits,):
+        made = _of_bits(program, candidate)
+        found = error_bound(program, made)
+        if error is None or found <= error:
+            return made
+    raise ProgramError(
+        f"with vectors of {bits} bits a decision value may change by up to {found:.3g}, more than error={error:g}: allow more, "
+        "or ask for more bits"
+    )
+
+
+def _of_bits(program: Program, bits: int) -> Program:
+    made = Program(program.columns, program.hashed)
+    made.answer, made.facts = program.answer, program.facts
+    for step in program.steps:
+        made.take(step if bits == 32 or "vectors" not in step.arrays else _rounded(step, bits))
+    return made
+
+
+def _rounded(step: Step, bits: int) -> Step:
+    vectors = vectors_of(step)
+    unit = np.abs(vectors).max(axis=0, initial=0.0) / (2 ** (bits - 1) - 1)
+    unit[unit < _LEAST_UNIT] = 1.0  # of a feature that is 0 in all vectors
+    numbers = np.rint(vectors / unit).astype(_TYPES[bits])
+    return replace(step, arrays={**step.arrays, "vectors": numbers, "unit": unit})
+
+
+def error_bound(program: Program, other: Program) -> float:
+    """Return a bound of the difference between the decision values of two programs that differ in their vectors alone.
+
+    The gradient of the Gaussian kernel is at most sqrt(2 gamma / e), so its value changes by at most that times the way that a
+    vector has moved, and a decision value by the sum of that times the size of the coefficients. For other kernels the bound is
+    infinite, unless no vector has moved: rows may be of any length. So it is where a committee combines what its experts say.
+    """
+    total = 0.0
+    for number, (step, moved) in enumerate(zip(program.steps, other.steps, strict=True), 1):
+        if "vectors" not in step.arrays:
+            continue
+        way = np.sqrt(np.square(vectors_of(step) - vectors_of(moved)).sum(axis=1))
+        readers = [reader for reader in program.steps if number in reader.of]
+        if not way.any():
+            continue
+        plain = step.do == "kernel" and step.options["kind"] == "rbf" and all(reader.do == "linear" for reader in readers)
+        if not plain or any(reader.do == "experts" for reader in program.steps):
+            return math.inf
+        slope = math.sqrt(2.0 * step.options["gamma"] / math.e)
+        total += max(float((slope * np.abs(reader.arrays["weights"]) @ way).max(initial=0.0)) for reader in readers)
+    return total

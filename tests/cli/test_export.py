@@ -1,0 +1,90 @@
+"""``streamsvm export``: files in other forms, of models, checkpoints and folders, and what is said where there is none."""
+
+import json
+
+import pytest
+from river import datasets, preprocessing
+
+import streamsvm
+from streamsvm import BSGDClassifier, edge
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model = preprocessing.StandardScaler() | BSGDClassifier(budget=10, scaling=None, seed=1)
+    for x, y in datasets.Bananas().take(100):
+        model.learn_one(x, y)
+    streamsvm.save(model, tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+@pytest.mark.parametrize("form", ["onnx", "npz", "json"])
+def test_a_model_is_exported(saved, tmp_path, call, form):
+    done = call("export", saved, "--to", form, "--out", tmp_path / "new" / "folder", "--name", "bananas")
+    path = tmp_path / "new" / "folder" / f"bananas.{form}"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{path}: {path.stat().st_size:,} bytes\n"
+
+
+def test_a_model_is_made_smaller(saved, tmp_path, call):
+    done = call("export", saved, "--to", "c", "--out", tmp_path, "--max-bytes", "150")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()[0]
+    assert " of 10 vectors, " in said
+    assert f"Made smaller: {said}." in (tmp_path / "model.h").read_text()
+    done = call("export", saved, "--to", "c", "--out", tmp_path, "--max-bytes", "20")
+    assert done.returncode == 1
+    assert "more than max_bytes=20: allow as many" in done.stderr
+
+
+def test_checkpoints_are_exported(tmp_path, call):
+    rows = [f"{x['1']!r},{x['2']!r},{y}\n" for x, y in datasets.Bananas().take(300)]
+    (tmp_path / "rows.csv").write_text("a,b,y\n" + "".join(rows))
+    state, out = tmp_path / "state", tmp_path / "out"
+    done = call("learn", tmp_path / "rows.csv", "--label", "y", "--checkpoint", state, "--model", "bsgd", "--quiet")
+    assert done.returncode == 0, done.stderr
+    model = streamsvm.load(state)
+    header = json.loads(call("inspect", state, "--json").stdout)
+    for place in (state, next(state.glob("*.ckpt"))):
+        assert call("export", place, "--to", "npz", "--out", out).returncode == 0
+        x = {"a": 1.0, "b": -1.0}
+        predictor = edge.load(out / "model.npz")
+        assert predictor.predict_one(x) == model.predict_one(x)
+        assert predictor.facts["rows"] == 300
+        assert predictor.facts["score"] == header["score"]
+        assert predictor.facts["parameters"]["budget"] == 500
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (["--to", "npz", "--bits", "8"], 2, "--bits means nothing for --to npz: leave it out"),
+        (["--to", "pickle"], 2, "invalid choice: 'pickle'"),
+        ([], 2, "required: --to"),
+        (["--to", "npz", "--name", "a/b"], 1, "was not exported: 'a/b' is no name of a file"),
+        (["--to", "npz", "--out", "/dev/null/new"], 1, "was not exported: /dev/null/new: Not a directory"),
+    ],
+)
+def test_what_cannot_be_asked_for(saved, call, words, status, reason):
+    done = call("export", saved, *words)
+    assert done.returncode == status
+    assert reason in done.stderr.splitlines()[-1]
+
+
+def test_a_model_without_a_program(tmp_path, call):
+    streamsvm.save(BSGDClassifier(), tmp_path / "model")
+    done = call("export", tmp_path / "model", "--to", "npz", "--out", tmp_path / "out")
+    reason = f"streamsvm: {tmp_path / 'model'} was not exported: it has not learned yet: there is nothing to predict by\n"
+    assert (done.returncode, done.stderr) == (1, reason)
+    assert not (tmp_path / "out").exists()
+    done = call("export", tmp_path / "none", "--to", "npz")
+    assert (done.returncode, done.stderr) == (1, f"streamsvm: {tmp_path / 'none'}: No such file or directory\n")
+
+
+def test_inspect_says_whether_it_can_be_exported(saved, tmp_path, call):
+    size = edge.load(saved).nbytes
+    assert f"export           {size:,} bytes of numbers, from rows of 2 numbers\n" in call("inspect", saved).stdout
+    facts = json.loads(call("inspect", saved, "--json").stdout)
+    assert facts["export"] == {"columns": 2, "bytes": size, "steps": ["scale", "fill", "kernel", "linear"]}
+    streamsvm.save(BSGDClassifier(), tmp_path / "new")
+    assert "export           it has not learned yet: there is nothing to predict by\n" in call("inspect", tmp_path / "new").stdout

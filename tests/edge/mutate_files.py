@@ -1,0 +1,313 @@
+"""Changes saved models in all ways that no checksum tells, reads them, and predicts: no crash, no hang, no memory without bound.
+
+``python tests/edge/mutate_files.py N SEED`` changes N files of ``golden``, and prints what became of them as JSON. It fails where
+a reader raises anything but its own errors, takes more than a second or more memory than a limit, or gives what is no answer.
+"""
+
+import copy
+import io
+import json
+import math
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm import edge
+from streamsvm.edge.container import DTYPES, pack, unpack
+from streamsvm.edge.reading import PROGRAM
+
+GOLDEN = Path(__file__).parent / "golden"
+MEMORY = 2**31  # bytes of address space beyond what the process has when it begins
+SECONDS = 1.0  # of the processor, for a file, and as many for each megabyte of it
+
+EXTREMES = [
+    *(0, 1, -1, 2, 3, 7, 255, 2**20, 2**31 - 1, 2**31, 2**62, 2**63, 10**30, 10**300, -(2**63), 0.5, -0.0, 1e-320, 1e308, -1e308),
+    *(math.nan, math.inf, -math.inf, True, False, None, "", "a", "kernel", "rbf", "\ud800", "x" * 5000, [], [[]], {}, {"a": 1}),
+    *([0], [0, 0], [0] * 100, list(range(50)), {"kind": "margin"}, "program.0", "program.1"),
+]
+STEPS = [
+    *(
+        "fill",
+        "scale",
+        "select",
+        "clip",
+        "bend",
+        "kernel",
+        "fourier",
+        "trees",
+        "linear",
+        "join",
+        "votes",
+        "pair_scores",
+        "experts",
+    )
+]
+NUMBERS = [0.0, -0.0, 1.0, -1.0, 1e-300, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 5e-324]
+
+
+def nodes(value, at=()):
+    yield at
+    if isinstance(value, list | dict):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from nodes(inner, (*at, key))
+
+
+def at(value, path):
+    for key in path:
+        value = value[key]
+    return value
+
+
+def change_tree(rng, tree):
+    """Change one place of a program, or of a header."""
+    paths = [path for path in nodes(tree) if path]
+    path = rng.choice(paths)
+    parent, key = at(tree, path[:-1]), path[-1]
+    what = rng.randrange(7)
+    if what == 0:
+        del parent[key]
+    elif what == 1:
+        parent[key] = copy.deepcopy(at(tree, rng.choice(paths)))
+    elif what == 2 and type(parent[key]) in (int, float):
+        parent[key] += rng.choice((1, -1, 1000, 2**40, 0.5))
+    elif what == 3 and isinstance(parent, list):
+        most = 2**20 // len(json.dumps(parent[key])) + 1  # or changing files takes more time and memory than reading them
+        parent += [copy.deepcopy(parent[key])] * min(rng.choice((1, 2, 100, 10**4)), most)
+    elif what == 4 and isinstance(parent, dict):
+        parent[rng.choice(list(parent))] = parent.pop(key)
+    elif what == 5 and key == "do":
+        parent[key] = rng.choice(STEPS)
+    else:
+        parent[key] = rng.choice(EXTREMES)
+
+
+def change_array(rng, arrays):
+    """Change an array: its numbers, its type, its shape."""
+    name = rng.choice(sorted(arrays))
+    array = arrays[name]
+    what = rng.randrange(6)
+    if what == 0 and array.size:
+        data = bytearray(array.tobytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        array = np.frombuffer(bytes(data), array.dtype).reshape(array.shape)
+    elif what == 1 and array.size:
+        array = array.copy()
+        with np.errstate(all="ignore"):
+            array.reshape(-1)[rng.randrange(array.size)] = (
+                rng.choice(NUMBERS)
+                if array.dtype.kind == "f"
+                else np.array(rng.choice((0, 1, -1, 2**31 - 1, 2**62, -(2**63))), np.int64).astype(array.dtype)
+            )
+    elif what == 2:
+        array = array.astype(rng.choice(list(DTYPES.values()))) if array.dtype != bool else array
+    elif what == 3:
+        array = np.ascontiguousarray(array.T if rng.random() < 0.5 else array.ravel())
+    elif what == 4:
+        array = array[: rng.randrange(len(array) + 1)] if array.ndim else array
+    else:
+        array = np.zeros(rng.choice(((0,), (0, 0), (2, 0), (0, 3), (1,), (3, 1, 1), (100, 100))))
+    arrays[name] = array
+    if rng.random() < 0.05:
+        del arrays[name]
+
+
+def changed_program(rng, strings, arrays):
+    """A file whose program has one to three changes, with a checksum that is right."""
+    strings, arrays = dict(strings), dict(arrays)
+    tree = json.loads(strings[PROGRAM])
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        own = {name: array for name, array in arrays.items() if name.startswith(PROGRAM)}
+        if rng.random() < 0.4 and own:
+            before = set(own)
+            change_array(rng, own)
+            arrays = {name: array for name, array in arrays.items() if name not in before} | own
+        else:
+            change_tree(rng, tree)
+            if not isinstance(tree, dict):
+                break
+    strings[PROGRAM] = json.dumps(tree)
+    if rng.random() < 0.02:
+        strings[PROGRAM] = rng.choice(("", "{", "[" * 10**5, "null", "1", '{"a":1,"a":2}', strings[PROGRAM][:-5]))
+    if rng.random() < 0.3:
+        return zipped(strings, arrays)
+    return pack({name: np.ascontiguousarray(array) for name, array in arrays.items()}, strings)
+
+
+def zipped(strings, arrays):
+    data = io.BytesIO()
+    np.savez(
+        data, **{PROGRAM: np.frombuffer(strings[PROGRAM].encode(), np.uint8)}, **{n: a for n, a in arrays.items() if "." in n}
+    )
+    return data.getvalue()
+
+
+def changed_header(rng, data):
+    """A file whose header has changes, with a checksum that is right."""
+    from hashlib import sha256
+
+    size = int.from_bytes(data[:8], "little")
+    header, rest = json.loads(data[8 : 8 + size]), data[8 + size : -32]
+    for _ in range(rng.choice((1, 1, 2))):
+        change_tree(rng, header)
+    text = json.dumps(header).encode()
+    length = len(text) if rng.random() < 0.9 else rng.choice((0, 1, len(text) - 1, len(text) + 1, 2**26, 2**27, 2**62, 2**64 - 1))
+    if rng.random() < 0.3:
+        rest = rest[: rng.randrange(len(rest))] if rng.random() < 0.5 else rest + bytes(rng.randrange(100))
+    whole = length.to_bytes(8, "little") + text + rest
+    return whole + sha256(whole).digest()
+
+
+def changed_bytes(rng, data):
+    """A file with some bytes changed, cut off or doubled, mostly with a checksum that is right."""
+    from hashlib import sha256
+
+    found = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        place, end = rng.randrange(len(found)), rng.randrange(len(found))
+        what = rng.randrange(4)
+        if what <= 1:
+            found[place] ^= 1 << rng.randrange(8)
+        elif what == 2:
+            found[place : place + 8] = rng.choice((0, 1, 2**31, 2**62, 2**64 - 1)).to_bytes(8, "little")
+        elif rng.random() < 0.5:
+            del found[min(place, end) : max(place, end)]
+            found += bytes(1)
+        else:
+            found[place:place] = found[min(place, end) : max(place, end)]
+    if rng.random() < 0.7 and bytes(data[:2]) != b"PK":
+        found[-32:] = sha256(bytes(found[:-32])).digest()
+    return bytes(found)
+
+
+class TooLongError(BaseException):
+    """A reader took too long."""
+
+
+def _stop(*_):
+    raise TooLongError
+
+
+def ask(predictor, rng):
+    """Ask for predictions of a few rows in all ways, and check what comes back."""
+    n = len(predictor.columns)
+    if n > 10**5:
+        return
+    X = np.array([[rng.choice((*NUMBERS, 0.3, -2.0)) for _ in range(min(n, 50))] for _ in range(3)]).reshape(3, min(n, 50))
+    X = np.tile(X, (1, n // 50 + 1))[:, :n] if n else np.zeros((3, 0))
+    many = predictor.predict_many(X)
+    assert many.shape == (3,)
+    one = predictor.predict_one(dict(zip(predictor.columns, [None] * n, strict=True)))
+    assert predictor.kind != "class" or one in predictor.labels
+    f = predictor.decision_function_many(X)
+    assert f.shape[0] == 3
+    assert f.dtype == np.float64
+    try:
+        p = predictor.predict_proba_many(X)
+    except ValueError as error:
+        assert "no probabilities" in str(error)
+    else:
+        assert p.shape == (3, len(predictor.labels))
+        sure = np.isfinite(f).reshape(3, -1).all(axis=1)
+        assert ((p[sure] >= -1e-9) & (p[sure] <= 1.0 + 1e-9)).all()
+
+
+def edge_fate(data, rng):
+    try:
+        predictor = edge.loads(data)
+    except edge.ProgramError:
+        return "refused"
+    ask(predictor, rng)
+    return "answers"
+
+
+def whole_fate(data, path):
+    import streamsvm
+    from streamsvm.storage.model_file import ModelFileError
+
+    if data[:2] == b"PK":
+        return "not of the library"
+    path.write_bytes(data)
+    try:
+        streamsvm.load(path)
+    except ModelFileError:
+        return "refused"
+    return "loaded"
+
+
+def files():
+    """The golden files that are small, each as bytes, and its parts."""
+    for path in sorted(GOLDEN.glob("*/*.*")):
+        if path.suffix == ".safetensors":
+            data = path.read_bytes()
+            found = unpack(data)
+            yield path.name, data, dict(found.strings), dict(found.arrays)
+        elif path.suffix == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                arrays = {name[:-4]: np.load(io.BytesIO(archive.read(name))) for name in archive.namelist()}
+            yield path.name, path.read_bytes(), {PROGRAM: arrays.pop(PROGRAM).tobytes().decode()}, arrays
+
+
+def changed(rng, data, strings, arrays):
+    way = rng.random()
+    if way < 0.6:
+        return changed_program(rng, strings, arrays)
+    return changed_header(rng, data) if way < 0.8 and data[:2] != b"PK" else changed_bytes(rng, data)
+
+
+def run(n, seed, path, whole=True):
+    """Change n files and read them; return what became of them, and the first failures."""
+    rng, fates, failures = random.Random(seed), Counter(), []
+    given = list(files())
+    signal.signal(signal.SIGALRM, _stop)
+    for number in range(n):
+        name, data, strings, arrays = rng.choice(given)
+        try:
+            made = changed(rng, data, strings, arrays)
+        except Exception:  # noqa: BLE001 - two changes may not go together
+            fates["not made"] += 1
+            continue
+        began = time.process_time()
+        signal.setitimer(signal.ITIMER_REAL, 20 * SECONDS)  # a hang
+        try:
+            fates["edge " + edge_fate(made, rng)] += 1
+            if whole:
+                fates["library " + whole_fate(made, path)] += 1
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            fates["failed"] += 1
+            failures.append(f"{seed} {number} {name}: {traceback.format_exc(limit=-4)}")
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        if time.process_time() - began > SECONDS * (1.0 + len(made) / 2**20):
+            failures.append(f"{seed} {number} {name}: took {time.process_time() - began:.1f} s")
+            path.with_suffix(f".{number}").write_bytes(made)
+    return fates, failures
+
+
+def main():
+    """Run as the command line says."""
+    import tempfile
+
+    n, seed = map(int, sys.argv[1:])
+    warnings.simplefilter("ignore")
+    path = Path(tempfile.mkdtemp()) / "model"
+    run(20, 0, path)  # imports
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
+    fates, failures = run(n, seed, path)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10
+    print(json.dumps({"fates": fates, "failures": failures[:20], "peak MiB": peak}, indent=1))  # noqa: T201
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Learners in C take the same steps as in Python, and their state goes there and back."""
+
+import ctypes
+import itertools
+import subprocess
+import zlib
+
+import numpy as np
+import pytest
+
+from c_compilers import COMPILERS, FLAGS, needs_compiler
+from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Removal, SVMClassifier, edge
+from streamsvm.export.c.learning import state_of, with_state, write_learning_c
+
+pytestmark = needs_compiler
+NAMES = (f"learner{number}" for number in itertools.count())  # a library is loaded once
+KINDS = [
+    (BSGDClassifier, {"scaling": None, "gamma": 0.2}),
+    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "pegasos", "l2": 1e-3, "fit_intercept": True}),
+    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "constant", "eta0": 0.1, "averaging": 0}),
+    (BSGDClassifier, {"scaling": None, "gamma": 0.2, "learning_rate": "floor", "eta0": 0.1, "maintenance": Merge()}),
+    (BSCAClassifier, {"scaling": None, "gamma": 0.2}),
+    (BSCAClassifier, {"scaling": None, "gamma": 0.2, "reprocess": 3, "C": 0.1}),
+]
+NEAR = 1e-4  # of a decision value from one at which a row changes the model
+
+
+def rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5)).astype(np.float32)
+    return X, (X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=n) > 0.0).astype(int)
+
+
+def learner(kind, parameters, n=40, budget=15):
+    model = kind(budget=budget, seed=0, **parameters)
+    model.learn_many(*rows(n, seed=9))
+    return model
+
+
+class Device:
+    """A learner that is compiled and loaded."""
+
+    def __init__(self, model, folder, compiler=COMPILERS[0]):
+        name = next(NAMES)
+        self.files = write_learning_c(model, folder, name)
+        library = folder / f"{name}.so"
+        subprocess.run([compiler, *FLAGS, "-shared", "-fPIC", "-o", library, self.files.source], check=True)
+        self._library, self._name = ctypes.CDLL(str(library)), name
+        self._call("_state").restype, self._call("_decision").restype = ctypes.c_void_p, ctypes.c_float
+
+    def _call(self, what):
+        return getattr(self._library, f"{self._name}_learn{what}")
+
+    def learn(self, x, label):
+        return self._call("")(x.ctypes.data_as(ctypes.c_void_p), int(label))
+
+    def decision(self, x):
+        return self._call("_decision")(x.ctypes.data_as(ctypes.c_void_p))
+
+    def predict(self, x):
+        return self._call("_predict")(x.ctypes.data_as(ctypes.c_void_p))
+
+    @property
+    def state(self):
+        return ctypes.string_at(self._call("_state")(), self.files.state_bytes)
+
+    def restore(self, data):
+        return self._call("_restore")(data, len(data))
+
+
+def assert_equal(model, other, tolerance):
+    for name in ("vectors", "coefficients", "biases", "weights", "stamps"):
+        a, b = (np.asarray(getattr(each._store.views, name), np.float64) for each in (model, other))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
+    for name in model._common.dtype.names:
+        np.testing.assert_allclose(other._common[name], model._common[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(("kind", "parameters"), KINDS)
+def test_each_step_is_that_of_python(kind, parameters, compiler, tmp_path):
+    model = learner(kind, parameters)
+    device, near = Device(model, tmp_path, compiler), 0
+    bounds = [1.0, 1.0 - getattr(model, "tol", 0.0)]
+    X, y = rows(100)
+    for x, label in zip(X, y, strict=True):
+        assert device.restore(state_of(model))
+        row = dict(enumerate(x.tolist()))
+        f = model.decision_function_one(row, output="last")
+        assert device.decision(x) == pytest.approx(model.decision_function_one(row), abs=1e-4)
+        assert device.learn(x, label)
+        model.learn_one(row, int(label))
+        if min(abs(abs(f) - bound) for bound in (*bounds, 0.0)) > NEAR:
+            assert_equal(model, with_state(model, device.state), 1e-4)
+        else:
+            near += 1
+    assert near < 5
+
+
+def test_ten_thousand_rows(tmp_path):
+    model = learner(BSGDClassifier, {"scaling": None, "gamma": 0.2}, budget=30)
+    device = Device(model, tmp_path)
+    X, y = rows(10_000, seed=1)
+    for x, label in zip(X, y, strict=True):
+        device.learn(x, label)
+    taken = with_state(model, device.state)
+    model.learn_many(X, y)
+    assert taken.n_merges == model.n_merges > 1000
+    assert_equal(model, taken, 1e-5)
+    both = [each.learn_many(*rows(100, seed=2)) or each for each in (model, taken)]  # it goes on
+    assert_equal(*both, 1e-4)
+
+
+def test_rows_are_scaled_by_the_scale_in_use(tmp_path):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(400, 3)) * (1.0, 100.0, 0.0) + (5.0, 1e6, 3.0)).astype(np.float32)
+    y = np.where(X[:, 0] > 5.0, "high", "low")
+    model = BSGDClassifier(budget=20, seed=0)
+    model.learn_many(X[:200], y[:200])
+    device = Device(model, tmp_path)
+    far = np.array([[np.nan, np.inf, 1e30], [-1e15, 1e6, 3.0]], np.float32)
+    for x in (*X[200:], far[1]):
+        assert device.decision(x) == pytest.approx(model.decision_function_one(dict(enumerate(x.tolist()))), abs=1e-3)
+    zeros = np.array([0.0, 0.0, 1e30], np.float32)
+    assert device.decision(far[0]) == pytest.approx(device.decision(zeros), abs=1e-6)
+    for x, label in zip(X[200:], y[200:], strict=True):
+        device.learn(x, label == model.positive_label)
+    taken = with_state(model, device.state)
+    assert np.mean(taken.predict_many(X) == y) > 0.9
+    assert taken.n_learned == 400
+
+
+def test_sizes(tmp_path):
+    model = BSGDClassifier(budget=100, seed=0)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 22))
+    model.learn_many(X, X[:, 0] > 0.0)
+    written = write_learning_c(model, tmp_path)
+    assert written.ram_bytes < 24 * 1024
+    subprocess.run([COMPILERS[0], *FLAGS, "-O0", "-c", "-o", tmp_path / "m.o", written.source], check=True)
+    symbols = subprocess.run(["nm", "-S", tmp_path / "m.o"], check=True, capture_output=True, text=True).stdout
+    variables = [line.split() for line in symbols.splitlines() if len(line.split()) == 4 and line.split()[2] in "bBdD"]
+    assert sum(int(size, 16) for _, size, kind, name in variables if not name.endswith("_labels")) == written.ram_bytes
+
+
+def test_states_that_are_none_are_refused(tmp_path):
+    model = learner(*KINDS[4])
+    device = Device(model, tmp_path)
+    good, rng = device.state, np.random.default_rng(0)
+    assert device.restore(good)
+    assert not device.restore(good[:-1])
+    assert not device.restore(good + b"\0")
+    refused = 0
+    x = rows(1)[0][0]
+    for _ in range(400):
+        data = bytearray(good)
+        for _ in range(rng.integers(1, 4)):
+            at = int(rng.integers(len(data) - 4))
+            data[at : at + 8] = rng.bytes(8) if rng.random() < 0.5 else bytes([rng.choice([0, 255])]) * 8
+        data = data[: len(good)]
+        if rng.random() < 0.9:
+            data[-4:] = zlib.crc32(data[:-4]).to_bytes(4, "little")
+        taken = device.restore(bytes(data))
+        try:
+            with_state(model, bytes(data)).predict_one({0: 1.0})
+        except edge.ProgramError:
+            refused += 1
+        if taken:
+            device.learn(x, 1)
+    assert refused > 130
+    assert device.restore(good)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_nothing_is_out_of_bounds(compiler, tmp_path):
+    model = learner(*KINDS[4])
+    write_learning_c(model, tmp_path, "model")
+    (tmp_path / "state.bin").write_bytes(state_of(model))
+    (tmp_path / "main.c").write_text(_MAIN)
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
+    files = [tmp_path / "main.c", tmp_path / "model_learn.c"]
+    subprocess.run([compiler, *FLAGS, *checks, "-o", tmp_path / "main", *files], check=True)
+    subprocess.run([tmp_path / "main", tmp_path / "state.bin"], check=True)
+
+
+_MAIN = """
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include "model_learn.h"
+static unsigned char data[MODEL_LEARN_BYTES], wild[MODEL_LEARN_BYTES];
+static uint32_t state = 1;
+static uint32_t next(void) { state = state * 1664525u + 1013904223u; return state ^ (state >> 13); }
+static uint32_t sum(void)
+{
+    uint32_t found = 0xffffffffu;
+    unsigned k;
+    int bit;
+    for (k = 0; k < sizeof wild - 4; k++)
+        for (found ^= wild[k], bit = 0; bit < 8; bit++) found = (found >> 1) ^ (found & 1u ? 0xedb88320u : 0u);
+    return ~found;
+}
+int main(int argc, char **argv)
+{
+    FILE *file = argc > 1 ? fopen(argv[1], "rb") : 0;
+    float x[MODEL_LEARN_FEATURES];
+    int n, j;
+    if (!file || fread(data, 1, sizeof data, file) != sizeof data) return 2;
+    fclose(file);
+    for (n = 0; n < 3000; n++) {
+        uint32_t found;
+        memcpy(wild, data, sizeof data);
+        for (j = 0; j < 3; j++) wild[next() % (sizeof wild - 4)] = (unsigned char)next();
+        found = sum();
+        memcpy(wild + sizeof wild - 4, &found, 4);
+        model_learn_restore(wild, sizeof wild);
+        for (j = 0; j < MODEL_LEARN_FEATURES; j++) {
+            union { uint32_t i; float f; } bits;
+            bits.i = next();
+            x[j] = n % 2 ? bits.f : (float)(int32_t)bits.i * 1e-9f;
+        }
+        for (j = 0; j < 20; j++) {
+            x[j % MODEL_LEARN_FEATURES] += 0.1f;
+            model_learn(x, j % 2);
+        }
+        if (model_learn(x, 2)) return 3;
+        model_learn_predict(x);
+    }
+    return model_learn_restore(data, sizeof data) ? 0 : 4;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (SVMClassifier(), "a SVMClassifier has no form in C that learns"),
+        (BSGDClassifier(), "has not learned two labels"),
+        (learner(BSGDClassifier, {"kernel": "linear"}), "kernel='linear'"),
+        (learner(BSGDClassifier, {"maintenance": Removal()}), "is not kept by Merge"),
+        (learner(BSGDClassifier, {"class_weight": "balanced"}), "class_weight"),
+        (learner(BSGDClassifier, {"scaling": None}), "still being found"),
+        (learner(BSCAClassifier, {"replay": 10}), "replay=0"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_cannot_learn_there_is_named(model, reason, tmp_path):
+    with pytest.raises(edge.ProgramError, match=reason):
+        write_learning_c(model, tmp_path)
+
+
+def test_states_of_other_models_are_refused():
+    model, other = learner(*KINDS[0]), learner(BSGDClassifier, {"scaling": None, "gamma": 0.3})
+    with pytest.raises(edge.ProgramError, match="other features, scale or parameters"):
+        with_state(model, state_of(other))
+    with pytest.raises(edge.ProgramError, match="a state of 3 bytes"):
+        with_state(model, b"abc")
+    assert_equal(with_state(model, state_of(model)), model, 1e-12)

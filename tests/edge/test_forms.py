@@ -1,0 +1,170 @@
+"""Models as files for numpy and as JSON answer as their programs do; what is no such file is refused and takes no memory."""
+
+import io
+import json
+import math
+import zipfile
+
+import numpy as np
+import pytest
+
+from edge_models import bsgd, learned, matrix, program
+from streamsvm import BSGDClassifier, edge
+from streamsvm.edge.container import DTYPES
+from streamsvm.edge.program import Program
+from streamsvm.export.forms import FORMS, export
+
+NAMES = [
+    *("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "SVMClassifier 0 of 3", "SVMRegressor 0 of 0", "OneClassBSGD 0 of 0"),
+    *("FOGD 0 of 2", "CSMOClassifier 0 of 4", "HierarchicalSVC 7 of 2", "OutOfCoreLinearSVC", "table of 2", "scaled targets"),
+]
+
+
+def same(given, found):
+    X = matrix(given)
+    a, b = edge.Predictor(given), edge.Predictor(found)
+    np.testing.assert_array_equal(a.predict_many(X), b.predict_many(X))
+    np.testing.assert_array_equal(a.decision_function_many(X), b.decision_function_many(X))
+    assert (a.columns, a.labels, a.facts) == (b.columns, b.labels, b.facts)
+
+
+def of_json(data):
+    saved, arrays = json.loads(data), {}
+    assert saved.pop("format") == "streamsvm program"
+    for number, step in enumerate(saved["steps"]):
+        for name, array in step["arrays"].items():
+            arrays[f"{number} {name}"] = np.array(array["data"], DTYPES[array["dtype"]]).reshape(array["shape"])
+        step["arrays"] = {name: f"{number} {name}" for name in step["arrays"]}
+    return Program.of_parts(json.dumps(saved), arrays)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_come_back_to_the_bit(name, tmp_path):
+    given = program(name)
+    [npz], [text] = (export(given, form, tmp_path / "new", "some.name") for form in ("npz", "json"))
+    assert (npz.name, text.name) == ("some.name.npz", "some.name.json")
+    same(given, edge.load(npz).program)
+    same(given, of_json(text.read_bytes()))
+    data = npz.read_bytes()
+    assert export(given, "npz", tmp_path)[0].read_bytes() == data
+    with np.load(npz) as arrays:  # as others read it
+        assert sum(arrays[name].nbytes for name in arrays.files if name != "program") == given.nbytes
+
+
+@pytest.mark.parametrize(
+    ("options", "bits"),
+    [
+        ({}, 32),
+        ({"bits": 8}, 8),
+        ({"error": math.inf}, 8),
+        ({"error": 1e-2}, 16),
+        ({"error": 0.0}, 32),
+        ({"bits": 16, "error": 1.0}, 16),
+    ],
+)
+def test_an_error_alone_takes_the_fewest_bits(options, bits, tmp_path):
+    header, source = export(learned(bsgd(), 200, 2), "c", tmp_path, **options)
+    assert header.name == "model.h"
+    found = source.read_text()
+    assert [width for width in (8, 16) if f"static const int{width}_t" in found] == ([] if bits == 32 else [bits])
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"error": -1.0}, "error must be a number of at least 0, not -1.0"),
+        ({"error": math.nan}, "error must be a number of at least 0, not nan"),
+        ({"bits": 8, "error": 1e-9}, "with vectors of 8 bits a decision value may change by up to .*, more than error=1e-09"),
+    ],
+)
+def test_errors_that_cannot_be_kept_to(options, reason, tmp_path):
+    with pytest.raises(edge.ProgramError, match=reason):
+        export(learned(bsgd(), 200, 2), "c", tmp_path, **options)
+
+
+def test_models_are_taken_as_they_are(tmp_path):
+    model = learned(bsgd(), 100, 2)
+    [path] = export(model, "onnx", tmp_path, operators="ml")
+    assert path == tmp_path / "model.onnx"
+    with pytest.raises(edge.ProgramError, match="has not learned yet"):
+        export(BSGDClassifier(), "npz", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"to": "pickle"}, "there is no form 'pickle': c, onnx, npz, json are the forms"),
+        ({"to": "npz", "name": "../evil"}, "is no name of a file"),
+        ({"to": "npz", "name": ""}, "is no name of a file"),
+        ({"to": "npz", "bits": 8}, "bits means nothing for npz: it takes no options"),
+        ({"to": "onnx", "bits": 8}, "bits means nothing for onnx: it takes operators"),
+    ],
+)
+def test_what_cannot_be_asked_for(given, reason, tmp_path):
+    with pytest.raises(edge.ProgramError, match=reason):
+        export(learned(bsgd(), 50, 2), out=tmp_path / "new", **given)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "c"])
+def test_where_no_file_can_be_written(form, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / f"model.{form}").mkdir()
+    with pytest.raises(edge.ProgramError, match="file: File exists"):
+        export(learned(bsgd(), 50, 2), form, tmp_path / "file")
+    with pytest.raises(edge.ProgramError, match=rf"model.{form} was not written: Is a directory"):
+        export(learned(bsgd(), 50, 2), form, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"model.{form}"]
+
+
+# Files for numpy that somebody has put together -----------------------------------------------------------------------------
+
+
+def zipped(parts, **how):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", **how) as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    return data.getvalue()
+
+
+def npy(array, header=None, **how):
+    data = io.BytesIO()
+    np.lib.format.write_array(data, array, **how)
+    if header is None:
+        return data.getvalue()
+    made = io.BytesIO()
+    np.lib.format.write_array_header_1_0(made, header)
+    return made.getvalue() + array.tobytes()
+
+
+@pytest.fixture
+def parts(tmp_path):
+    [path] = export(learned(bsgd(), 50, 2), "npz", tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+BAD = {
+    "compressed": lambda parts: zipped({**parts, "bomb.npy": bytes(10**7)}, compression=zipfile.ZIP_DEFLATED),
+    "no program": lambda parts: zipped({name: part for name, part in parts.items() if name != "program.npy"}),
+    "a program of numbers": lambda parts: zipped({**parts, "program.npy": npy(np.zeros(3))}),
+    "an array that is none": lambda parts: zipped({**parts, "program.0.npy": b"\x93NUMPY"}),
+    "objects": lambda parts: zipped({**parts, "program.0.npy": npy(np.array([{}]), allow_pickle=True)}),
+    "a shape beyond the file": lambda parts: zipped(
+        {**parts, "program.0.npy": npy(np.zeros(3), {"descr": "<f8", "fortran_order": False, "shape": (2**60, 2**60)})}
+    ),
+    "a shape below 0": lambda parts: zipped(
+        {**parts, "program.0.npy": npy(np.zeros(1), {"descr": "<f8", "fortran_order": False, "shape": (-1, -1)})}
+    ),
+    "another order of bytes": lambda parts: zipped({**parts, "program.0.npy": npy(np.zeros(3, ">f8"))}),
+    "cut off": lambda parts: zipped(parts)[:-30],
+    "empty": lambda parts: zipped({}),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_files_for_numpy_that_are_none(bad, parts):
+    assert edge.loads(zipped(parts)).labels == [0, 1]
+    with pytest.raises(edge.ProgramError, match=r"^m\.npz: it "):
+        edge.loads(BAD[bad](parts), "m.npz")

@@ -1,0 +1,138 @@
+"""Files that somebody has changed: a sample of `mutate_files.py`, which by hand changes 10^5 of them; and what it cannot make."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_models import bsgd, learned
+from streamsvm import edge
+from streamsvm.edge.container import VERSION, pack, unpack
+from streamsvm.edge.program import Answer, Column, Program
+from streamsvm.edge.reading import PROGRAM
+from streamsvm.export.describe import program_of
+
+
+@pytest.mark.once
+def test_changed_files_are_refused_or_answer():
+    command = [sys.executable, str(Path(__file__).with_name("mutate_files.py")), "300", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    fates = json.loads(done.stdout)["fates"]
+    assert fates["edge refused"] > 100
+    assert fates["edge answers"] > 20
+
+
+def test_a_header_of_100_mb_is_refused_unread():
+    text = b'{"a":"' + b"x" * 10**8 + b'"}'
+    data = len(text).to_bytes(8, "little") + text
+    with pytest.raises(edge.ProgramError, match="corrupt: it is cut off, or not a file of streamsvm"):
+        edge.loads(data + hashlib.sha256(data).digest())
+
+
+def test_a_newer_version_is_named():
+    program = program_of(learned(bsgd(), 50, 2))
+    text, arrays = program.parts()
+    with pytest.raises(edge.ProgramError, match="m: it has version 2 of the programs, and this streamsvm reads 1: upgrade"):
+        edge.loads(pack(arrays, {PROGRAM: text.replace('{"version":1', '{"version":2')}), "m")
+    data = pack(arrays, {PROGRAM: text})
+    for at in (1, 2, 3, 4, 9, 99):
+        newer = data.replace(b'"version":"%d"' % VERSION, b'"version":"%d"' % at)
+        newer = newer[:-32] + hashlib.sha256(newer[:-32]).digest()
+        if at > VERSION and len(newer) == len(data):
+            with pytest.raises(edge.ProgramError, match=f"version {at} of the format"):
+                edge.loads(newer)
+
+
+def test_files_do_not_depend_on_the_order_of_bytes():
+    given = program_of(learned(bsgd(), 50, 2))
+    text, arrays = given.parts()
+    swapped = {name: array.astype(array.dtype.newbyteorder(">")) for name, array in arrays.items()}
+    assert pack(swapped, {PROGRAM: text}) == pack(arrays, {PROGRAM: text})
+    data = pack(arrays, {PROGRAM: text})
+    size = int.from_bytes(data[:8], "little")
+    big = size.to_bytes(8, "big") + data[8:-32]  # as a writer of the other order might have it
+    with pytest.raises(edge.ProgramError, match="corrupt"):
+        edge.loads(big + hashlib.sha256(big).digest())
+    assert unpack(data).strings[PROGRAM] == text
+
+
+@pytest.mark.parametrize("shape", [(2**62, 4), (2**32, 2**32), (2**64, 0), (-1, -8)], ids=str)
+def test_shapes_that_overflow(shape):
+    header = {
+        "__metadata__": {"format": "streamsvm", "version": "1", PROGRAM: "{}"},
+        "a": {"dtype": "F64", "shape": shape, "data_offsets": [0, 64]},
+        "sha256": {"dtype": "U8", "shape": [32], "data_offsets": [64, 96]},
+    }
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + bytes(64)
+    with pytest.raises(edge.ProgramError, match="corrupt: the header's counts of a"):
+        edge.loads(data + hashlib.sha256(data).digest())
+
+
+def test_probabilities_need_a_decision_value_for_each_label():
+    program = Program([Column(name, name) for name in "abc"])
+    pairs = program.add("join", 0, 0)
+    odds = {"kind": "log odds", "prior": 0.5, "shares": [0.2, 0.3, 0.5]}
+    program.answer = Answer("class", pairs, 0, (1, 2, 3), odds=odds)
+    with pytest.raises(edge.ProgramError, match="its answer has 6 decision values and 3 numbers for 3 labels"):
+        program.check()
+    program.answer = program.answer._replace(decision=0)
+    program.check()
+
+
+def test_an_array_belongs_to_one_step():
+    text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
+    saved = json.loads(text)
+    saved["steps"][-1:] *= 2
+    with pytest.raises(edge.ProgramError, match="its program is corrupt"):
+        Program.of_parts(json.dumps(saved), arrays)
+
+
+def test_values_of_a_row_are_bounded():
+    program = Program([Column("a", "a")])
+    value = program.add("select", 0, columns=np.zeros(2**12, np.int64))
+    for _ in range(7):
+        value = program.add("join", value, value)
+    with pytest.raises(edge.ProgramError, match="its values have 2,093,057 numbers, which no model of its size has"):
+        program.add("join", value, value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "width", "odds", "good"),
+    [
+        (4, 4, True, True),
+        (4, 6, False, True),
+        (4, 6, True, False),
+        (4, 1, False, False),
+        (4, 5, False, False),
+        (2, 2, False, False),
+    ],
+)
+def test_decision_values_are_those_of_labels_or_of_pairs(labels, width, odds, good):
+    program = Program([Column("a", "a")])
+    decision = program.add("linear", 0, weights=np.ones((width, 1)), biases=np.zeros(width))
+    choice = program.add(
+        "linear", 0, weights=np.ones((labels if labels > 2 else 1, 1)), biases=np.zeros(labels if labels > 2 else 1)
+    )
+    given = {"kind": "margin", "factor": 1.0, "prior": 0.1} if odds else None
+    program.answer = Answer("class", decision, choice, tuple(range(labels)), odds=given)
+    if good:
+        program.check()
+        return
+    with pytest.raises(
+        edge.ProgramError, match=f"its answer has {width} decision values and {labels if labels > 2 else 1} numbers"
+    ):
+        program.check()
+
+
+def test_steps_are_bounded():
+    program = Program([Column("a", "a")])
+    for _ in range(1000):
+        program.add("fill", 0, single=False)
+    with pytest.raises(edge.ProgramError, match="it has more than 1,000 steps, which no model has"):
+        program.add("fill", 0, single=False)

@@ -1,0 +1,60 @@
+"""ONNX models answer as the programs do that they are made of."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from edge_models import MAKERS, matrix, outside, program
+from streamsvm import edge
+from streamsvm.edge.steps import run
+from streamsvm.export.onnx import write_onnx
+
+
+def session(given, tmp_path, **how):
+    write_onnx(given, tmp_path / "model.onnx", **how)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(tmp_path / "model.onnx", options)
+
+
+def check(given, tmp_path, **how):
+    X = matrix(given)
+    found = session(given, tmp_path, **how)
+    names = [output.name for output in found.get_outputs()]
+    answers = dict(zip(names, found.run(names, {"X": X}), strict=True))
+    predictor, (f, choice) = edge.Predictor(given), run(given, X.astype(np.float64))
+    size = np.abs(f).max()
+    np.testing.assert_allclose(answers["decision"].reshape(f.shape), f, rtol=2e-4, atol=2e-4 * max(size, 1.0))
+    if given.answer.kind == "anomaly":
+        np.testing.assert_allclose(answers["score"], predictor.predict_many(X), atol=2e-4)
+    if given.answer.kind == "class":
+        far = outside(given, f, choice)
+        assert far.mean() > 0.8
+        assert (answers["label"].tolist() == predictor.predict_many(X).astype(answers["label"].dtype))[far].all()
+    if given.answer.odds is not None:
+        np.testing.assert_allclose(answers["probabilities"], predictor.predict_proba_many(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_model_answers_alike(name, tmp_path):
+    given = program(name)
+    if any(step.do == "trees" for step in given.steps):
+        with pytest.raises(edge.ProgramError, match="no form in ONNX: model.to_budget"):
+            write_onnx(given, tmp_path / "model.onnx")
+        return
+    check(given, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["BSGDClassifier 0 of 2", "BSCARegressor 0 of 0", "CSMOClassifier 2 of 2", "CSMOOneClass"])
+def test_the_operators_for_svms(name, tmp_path):
+    given = program(name)
+    check(given, tmp_path, operators="ml")
+
+
+def test_what_the_operators_for_svms_cannot_say_is_refused(tmp_path):
+    with pytest.raises(edge.ProgramError, match="one kernel and one output"):
+        write_onnx(program("BSGDClassifier 0 of 3"), tmp_path / "model.onnx", operators="ml")
+    with pytest.raises(edge.ProgramError, match="operators must be"):
+        write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "model.onnx", operators="other")
+    with pytest.raises(edge.ProgramError, match="was not written"):
+        write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "none" / "model.onnx")

@@ -1,0 +1,224 @@
+"""A saved model predicts by numpy alone as it does itself: every learner, machines, and what stands before and round them."""
+
+import math
+
+import numpy as np
+import pytest
+from river import base, compose, linear_model, preprocessing
+from scipy import sparse
+
+import streamsvm
+from edge_models import (
+    MACHINES,
+    REGRESSORS,
+    SCALERS,
+    behind,
+    bsgd,
+    fitted,
+    learned,
+    learner_cases,
+    of_table,
+    problem,
+    rows,
+    scaled_targets,
+    tuned,
+)
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
+from streamsvm.batch import CSMOClassifier, CSMOOneClass
+from streamsvm.export.describe import program_of
+from streamsvm.linear import OutOfCoreLinearSVC
+from streamsvm.preprocessing import BoundedTargetScaler
+from streamsvm.tables import TableEncoder
+
+BAND = 1e-4
+
+
+def saved(model, tmp_path):
+    path = tmp_path / "model.safetensors"
+    streamsvm.save(model, path)
+    return edge.load(path)
+
+
+def check(model, predictor, given):
+    """The predictor answers as the model does; labels where the decision is outside the band."""
+    final = model[-1] if isinstance(model, compose.Pipeline) else model
+    for x in given:
+        if isinstance(final, base.AnomalyDetector):
+            assert predictor.predict_one(x) == pytest.approx(model.score_one(x), abs=1e-4)
+            continue
+        expected, found = model.predict_one(x), predictor.predict_one(x)
+        if not isinstance(final, base.Classifier):
+            assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+            continue
+        f = predictor.decision_function_one(x)
+        values = sorted(f.values() if isinstance(f, dict) else [0.0, abs(f)])
+        if values[-1] - values[-2] > BAND:
+            assert found == expected
+            assert type(found) is type(expected)
+        p, q = model.predict_proba_one(x), predictor.predict_proba_one(x)
+        assert p.keys() == q.keys()
+        assert all(q[label] == pytest.approx(p[label], abs=1e-3) for label in p)
+
+
+@pytest.mark.parametrize(("kind", "given", "classes"), [pytest.param(*case, id=name) for name, *case in learner_cases()])
+def test_every_learner_predicts_as_it_does(kind, given, classes, tmp_path):
+    model = learned(kind(**given), 300, classes)
+    check(model, saved(model, tmp_path), [x for x, _ in rows(100, classes, seed=1)])
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+@pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier, SVMClassifier, SVMRegressor, BSCARegressor])
+def test_models_of_few_rows(kind, n, tmp_path):
+    classes = 0 if "Regressor" in kind.__name__ else 2
+    model = learned(kind(seed=0), n, classes)
+    check(model, saved(model, tmp_path), [x for x, _ in rows(20, classes, seed=1)])
+
+
+# Batch and linear machines -----------------------------------------------------------------------------------------------------
+
+
+def exported(model):
+    return edge.Predictor(program_of(model))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda model: str(model)[:60])
+def test_batch_classifiers(machine, classes):
+    if machine.get_params().get("break_ties") and classes == 2:
+        return  # there are no ties
+    model, (X, _) = fitted(machine, classes), problem(classes)
+    predictor = exported(model)
+    f = model.decision_function(X)
+    np.testing.assert_allclose(predictor.decision_function_many(X), f, rtol=1e-4, atol=1e-4)
+    far = np.abs(f).min(axis=-1) > BAND if f.ndim > 1 else np.abs(f) > BAND
+    assert far.mean() > 0.9
+    assert (predictor.predict_many(X) == model.predict(X))[far].all()
+    assert type(predictor.predict_one(dict(enumerate(X[0])))) is str
+
+
+@pytest.mark.parametrize("machine", REGRESSORS, ids=str)
+def test_batch_regressors(machine):
+    model, (X, _) = fitted(machine), problem(2)
+    np.testing.assert_allclose(exported(model).predict_many(X), model.predict(X), rtol=1e-4, atol=1e-4)
+
+
+def test_one_class_and_linear_machines():
+    X, y = problem(2)
+    for model in (CSMOOneClass(nu=0.2).fit(X), OutOfCoreLinearSVC().fit(X, y)):
+        predictor = exported(model)
+        far = np.abs(model.decision_function(X)) > BAND
+        assert (predictor.predict_many(X) == model.predict(X))[far].all()
+        assert predictor.labels == ([-1, 1] if isinstance(model, CSMOOneClass) else [0, 1])
+
+
+def test_rows_that_are_sparse():
+    X, y = problem(2)
+    X[np.abs(X) < 0.7] = 0.0
+    model = CSMOClassifier().fit(sparse.csr_array(X), y)
+    np.testing.assert_allclose(exported(model).decision_function_many(X), model.decision_function(sparse.csr_array(X)), atol=1e-4)
+
+
+# What stands before and round a learner -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaler", SCALERS, ids=lambda scaler: str(scaler)[:60])
+def test_scalers_are_folded_in(scaler, tmp_path):
+    model, given = behind(scaler)
+    check(model, saved(model, tmp_path), given)
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_tables(classes, tmp_path):
+    model, given = of_table(classes)
+    predictor = saved(model, tmp_path)
+    assert "city=Paris" in predictor.columns
+    check(model, predictor, [*given, {"a": 1.0, "city": "Prag"}, {}])
+
+
+def test_one_hot(tmp_path):
+    model = compose.Pipeline(preprocessing.OneHotEncoder(), bsgd())
+    given = [({"city": "abc"[i % 3], "size": i % 2}, i % 3 == 0) for i in range(60)]
+    for x, y in given:
+        model.learn_one(x, y)
+    check(model, saved(model, tmp_path), [x for x, _ in given[:10]] + [{"city": "d"}])
+
+
+@pytest.mark.parametrize("wrapper", [BoundedTargetScaler, preprocessing.TargetStandardScaler])
+def test_scaled_targets(wrapper, tmp_path):
+    model = scaled_targets(wrapper)
+    check(model, saved(model, tmp_path), [x for x, _ in rows(50, 0, seed=1)])
+
+
+def test_thresholds(tmp_path):
+    model, found = tuned(), set()
+    predictor = saved(model, tmp_path)
+    for x, _ in rows(200, 2, seed=1):
+        expected, p = model.predict_one(x), model.predict_proba_one(x)[1]
+        found.add(expected)
+        if abs(p - model.threshold) > BAND:
+            assert predictor.predict_one(x) == expected
+    assert found == {0, 1}
+
+
+def test_hashed_names(tmp_path):
+    model = BSGDClassifier(budget=20, max_features=3, overflow="hash", seed=0)
+    for x, y in rows(200, 2):
+        model.learn_one(x, y)
+    check(model, saved(model, tmp_path), [x for x, _ in rows(50, 2, seed=1)] + [{"new": 2.0, "a": 1.0}])
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (BSGDClassifier(), "has not learned yet"),
+        (SVMRegressor(), "has not learned yet"),
+        (CSMOClassifier(), "has not learned yet"),
+        (learned(linear_model.LogisticRegression(), 5, 2), "a LogisticRegression has no form"),
+        (learned(preprocessing.Normalizer() | bsgd(), 5, 2), "a Normalizer before the model cannot be exported"),
+        (learned(compose.Pipeline(TableEncoder(dates="t"), bsgd()), 5, 2), "a TableEncoder with dates"),
+        (learned(compose.Pipeline(TableEncoder(when_missing="mean"), bsgd()), 5, 2), "when_missing='mean'"),
+        (CSMOClassifier(kernel="precomputed").fit(np.eye(40), np.arange(40) % 2), "kernel='precomputed' cannot be exported"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_exported_is_named(model, reason, tmp_path):
+    with pytest.raises(edge.ProgramError, match=reason):
+        exported(model)
+    if not isinstance(model, CSMOClassifier):
+        with pytest.raises(edge.ProgramError, match=f"model.safetensors: it holds no program to predict by: .*{reason}"):
+            saved(model, tmp_path)
+
+
+def test_infinite_and_missing_numbers_are_missing(tmp_path):
+    model = learned(BSGDClassifier(budget=20, seed=0), 200, 2)
+    predictor = saved(model, tmp_path)
+    names = predictor.columns
+    X = np.array([[math.nan, 1.0, 2.0, 3.0, 4.0], [math.inf, 1.0, 2.0, 3.0, 4.0]])
+    expected = model.decision_function_one(dict(zip(names[1:], X[0, 1:].tolist(), strict=True)))
+    np.testing.assert_allclose(predictor.decision_function_many(X), expected, rtol=1e-6)
+    assert predictor.decision_function_one({"b": 1.0, "c": 2.0, "d": 3.0, "e": 4.0, "a": None}) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_frames_are_taken_by_their_names(library, tmp_path):
+    model, given = of_table(2)
+    predictor = saved(model, tmp_path)
+    table = {"city": [x.get("city") for x in given], "other": list(range(100))}
+    table = {name: [x.get(name) for x in given] for name in "edcba"} | {**table, "city": [str(city) for city in table["city"]]}
+    module = pytest.importorskip(library)
+    frame = module.table(table) if library == "pyarrow" else module.DataFrame(table)
+    each = [predictor.predict_one({name: values[i] for name, values in table.items()}) for i in range(100)]
+    assert predictor.predict_many(frame).tolist() == each
+
+
+@pytest.mark.parametrize(
+    ("X", "reason"),
+    [(np.zeros((2, 3)), r"shape \(2, 3\), not \(rows, 5\): the columns are a, b, c, d, e"), ([["a"]], "array of numbers")],
+)
+def test_arrays_of_something_else_are_refused(X, reason, tmp_path):
+    predictor = saved(learned(bsgd(), 50, 2), tmp_path)
+    with pytest.raises(ValueError, match=reason):
+        predictor.predict_many(X)
+    with pytest.raises(ValueError, match="feature 'a' is 'x', a str: it must be a number"):
+        predictor.predict_one({"a": "x"})
+    assert predictor.predict_many(np.empty((0, 5))).shape == (0,)

@@ -1,0 +1,80 @@
+"""Programs made smaller keep to the bytes, and to the labels where there are vectors enough."""
+
+import numpy as np
+import pytest
+
+from edge_models import MAKERS, learned, matrix, program
+from streamsvm import BSCAClassifier, edge
+from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c.writer import table_bytes
+from streamsvm.export.describe import program_of
+from streamsvm.export.forms import export
+from streamsvm.export.reduce import reduced
+
+
+def rows_of(given, n=2000):
+    return matrix(given, n).astype(np.float64)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
+    given = program(name)
+    if any(step.do == "trees" for step in given.steps):
+        with pytest.raises(edge.ProgramError, match="a step 'trees' has no form in C"):
+            reduced(given, 100)
+        return
+    most = table_bytes(given) * (2 if bits == 32 else 1) // 3
+    fixed = any(step.do == "fourier" or step.options.get("kind") == "sigmoid" for step in given.steps)
+    kernels = [len(step.arrays["vectors"]) for step in given.steps if step.do == "kernel"]
+    if fixed or most < 400 or not kernels:
+        why = "cannot be made smaller" if fixed else "with one vector its tables have"
+        with pytest.raises(edge.ProgramError, match=why):
+            reduced(given, 10, bits=bits)
+        return
+    found = reduced(given, most, bits=bits, passes=2)
+    assert write_c(found.program, tmp_path).table_bytes == found.table_bytes <= most
+    assert found.vectors[0] == sum(kernels) >= found.vectors[1]
+
+
+def test_fewer_vectors_decide_alike():
+    given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
+    X = rows_of(given)
+    half = table_bytes(given) // 2
+    found = reduced(given, half, X)
+    assert found.table_bytes <= half < table_bytes(given)
+    assert found.same > 0.97
+    assert found.difference < 0.2
+    assert f"{100 * found.same:.2f}% of the rows have the same label" in str(found)
+    rounded = reduced(given, half, X, bits=8)
+    assert rounded.vectors[1] > found.vectors[1]
+    assert rounded.same > 0.97
+    assert (CModel(rounded.program).predict_many(X) == edge.Predictor(given).predict_many(X)).mean() > 0.97
+
+
+def test_export_takes_bytes(tmp_path):
+    given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
+    export(given, "npz", tmp_path, max_bytes=2000, X=rows_of(given))
+    facts = edge.load(tmp_path / "model.npz").facts
+    assert "rows have the same label" in facts["made smaller"]
+    assert "made smaller" not in given.facts
+
+
+def test_rows_of_one_kind_do_not_undo_the_others():
+    given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
+    X = rows_of(given)
+    kind = X[X[:, 0] > np.nanquantile(X[np.isfinite(X[:, 0]), 0], 0.9)]
+    found = edge.Predictor(reduced(given, table_bytes(given) // 2, kind).program)
+    assert (found.predict_many(X) == edge.Predictor(given).predict_many(X)).mean() > 0.97
+
+
+def test_what_is_small_enough_stays():
+    given = program("BSGDClassifier 0 of 2")
+    found = reduced(given, table_bytes(given))
+    assert found.vectors[0] == found.vectors[1]
+    assert found.same is found.difference is None
+    assert found.program is given
+    with pytest.raises(edge.ProgramError, match="with one vector its tables have .* bytes, more than max_bytes=10: allow"):
+        reduced(given, 10)
+    with pytest.raises(ValueError, match="X has the shape"):
+        reduced(given, 100, np.zeros((2, 2)))

@@ -1,0 +1,183 @@
+"""Models of all kinds that have a program, by name: learners by discovery, committees, machines, what stands before and round."""
+
+import math
+import random
+
+import numpy as np
+from river import base, compose, preprocessing
+from sklearn.datasets import make_classification
+
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, learners
+from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor, HierarchicalSVC, HSSADMMClassifier, HSSADMMRegressor
+from streamsvm.export.describe import program_of
+from streamsvm.linear import OutOfCoreLinearSVC, OutOfCoreLinearSVR
+from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.tables import TableEncoder
+from streamsvm.thresholds import TunedThresholdClassifier
+
+LEARNERS = {name: getattr(learners, name) for name in learners.__all__}
+
+
+def rows(n, classes, seed=0):
+    """Rows of five features, of other sizes and centres, of which some are missing, with a number (0), 0 or 1 (2), or a text."""
+    rng = random.Random(seed)
+    for _ in range(n):
+        x = {name: rng.gauss(0.0, 1.0) for name in "abcde"}
+        value = x["a"] + x["b"] * x["c"] + 0.3 * rng.gauss(0.0, 1.0)
+        x = {name: 3.0 * number + place for place, (name, number) in enumerate(x.items()) if rng.random() > 0.1}
+        yield x, value if classes == 0 else int(value > 0.0) if classes == 2 else f"class {int(value > -0.7) + int(value > 0.7)}"
+
+
+def learned(model, n, classes, seed=0):
+    for x, y in rows(n, classes, seed):
+        if isinstance(model, base.AnomalyDetector):
+            model.learn_one(x)
+        else:
+            model.learn_one(x, y)
+    return model
+
+
+def learner_cases():
+    """Give a name, a class, parameters and a number of classes (0: numbers) for each learner, as it declares them for tests."""
+    for name, kind in LEARNERS.items():
+        for number, parameters in enumerate(kind._unit_test_params()):
+            given = {**parameters, "max_features": 20}
+            counts = [0] if not issubclass(kind, base.Classifier) else [2, 3] if kind(**given).max_classes > 2 else [2]
+            for classes in counts:
+                yield f"{name} {number} of {classes}", kind, given, classes
+
+
+def problem(classes, n=300):
+    X, y = make_classification(n, 5, n_informative=4, n_redundant=0, n_classes=classes, random_state=0)
+    return X, y.astype(np.int64)
+
+
+MACHINES = [
+    CSMOClassifier(gamma=0.5),
+    CSMOClassifier(kernel="linear"),
+    CSMOClassifier(kernel="poly", coef0=1.0),
+    CSMOClassifier(kernel="sigmoid", gamma=0.01),
+    CSMOClassifier(break_ties=True),
+    CSMOClassifier(decision_function_shape="ovo"),
+    HSSADMMClassifier(max_iter=20),
+    HierarchicalSVC(n_trees=2, leaf_size=40, rank=20, random_state=0),
+    HierarchicalSVC(kernel="poly", coef0=1.0, n_trees=2, leaf_size=40, rank=20, random_state=0),
+]
+REGRESSORS = [CSMORegressor(), HSSADMMRegressor(max_iter=20), OutOfCoreLinearSVR()]
+
+
+def fitted(model, classes=2):
+    """The machine of a kind, fitted; labels are texts."""
+    X, y = problem(classes)
+    if isinstance(model, CSMOOneClass):
+        return model.fit(X)
+    if model in REGRESSORS or isinstance(model, type(REGRESSORS[0])):
+        return model.fit(X, X[:, 0] + np.sin(X[:, 1]))
+    return type(model)(**model.get_params()).fit(X[:200], np.array(["no", "yes", "maybe", "never"])[y[:200]])
+
+
+def bsgd(**parameters):
+    return BSGDClassifier(budget=30, gamma=0.2, scaling=None, seed=0, **parameters)
+
+
+SCALERS = [
+    preprocessing.StandardScaler(),
+    preprocessing.StandardScaler(with_std=False),
+    preprocessing.MinMaxScaler(),
+    preprocessing.MaxAbsScaler(),
+    preprocessing.RobustScaler(),
+    preprocessing.RobustScaler(with_centering=False),
+    BoundedScaler(3.0),
+    compose.Pipeline(BoundedScaler(), preprocessing.MinMaxScaler()),
+    compose.Pipeline(compose.Select("a", "c"), preprocessing.StandardScaler()),
+]
+
+
+def behind(scaler):
+    """A learner behind a scaler, and the rows that it has learned."""
+    whole = [(x, y) for x, y in rows(400, 2) if "a" in x and "c" in x]
+    steps = scaler.steps.values() if isinstance(scaler, compose.Pipeline) else [scaler]
+    model = compose.Pipeline(*(step.clone() for step in steps), bsgd())
+    for x, y in whole:
+        model.learn_one(x, y)
+    return model, [x for x, _ in whole[:100]]
+
+
+def of_table(classes):
+    """A learner behind a TableEncoder, and the rows that it has learned."""
+    final = BSCARegressor(budget=30, seed=0) if classes == 0 else BSGDClassifier(budget=30, seed=0)
+    model = TableEncoder(categorical="city", max_values=3, buckets=4) | final
+    cities = ["Paris", "Oslo", "Rom", "Bern", "Bonn", "", 7.0]
+    given = [({**x, "city": cities[i % 7]}, y) for i, (x, y) in enumerate(rows(400, classes))]
+    for x, y in given:
+        model.learn_one(x, y)
+    return model, [x for x, _ in given[:100]]
+
+
+def scaled_targets(wrapper=BoundedTargetScaler):
+    model = wrapper(BSCARegressor(budget=30, seed=0))
+    for x, y in rows(300, 0):
+        model.learn_one(x, 100.0 + 20.0 * y)
+    return model
+
+
+def tuned():
+    model = TunedThresholdClassifier(BSCAClassifier(budget=30, seed=0))
+    for x, y in rows(600, 2):
+        model.learn_one(x, y)
+    model._best = 62  # not 1/2
+    return model
+
+
+def makers():
+    """Functions that make a model that has learned, by name: of everything that has a program."""
+    found = {
+        name: lambda kind=kind, given=given, classes=classes: learned(kind(**given), 300, classes)
+        for name, kind, given, classes in learner_cases()
+    }
+    for number, machine in enumerate(MACHINES):
+        for classes in (2, 4):
+            if classes == 4 or not machine.get_params().get("break_ties"):
+                name = f"{type(machine).__name__} {number} of {classes}"
+                found[name] = lambda machine=machine, classes=classes: fitted(machine, classes)
+    for machine in (*REGRESSORS, OutOfCoreLinearSVC(), CSMOOneClass(nu=0.2)):
+        found[type(machine).__name__] = lambda machine=machine: fitted(machine)
+    for number, scaler in enumerate(SCALERS):
+        found[f"scaler {number}"] = lambda scaler=scaler: behind(scaler)[0]
+    for classes in (0, 2, 3):
+        found[f"table of {classes}"] = lambda classes=classes: of_table(classes)[0]
+    return found | {"scaled targets": scaled_targets, "tuned threshold": tuned}
+
+
+MAKERS = makers()
+
+
+def program(name):
+    """The program of a model of `MAKERS`."""
+    return program_of(MAKERS[name]())
+
+
+def matrix(program, n=200, seed=0):
+    """Rows for a program, float32 [n, columns]: those that models have learned are like them; some numbers are not finite."""
+    rng = np.random.default_rng(seed)
+    X = (3.0 * rng.normal(size=(n, len(program.columns))) + np.arange(len(program.columns))).astype(np.float32)
+    for value in (math.nan, math.inf, -math.inf):
+        X[rng.random(X.shape) < 0.02] = value
+    for number, column in enumerate(program.columns):
+        if column.text is not None or column.bucket is not None:
+            X[:, number] = rng.random(n) < 0.3
+    return X
+
+
+def outside(program, f, choice, band=1e-4):
+    """Which rows' labels do not hang on rounding, bool [n], from decision values and choices float64 [n, width]."""
+    if program.answer.kind != "class":
+        return np.ones(len(f), bool)
+    margins = []
+    for values in (f, choice):
+        if values.shape[1] == 1:
+            margins.append(np.abs(values[:, 0]))
+        else:
+            ordered = np.sort(values, axis=1)
+            margins.append(ordered[:, -1] - ordered[:, -2])
+    return np.minimum(*margins) > band
