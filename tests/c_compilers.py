@@ -2,11 +2,19 @@
 
 import os
 import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 FOUND = [name for name in ("gcc", "clang") if shutil.which(name)]
 #: Compilers to test with, gcc where there is none: what it is then marked with says so.
 COMPILERS = FOUND or ["gcc"]
+#: With another clang where this machine has none; that one has no sanitizers.
+ALSO_CLANG = COMPILERS
+if "clang" not in FOUND and find_spec("ziglang"):
+    os.environ["PYTHON"] = sys.executable
+    ALSO_CLANG = [*COMPILERS, str(Path(__file__).with_name("clang"))]
 FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2"]
 needs_compiler = pytest.mark.skipif(not FOUND and not os.environ.get("CI"), reason="needs gcc or clang")
