@@ -1,15 +1,16 @@
 """Models on small devices: bytes, stack and accuracy by bits of a number, time of a prediction in C, numpy, numba and ONNX.
 
+Also: how many labels of C, numpy and ONNX are others than the model's, and accuracy against bytes as a plot.
+
 Models are a BSCA classifier with 100 or 500 support vectors that has learned all rows but those to test on in one pass. C is
 compiled for this computer by ``cc -O2`` to predict (with ``-march=native`` it uses the instructions that numba uses, too), and
-for a Cortex-M4 with a floating-point unit by ``arm-none-eabi-gcc -Os`` to see its size, where there is that compiler.
+for a Cortex-M4 with a floating-point unit by ``arm-none-eabi-gcc -Os`` to see its size, where there is that compiler; there
+``qemu-system-arm`` counts the instructions of a prediction, and of a row that is predicted and learned.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import PAPER, Split, argument_parser, dict_rows, load, progress, show, summary, write
+from _cortex_m4 import of_learner, of_program
+from common import PAPER, RESULTS, Split, argument_parser, dict_rows, load, progress, show, summary, write
 from sklearn.datasets import load_digits
 
-from streamsvm import BSCAClassifier
+from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.edge import Predictor
 from streamsvm.edge.program import Program, ProgramError
-from streamsvm.export.c import CModel, write_c
+from streamsvm.export.c import CModel
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import quantised
 from streamsvm.export.reduce import reduced
@@ -32,7 +34,6 @@ from streamsvm.learners.compiled.iterates import CHOSEN
 
 BITS, BUDGETS, BAND = (32, 16, 8), (100, 500), 1e-4
 SIZES = (1000, 2000, 3500, 5000, 10_000, 20_000)  # bytes of tables
-M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-Os", "-std=c99", "-ffreestanding")
 
 
 def split_of(name: str, folder: Path | None) -> Split:
@@ -55,20 +56,6 @@ def model_of(name: str, split: Split, budget: int) -> BSCAClassifier:
 # Bytes and accuracy ---------------------------------------------------------------------------------------------------
 
 
-def on_device(program: Program) -> dict[str, Any]:
-    """Bytes of code and constants, and of the stack at most, on a Cortex-M4."""
-    if shutil.which("arm-none-eabi-gcc") is None:
-        return {"flash": None, "stack": None}
-    with tempfile.TemporaryDirectory() as folder:
-        write_c(program, folder)
-        subprocess.run(["arm-none-eabi-gcc", *M4, "-fstack-usage", "-c", "model.c", "-o", "model.o"], cwd=folder, check=True)
-        sizes = subprocess.run(["arm-none-eabi-size", "model.o"], cwd=folder, check=True, capture_output=True, text=True).stdout
-        frames = [int(line.split("\t")[1]) for line in Path(folder, "model.su").read_text().splitlines()]
-        text, data, bss = map(int, sizes.splitlines()[1].split()[:3])
-        assert data + bss == 0, "constants alone"
-        return {"flash": text, "stack": sum(frames)}
-
-
 def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
     model = model_of(name, split, budget)
     program, X = program_of(model), np.concatenate([split.X_test, split.X])[:100_000]
@@ -77,6 +64,9 @@ def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
     expected = np.asarray(model.predict_many(X))
     far = ordered[:, -1] - ordered[:, -2] > BAND
     rows = []
+    others = {"numpy": np.asarray(Predictor(program).predict_many(X))}
+    if session := _onnx(program):
+        others["onnx"] = np.asarray(session.run(["label"], {"X": X})[0])
     for bits in BITS:
         made = quantised(program, bits)
         compiled = CModel(made)
@@ -88,10 +78,11 @@ def by_bits(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
                 "vectors": model.n_support,
                 "bits": bits,
                 "tables": compiled.table_bytes,
-                **on_device(made),
+                **of_program(made, split.X_test[:20])._asdict(),
                 "accuracy": 100.0 * float((test == split.y_test).mean()),
                 "model": 100.0 * float((expected[: len(test)] == split.y_test).mean()),
                 "other labels": int((found != expected)[far].sum()),
+                **{way: int((labels != expected)[far].sum()) for way, labels in others.items()},
                 "rows": int(far.sum()),
             }
         )
@@ -125,6 +116,17 @@ def by_size(name: str, split: Split, budget: int) -> list[dict[str, Any]]:
                 "seconds": seconds,
             }
         )
+    return rows
+
+
+def learning(split: Split) -> list[dict[str, Any]]:
+    """What learners of 100 vectors need that go on learning on a Cortex-M4."""
+    rows = []
+    for kind in (BSGDClassifier, BSCAClassifier):
+        model = kind(100, gamma=PAPER["ijcnn1"].gamma, scaling=None, seed=0)
+        model.learn_many(*split.shuffled(np.random.default_rng(0)))
+        some = split.y_test[:40] == max(model.labels)
+        rows.append({"learner": kind.__name__, **of_learner(model, split.X_test[:40], some)._asdict()})
     return rows
 
 
@@ -190,6 +192,7 @@ def main() -> None:
     parser = argument_parser(__doc__, "edge")
     parser.add_argument("--sets", nargs="*", default=["ijcnn1", "a9a", "digits"])
     parser.add_argument("--repeats", type=int, default=15, help="of times")
+    parser.add_argument("--plot", type=Path, default=RESULTS / "edge.png", help="file of the plot of accuracy against bytes")
     args: argparse.Namespace = parser.parse_args()
     results: dict[str, Any] = {"bits": [], "sizes": []}
     for name in args.sets:
@@ -199,21 +202,54 @@ def main() -> None:
             results["bits"] += by_bits(name, split, budget)
         progress(f"{name}, made smaller")
         results["sizes"] += by_size(name, split, BUDGETS[-1])
+    progress("learners on a device")
+    results["learners"] = learning(load("ijcnn1", args.data))
     progress("times")
     results["times"] = {str(budget): speeds(load("ijcnn1", args.data), budget, args.repeats) for budget in BUDGETS}
     _show(results)
     write(args.out, results)
+    _plot(results, args.plot)
 
 
 def _show(results: dict[str, Any]) -> None:
-    names = ["data", "vectors", "bits", "tables", "flash", "stack", "accuracy", "model", "other labels", "rows"]
+    names = ["data", "vectors", "bits", "tables", "flash", "stack", "instructions", "accuracy", "model"]
     cells = [[_text(row[name]) for name in names] for row in results["bits"]]
-    show("By bits of a vector's number: bytes (flash and stack of a Cortex-M4), accuracy in C and of the model", names, cells)
+    show("By bits of a vector's number: bytes, instructions (a Cortex-M4), accuracy in C and of the model", names, cells)
+    names = ["data", "vectors", "rows", "other labels", "numpy", "onnx"]
+    cells = [[_text(row.get(name)) for name in names] for row in results["bits"] if row["bits"] == 32]
+    show(f"Labels other than the model's in C, numpy and ONNX, of rows further than {BAND} from a boundary", names, cells)
+    names = ["learner", "flash", "ram", "stack", "instructions"]
+    cells = [[_text(row[name]) for name in names] for row in results["learners"]]
+    show("Learners of 100 vectors of 22 features on a Cortex-M4: bytes; instructions to predict and learn a row", names, cells)
     names = ["data", "bytes", "tables", "vectors", "same", "accuracy", "without rows", "model", "seconds"]
     show("Made smaller, 8 bits: bytes allowed", names, [[_text(row[name]) for name in names] for row in results["sizes"]])
     for budget, times in results["times"].items():
         cells = [[name, *(f"{some[key]:.2f}" for key in ("min", "median", "max"))] for name, some in times.items()]
         show(f"Microseconds a prediction, {budget} vectors of 22 features", ["", "min", "median", "max"], cells)
+
+
+def _plot(results: dict[str, Any], path: Path) -> None:
+    """Accuracy against bytes: models made smaller, with rows and without, beside the one that they are made of."""
+    import matplotlib  # noqa: PLC0415 - optional
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    sets = list(dict.fromkeys(row["data"] for row in results["sizes"]))
+    figure, grid = plt.subplots(1, len(sets), figsize=(4.5 * len(sets), 4), layout="constrained", squeeze=False)
+    for axes, name in zip(grid[0], sets, strict=True):
+        rows = [row for row in results["sizes"] if row["data"] == name]
+        sizes = [row["tables"] for row in rows]
+        axes.plot(sizes, [row["accuracy"] for row in rows], "o-", label="made smaller, with rows to fit")
+        axes.plot(sizes, [row["without rows"] for row in rows], "s--", label="made smaller, without rows")
+        axes.axhline(rows[0]["model"], color="0.4", linewidth=1.0, label=f"the model, {BUDGETS[-1]} vectors of floats")
+        axes.set(title=name, xlabel="bytes of tables in C, 8 bits a number", xscale="log")
+        axes.grid(alpha=0.3)
+    grid[0][0].set_ylabel("test accuracy, %")
+    grid[0][-1].legend(fontsize="small", loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def _text(value: Any) -> str:
