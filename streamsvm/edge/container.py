@@ -119,6 +119,8 @@ def unpack(data: bytes) -> Container:
     """
     n_header = int.from_bytes(data[:8], "little")
     if len(data) < 8 + _DIGEST_BYTES or n_header > min(_LONGEST_HEADER, len(data) - 8 - _DIGEST_BYTES):
+        if data[:4] == b"PK\x03\x04":
+            raise CorruptError("it is a zip file, and only streamsvm.edge.load reads an .npz that `streamsvm export` wrote")
         raise CorruptError("it is cut off, or not a file of streamsvm")
     if hashlib.sha256(memoryview(data)[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise CorruptError("its checksum is wrong")

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.edge.program import Column, Name, Program
 from streamsvm.edge.steps import MOST_AT_ONCE, probabilities, run
 
-__all__ = ["Predictor"]
+__all__ = ["Predictor", "text_of"]
 
 _FARTHEST = 1e100  # deviations from the mean of usual decision values
 
@@ -109,12 +109,12 @@ class Predictor:
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the decision value of a row, a float; of several classes a dict of label to value.
+        """Return the decision value of a row, a float; of several classes a dict of label to value, of pairs of them a list.
 
         Errors as of `predict_one`.
         """
         f = run(self.program, self._row(x))[0][0].tolist()
-        return f[0] if len(f) == 1 else dict(zip(self.labels, f, strict=True)) if len(f) == len(self.labels) else f
+        return f[0] if len(f) == 1 else f if self.program.of_pairs else dict(zip(self.labels, f, strict=True))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
         """Return the probability of each label of a row. Errors as of `predict_one` and `predict_proba_many`."""
@@ -137,12 +137,14 @@ class Predictor:
         return np.array([values])
 
     def _set_text(self, values: Any, name: Any, value: Any) -> None:
-        if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        if value is None or (isinstance(value, float) and math.isnan(value)):
             return
-        text, columns = _text(value), self._texts.get(name, {})
+        text, columns = text_of(value), self._texts.get(name, {})
+        if text not in columns:
+            text = text.strip()  # as an encoder of tables does
         if text in columns:
             values[columns[text]] = 1.0
-        elif name in self._buckets:
+        elif text and name in self._buckets:
             of, buckets = self._buckets[name]
             column = buckets.get(zlib.crc32(text.encode("utf-8", "surrogatepass")) % of)
             if column is not None:
@@ -173,7 +175,10 @@ class Predictor:
         return np.concatenate(parts)
 
     def decision_function_many(self, X: Any) -> np.ndarray:
-        """Return decision values of rows: float64 [n], of several classes [n, labels]. X and errors as of `predict_many`."""
+        """Return decision values of rows: float64 [n], of several classes [n, labels or pairs of labels].
+
+        X and errors as of `predict_many`.
+        """
         f = self._decisions(X)
         return f[:, 0] if f.shape[1] == 1 else f
 
@@ -264,7 +269,8 @@ def _number(name: Any, value: Any) -> float:
     raise ValueError(f"feature {name!r} is {value!r:.80}, a {type(value).__name__}: it must be a number")
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return the text that a value of a row has, where columns are of texts."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -284,8 +290,8 @@ def _put(values: Any, column: int, number: float) -> None:
 
 
 def _as_array(labels: list[Any]) -> np.ndarray:
-    if labels and len({type(label) for label in labels}) == 1:
-        return np.array(labels)
+    if len({type(label) for label in labels}) == 1 and (array := np.array(labels)).tolist() == labels:  # texts may end with \0
+        return array
     values = np.empty(len(labels), object)
     values[:] = labels
     return values

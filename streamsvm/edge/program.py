@@ -150,6 +150,12 @@ class Program:
         """Bytes of all arrays."""
         return sum(array.nbytes for step in self.steps for array in step.arrays.values())
 
+    @property
+    def of_pairs(self) -> bool:
+        """Whether it has a decision value for each pair of labels, above 0 for the first, and not one for each label."""
+        decision, choice = (self.steps[value - 1].do if value else "" for value in self.answer[1:3])
+        return choice == "votes" and decision != "pair_scores"
+
     # Files ------------------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[str, dict[str, np.ndarray]]:

@@ -67,6 +67,8 @@ def program_of(strings: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> 
 
 
 def _container(data: bytes) -> tuple[Mapping[str, str], Mapping[str, np.ndarray]]:
+    if data[:1] == b"{":
+        raise ProgramError("it is JSON, which other programs read: `streamsvm export --to npz` makes a file for numpy")
     try:
         container = unpack(data)
     except CorruptError as error:

@@ -36,11 +36,9 @@ def program_of(model: Any) -> Program:
     >>> [step.do for step in program_of(model).steps]
     ['fill', 'scale', 'kernel', 'linear']
     """
-    steps = _steps(model)
-    transformers, final = steps[:-1], steps[-1]
+    *transformers, final = _steps(model)
     program = _of_batch(final, transformers) if _is_sklearn(final) else _of_river(final, transformers)
     program.check()
-    program.facts = facts_of(final)
     return program
 
 
@@ -60,7 +58,9 @@ def _of_batch(model: Any, transformers: list[Any]) -> Program:
 
     if transformers:
         raise ProgramError(f"a {type(transformers[0]).__name__} before a {type(model).__name__} is not exported")
-    return machine_program(model)
+    program = machine_program(model)
+    program.facts = facts_of(model)
+    return program
 
 
 def _of_river(model: Any, transformers: list[Any]) -> Program:
@@ -70,20 +70,31 @@ def _of_river(model: Any, transformers: list[Any]) -> Program:
     from streamsvm.learners.committee import Committee  # noqa: PLC0415
     from streamsvm.learners.estimator import OnlineEstimator  # noqa: PLC0415
 
-    learner, finish = unwrapped(model)
-    if not isinstance(learner, OnlineEstimator):
-        raise ProgramError(f"a {type(learner).__name__} has no form that predicts without it: only models of streamsvm have one")
-    names = learner.feature_names
-    if not learner.n_learned and not names:
+    if (within := unwrapped(model)) is not None:
+        *more, final = _steps(within.model)
+        program = _of_river(final, [*transformers, *more])
+        program.answer = within.finish(program, program.answer)
+        return program
+    if not isinstance(model, OnlineEstimator):
+        raise ProgramError(_without_form(model))
+    names = model.feature_names
+    if not model.n_learned and not names:
         raise ProgramError(_NOT_LEARNED)
     front = front_of(names, transformers)
-    hashed = learner.max_features if learner.overflow == "hash" and len(names) == learner.max_features else 0
+    hashed = model.max_features if model.overflow == "hash" and len(names) == model.max_features else 0
     if hashed and transformers:
         raise ProgramError("names that are hashed behind a transformer are not exported: learn with a larger max_features")
     program = Program(front.columns, hashed)
     value = add_scales(program, 0, front.scales)
-    answer = (add_committee if isinstance(learner, Committee) else add_learner)(program, learner, value)
+    answer = (add_committee if isinstance(model, Committee) else add_learner)(program, model, value)
     if answer.kind == "class" and answer.labels[0] is None:
         raise ProgramError(_NOT_LEARNED)
-    program.answer = finish(program, answer)
+    program.answer, program.facts = answer, facts_of(model)
     return program
+
+
+def _without_form(model: Any) -> str:
+    name = type(model).__name__
+    if hasattr(model, "to_budget"):
+        return f"a {name} has no form that predicts without it: model.to_budget(500) makes a learner of its last fit, which has"
+    return f"a {name} has no form that predicts without it: only models of streamsvm have one"

@@ -18,6 +18,7 @@ from streamsvm.storage.model_file import ModelFileError, write
 __all__ = ["write_onnx"]
 
 _LARGEST_KERNEL = 1e30
+_LARGEST = 1e18  # of a row, as in C
 _NEAR = 100.0  # gamma times squared lengths up to which distances are found from products: float32 then has them to 1e-5
 _SAID, _SAID_NUMBER = 3.0, 10.0
 _LEAD = 1e-5  # of the answer before others that are as probable: float32 has no less
@@ -28,8 +29,9 @@ def write_onnx(program: Program, path: str | Path, *, operators: str = "primitiv
     """Write a program as an ONNX model.
 
     Its input is ``X`` float32 [rows, columns] in the order of the program's columns, in which a number that is not finite is
-    missing. Outputs are ``label`` [rows] (of a classifier; text, int64 or bool), ``decision`` float32 [rows] or [rows, labels],
-    and ``probabilities`` float32 [rows, labels] if the program has them. Of a regressor ``decision`` is the prediction.
+    missing, and one beyond 1e18 behind the scaling is 1e18. Outputs are ``label`` [rows] (of a classifier; text, int64, float64
+    or bool), ``decision`` float32 [rows] or [rows, labels], and ``probabilities`` float32 [rows, labels] if the program has them.
+    Of a regressor ``decision`` is the prediction.
 
     Parameters
     ----------
@@ -103,7 +105,8 @@ def _bounded(graph: Graph, x: str, bound: float) -> str:
 
 
 def _fill(graph: Graph, step: Step, x: str) -> str:  # noqa: ARG001
-    return graph.op("Where", graph.op("IsNaN", x), graph.constant(0.0), x)
+    # Of larger numbers products and squares would be infinite, and their differences no number.
+    return _bounded(graph, graph.op("Where", graph.op("IsNaN", x), graph.constant(0.0), x), _LARGEST)
 
 
 def _scale(graph: Graph, step: Step, x: str) -> str:
@@ -335,7 +338,6 @@ def _probabilities(graph: Graph, odds: Mapping[str, Any], f: str, several: bool)
     margin, prior = odds["kind"] == "margin", odds["prior"]
     f = graph.op("Mul", f, graph.constant(odds["factor"] if margin else 1.0))
     if several:
-        shares = np.full(len(odds["shares"]), 0.0) if not margin else None
         p = graph.op("Softmax", f, axis=1)
         if margin:
             count = graph.op("Cast", graph.op("Gather", graph.op("Shape", f), graph.constant(np.array(1))), to=1)
@@ -359,6 +361,8 @@ def _svm_steps(program: Program) -> int:
     steps = program.steps
     if place >= 1 and steps[place].do == "linear" and program.widths[place + 1] == 1 and steps[place].of == (place,):
         kernel = steps[place - 1]
+        if kernel.do == "kernel" and not len(kernel.arrays["vectors"]):
+            raise ProgramError("the SVM operators of ONNX need a support vector: export with primitive operators")
         if kernel.do == "kernel":
             return place
     raise ProgramError("the SVM operators of ONNX are for models of one kernel and one output: export with primitive operators")

@@ -46,16 +46,19 @@ class Graph:
         return self._keep(array, (array.dtype.str, array.shape, array.tobytes()))
 
     def labels(self, labels: Sequence[Any]) -> str:
-        """Return the name of the constant with the labels: int64, bool or float32 if all are such, else text."""
+        """Return the name of the constant with the labels: int64, bool or float64 if all are such, else text."""
         types = self._onnx.TensorProto
         kinds = {type(label) for label in labels}
-        kind, self.label_type = {
-            bool: (np.bool_, types.BOOL),
-            int: (np.int64, types.INT64),
-            float: (np.float32, types.FLOAT),
-        }.get(kinds.pop() if len(kinds) == 1 else str, (object, types.STRING))
-        array: np.ndarray = np.array(list(map(str, labels)) if kind is object else labels, kind)
-        return self._keep(array, ("labels",))
+        kind = kinds.pop() if len(kinds) == 1 else str
+        if kind is int and any(not -(2**63) <= label < 2**63 for label in labels):
+            kind = str
+        self.label_type = {bool: types.BOOL, int: types.INT64, float: types.DOUBLE}.get(kind, types.STRING)
+        texts = self.label_type == types.STRING
+        array: np.ndarray = np.array([str(label) for label in labels] if texts else labels, object if texts else kind)
+        try:
+            return self._keep(array, ("labels",))
+        except UnicodeEncodeError as error:
+            raise ProgramError(f"the label {error.object!r:.80} is no text that ONNX can hold: rename it") from None
 
     def _keep(self, array: np.ndarray, key: tuple[Any, ...]) -> str:
         if key not in self.constants:

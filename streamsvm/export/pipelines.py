@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from river import compose, preprocessing
 
+from streamsvm.edge.predictor import text_of
 from streamsvm.edge.program import Column, Program, ProgramError
 from streamsvm.preprocessing import BoundedScaler
 from streamsvm.tables.encoder import TableEncoder
@@ -41,9 +42,10 @@ def front_of(names: Sequence[Any], transformers: Sequence[Any]) -> Front:
     ProgramError
         A transformer cannot be folded into a program, or a name is no text and no number.
     """
+    names = [name.item() if isinstance(name, np.generic) else name for name in names]  # equal to what it was
     for name in names:
-        if not isinstance(name, str | int | float | bool):
-            raise ProgramError(f"the feature {name!r:.80} has a name that is no text or number: rename it")
+        if not isinstance(name, str | int | float | bool) or (isinstance(name, float) and not math.isfinite(name)):
+            raise ProgramError(f"the feature {name!r:.80} has a name that is no text or finite number: rename it")
     front = Front([Column(name, name) for name in names])
     for transformer in reversed(transformers):
         _take(front, transformer)
@@ -61,6 +63,8 @@ def _take(front: Front, transformer: Any) -> None:
         return  # a model knows no other names than were selected
     elif kind is preprocessing.OneHotEncoder:
         front.columns = [_one_hot(transformer, column) for column in front.columns]
+        if len({(column.field, column.text) for column in front.columns}) < len(front.columns):
+            raise ProgramError("a OneHotEncoder is not exported where two values of a field are one text: True and 'true', say")
     elif kind is TableEncoder:
         _take_encoder(front, transformer)
     else:
@@ -150,7 +154,11 @@ def _one_hot(encoder: Any, column: Column) -> Column:
     if len(found) != 1 or encoder.drop_first:
         what = "drop_first" if encoder.drop_first else f"the feature {column.field!r}, which is not of one field and value"
         raise ProgramError(f"a OneHotEncoder with {what} is not exported")
-    return Column(column.name, found[0][0], str(found[0][1]))
+    field_name, value = found[0]
+    if value is None or value != value:
+        what = f"{value} of {field_name!r:.80}"
+        raise ProgramError(f"a OneHotEncoder that has learned {what} is not exported: leave missing fields out")
+    return Column(column.name, field_name, text_of(value))
 
 
 def _take_encoder(front: Front, encoder: TableEncoder) -> None:

@@ -13,7 +13,7 @@ from streamsvm.edge.steps import vectors_of
 
 __all__ = ["error_bound", "quantised"]
 
-_LEAST_UNIT = 1e-30
+_LEAST_UNIT = 1e-19  # whose square float has, and which makes of no row of up to 1e18 a number that it has not
 _TYPES = {16: np.int16, 8: np.int8}
 
 
@@ -76,7 +76,7 @@ def _of_bits(program: Program, bits: int) -> Program:
 def _rounded(step: Step, bits: int) -> Step:
     vectors = vectors_of(step)
     unit = np.abs(vectors).max(axis=0, initial=0.0) / (2 ** (bits - 1) - 1)
-    unit[unit < _LEAST_UNIT] = 1.0  # of a feature that is 0 in all vectors
+    unit[unit < _LEAST_UNIT] = 1.0  # of a feature that is 0 in all vectors, or as good as that
     numbers = np.rint(vectors / unit).astype(_TYPES[bits])
     return replace(step, arrays={**step.arrays, "vectors": numbers, "unit": unit})
 
@@ -85,20 +85,26 @@ def error_bound(program: Program, other: Program) -> float:
     """Return a bound of the difference between the decision values of two programs that differ in their vectors alone.
 
     The gradient of the Gaussian kernel is at most sqrt(2 gamma / e), so its value changes by at most that times the way that a
-    vector has moved, and a decision value by the sum of that times the size of the coefficients. For other kernels the bound is
-    infinite, unless no vector has moved: rows may be of any length. So it is where a committee combines what its experts say.
+    vector has moved, and a sum of kernel values by the sum of that times the size of the coefficients, as far as the decision
+    value. For other kernels the bound is infinite, unless no vector has moved: rows may be of any length. So it is where a
+    committee combines what its experts say, and where decision values count votes.
     """
-    total = 0.0
-    for number, (step, moved) in enumerate(zip(program.steps, other.steps, strict=True), 1):
-        if "vectors" not in step.arrays:
-            continue
-        way = np.sqrt(np.square(vectors_of(step) - vectors_of(moved)).sum(axis=1))
-        readers = [reader for reader in program.steps if number in reader.of]
-        if not way.any():
-            continue
-        plain = step.do == "kernel" and step.options["kind"] == "rbf" and all(reader.do == "linear" for reader in readers)
-        if not plain or any(reader.do == "experts" for reader in program.steps):
-            return math.inf
-        slope = math.sqrt(2.0 * step.options["gamma"] / math.e)
-        total += max(float((slope * np.abs(reader.arrays["weights"]) @ way).max(initial=0.0)) for reader in readers)
-    return total
+    changes = [np.zeros(len(program.columns))]
+    for step, moved, width in zip(program.steps, other.steps, program.widths[1:], strict=True):
+        changes.append(_change(step, moved, np.concatenate([changes[number] for number in step.of]), width))
+    return float(changes[program.answer.decision].max(initial=0.0))
+
+
+def _change(step: Step, moved: Step, taken: np.ndarray, width: int) -> np.ndarray:
+    """Return by how much each number of a step's value changes at most, where those that it takes change by ``taken``."""
+    way = np.sqrt(np.square(vectors_of(step) - vectors_of(moved)).sum(axis=1)) if "vectors" in step.arrays else np.zeros(0)
+    if not way.any() and not taken.any():
+        return np.zeros(width)
+    if np.isfinite(taken).all():
+        if step.do == "kernel" and step.options["kind"] == "rbf" and not taken.any():
+            return np.minimum(math.sqrt(2.0 * step.options["gamma"] / math.e) * way, 1.0)
+        if step.do == "linear":
+            return np.asarray(np.abs(step.arrays["weights"]) @ taken)
+        if step.do in ("select", "join"):
+            return taken[step.arrays["columns"]] if step.do == "select" else taken
+    return np.full(width, math.inf)

@@ -138,7 +138,8 @@ def _fitting(
         low, high = (middle, high) if fits else (low, middle)
     if low == 0:
         least = table_bytes(_of_bits(_cut(program, min(most, 1), most), bits))
-        raise ProgramError(f"with one vector its tables have {least:,} bytes, more than max_bytes={max_bytes:,}: allow as many")
+        what = "with one vector" if most else "without a support vector"
+        raise ProgramError(f"{what} its tables have {least:,} bytes, more than max_bytes={max_bytes:,}: allow as many")
     return _replaced(program, low, most, rows, bits, passes, rng)
 
 

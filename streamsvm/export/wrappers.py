@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from river import preprocessing
@@ -19,23 +19,26 @@ __all__ = ["unwrapped"]
 Finish = Callable[[Program, Answer], Answer]
 
 
-def unwrapped(model: Any) -> tuple[Any, Finish]:
-    """Return the learner within a model, and what completes the answer of its program.
+class Within(NamedTuple):
+    """What stands within a wrapper."""
 
-    Raises
-    ------
-    ProgramError
-        The learner is within something that is not exported.
-    """
+    model: Any
+    """A learner, another wrapper, or a pipeline with one at its end."""
+    finish: Finish
+    """Completes the answer of its program."""
+
+
+def unwrapped(model: Any) -> Within | None:
+    """Return what stands within a wrapper; None of a model that is none."""
     if isinstance(model, BoundedTargetScaler):
         n, mean, squares = model._scaler._moments[0]
-        return model.regressor, _scaled(mean, math.sqrt(squares / max(n, 1.0)))
+        return Within(model.regressor, _scaled(mean, math.sqrt(squares / max(n, 1.0))))
     if type(model) is preprocessing.TargetStandardScaler:
         variance = model.var.get()
-        return model.regressor, _scaled(model.var.mean.get(), variance**0.5)
+        return Within(model.regressor, _scaled(model.var.mean.get(), variance**0.5))
     if isinstance(model, TunedThresholdClassifier):
-        return model.classifier, _with_threshold(model)
-    return model, lambda _, answer: answer
+        return Within(model.classifier, _with_threshold(model))
+    return None
 
 
 def _scaled(mean: float, deviation: float) -> Finish:

@@ -10,11 +10,12 @@ import pytest
 import c_random_rows
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from edge_models import MAKERS, matrix, outside, program
-from streamsvm import edge
+from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.edge.steps import run
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.text import comment, string
+from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import error_bound, quantised
 
 pytestmark = needs_compiler
@@ -91,15 +92,16 @@ def test_flags_that_break_missing_numbers_are_refused():
 
 
 def test_names_are_escaped(tmp_path):
-    names = ['a"b', "back\\slash", "*/ int x; /*", "uml\u00e4ut", "??=", "line\nbreak", "", "%s"]
+    names = ['a"b', "back\\slash", "*/ int x; /*", "uml\u00e4ut", "??=", "line\nbreak", "", "%s", "at@_home", "@UP"]
     made = Program([Column(name, name) for name in names])
-    value = made.add("linear", made.add("fill", 0, single=True), weights=np.ones((1, 8)), biases=np.zeros(1))
-    made.answer = Answer("class", value, value, ('no "', "yes\\"))
+    value = made.add("linear", made.add("fill", 0, single=True), weights=np.ones((1, 10)), biases=np.zeros(1))
+    made.answer = Answer("class", value, value, ('no "', "yes\\@_@UP"))
     compiled = CModel(made, flags=FLAGS)
-    features = (ctypes.c_char_p * 8).in_dll(compiled.library, "model_features")
+    features = (ctypes.c_char_p * 10).in_dll(compiled.library, "model_features")
     assert [name.decode() for name in features] == names
-    assert [name.decode() for name in (ctypes.c_char_p * 2).in_dll(compiled.library, "model_labels")] == ['no "', "yes\\"]
-    assert compiled.predict_many(np.ones((1, 8))).tolist() == ["yes\\"]
+    assert [name.decode() for name in (ctypes.c_char_p * 2).in_dll(compiled.library, "model_labels")] == list(made.answer.labels)
+    assert compiled.predict_many(np.ones((1, 10))).tolist() == ["yes\\@_@UP"]
+    assert "x[8]  at@ _home" in write_c(made, tmp_path).header.read_text()
 
 
 def test_a_compiler_that_is_not_there_or_fails():
@@ -133,6 +135,72 @@ def test_the_bound_of_the_error_holds():
         quantised(given, bits=7)
 
 
+@pytest.mark.parametrize(
+    "name", ["scaled targets", "CSMOClassifier 0 of 4", "CSMOClassifier 4 of 4", "CSMOClassifier 5 of 4", "BSGDClassifier 0 of 3"]
+)
+def test_the_bound_of_the_error_holds_behind_the_kernel(name):
+    given = program(name)
+    rounded, X = quantised(given, 8), matrix(given, 2000).astype(np.float64)
+    assert 0.0 < np.abs(run(rounded, X)[0] - run(given, X)[0]).max() <= error_bound(given, rounded)
+    assert (error_bound(given, rounded) == math.inf) == (given.steps[given.answer.decision - 1].do == "pair_scores")
+    assert error_bound(given, given) == 0.0
+
+
+def test_features_that_are_next_to_nothing():
+    model = BSGDClassifier(budget=20, gamma=0.2, scaling=None, seed=0)
+    for number in range(50):
+        model.learn_one({"a": number % 7 * 1e-25, "b": number % 3 - 1.0}, number % 3 > 1)
+    given = program_of(model)
+    X = np.array([[1e18, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, -1.0]], np.float32)
+    found = CModel(given, bits=8).decision_function_many(X)
+    np.testing.assert_allclose(found, run(given, X.astype(np.float64))[0][:, 0], atol=0.02)
+    c_random_rows.run(given, COMPILERS[0], 2000, bits=8)
+
+
+def test_many_outputs_take_little_of_the_stack(tmp_path):
+    rng, classes = np.random.default_rng(0), 40
+    made = Program([Column(name, name) for name in "abc"])
+    kernel = {"kind": "rbf", "gamma": 0.3, "coef0": 0.0, "degree": 1}
+    value = made.add("kernel", made.add("fill", 0, single=True), vectors=rng.normal(size=(37, 3)), **kernel)
+    value = made.add("linear", value, weights=rng.normal(size=(classes, 37)), biases=rng.normal(size=classes))
+    made.answer = Answer("class", value, value, tuple(range(classes)))
+    check(made)
+    check(made, bits=8)
+    assert write_c(made, tmp_path).stack_bytes < 1000
+
+
+def test_what_is_said_of_the_stack_has_all_arrays(tmp_path):
+    for name in (*SHORT, "CSMOClassifier 4 of 4"):
+        given = program(name)
+        files = write_c(given, tmp_path)
+        subprocess.run(["gcc", *FLAGS, "-Os", "-fstack-usage", "-c", "model.c"], cwd=tmp_path, check=True)
+        used = {line.split()[0].split(":")[-1]: int(line.split()[1]) for line in (tmp_path / "model.su").read_text().splitlines()}
+        assert files.stack_bytes <= sum(used.values()) <= files.stack_bytes + 600, name
+        assert f"Arrays on the stack: {files.stack_bytes:,} bytes." in files.header.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("CSMOClassifier 0 of 2", "The decision value: the second label where it is above 0."),
+        ("CSMOOneClass", "The decision value: the second label where it is 0 or above."),
+        ("tuned threshold", "The decision value, the larger the more it is the second label; model_predict compares it"),
+        ("CSMOClassifier 0 of 4", "A decision value for each label."),
+        ("CSMOClassifier 5 of 4", "A decision value for each pair of labels, 0 and 1, 0 and 2, and so on: the first of them"),
+    ],
+)
+def test_the_header_says_what_decision_values_mean(name, says, tmp_path):
+    assert says in write_c(program(name), tmp_path).header.read_text()
+
+
+def test_the_header_says_where_hashed_names_go(tmp_path):
+    model = BSGDClassifier(budget=5, max_features=2, overflow="hash")
+    for number in range(20):
+        model.learn_one({"a": 1.0, "b": number % 2, "c": 1.0}, number % 2)
+    text = write_c(program_of(model), tmp_path).header.read_text()
+    assert "Numbers of other names are added to the x whose place is the CRC-32 of the name modulo 2." in text
+
+
 def test_what_is_said_of_sizes_is_true(tmp_path):
     given = program("BSGDClassifier 0 of 2")
     files = write_c(given, tmp_path, bits=8)
@@ -151,4 +219,5 @@ def test_a_folder_that_is_not_there(tmp_path):
 def test_texts():
     assert string("??=") == '"\\077\\077="'
     assert comment("*/ /*") == "* / / *"
+    assert comment("a@_b @UP @") == "a@ _b @ UP @"
     assert comment("??=\\\n") == "? ?=__"

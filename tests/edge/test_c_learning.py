@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
+from river import preprocessing
 
 from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Removal, SVMClassifier, edge
@@ -231,6 +232,13 @@ int main(int argc, char **argv)
 """
 
 
+def without_features():
+    model = BSGDClassifier(budget=5, gamma=1.0)
+    for number in range(4):
+        model.learn_one({}, number % 2)
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
@@ -241,6 +249,8 @@ int main(int argc, char **argv)
         (learner(BSGDClassifier, {"class_weight": "balanced"}), "class_weight"),
         (learner(BSGDClassifier, {"scaling": None}), "still being found"),
         (learner(BSCAClassifier, {"replay": 10}), "replay=0"),
+        (preprocessing.StandardScaler() | learner(BSGDClassifier, {}), "a Pipeline has no form in C that learns"),
+        (without_features(), "has not learned a feature yet"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -256,3 +266,39 @@ def test_states_of_other_models_are_refused():
     with pytest.raises(edge.ProgramError, match="a state of 3 bytes"):
         with_state(model, b"abc")
     assert_equal(with_state(model, state_of(model)), model, 1e-12)
+
+
+@pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
+def test_rows_that_are_too_long_leave_a_state_that_comes_back(kind, tmp_path):
+    model = learner(kind, {"scaling": None, "gamma": 0.2})
+    device = Device(model, tmp_path)
+    for size in (1e18, 1e20, 3e38):
+        for label in (0, 1):
+            assert device.learn(np.full(5, size, np.float32), label)
+    assert device.restore(device.state)
+    assert with_state(model, device.state).n_learned == model.n_learned + 6
+
+
+def test_names_with_marks_of_the_writer(tmp_path):
+    model = BSGDClassifier(budget=5, gamma=0.2)
+    for number in range(20):
+        model.learn_one({"a@_b": number % 2, "@UP": 1.0, "@NAME": 1.0}, ("@LABELS@_", "@MADE_FOR")[number % 2])
+    device = Device(model, tmp_path)
+    found = (ctypes.c_char_p * 2).in_dll(device._library, f"{device._name}_learn_labels")
+    assert [label.decode() for label in found] == ["@LABELS@_", "@MADE_FOR"]
+    assert "x[0]  @NAME" in device.files.header.read_text()
+    assert "a@ _b" in device.files.header.read_text()
+
+
+def test_programs_in_cpp_call_it(tmp_path):
+    files = write_learning_c(learner(*KINDS[0]), tmp_path)
+    (tmp_path / "main.cpp").write_text(f'#include "{files.header.name}"\nint main() {{ return model_learn_restore(0, 0); }}\n')
+    subprocess.run([COMPILERS[0], "-c", "-o", tmp_path / "m.o", files.source], check=True)
+    done = subprocess.run(["g++", "-o", "main", "main.cpp", "m.o"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_flags_that_break_missing_numbers_are_refused(tmp_path):
+    files = write_learning_c(learner(*KINDS[0]), tmp_path)
+    command = [COMPILERS[0], "-ffast-math", "-c", "-o", tmp_path / "m.o", files.source]
+    assert "which numbers are missing" in subprocess.run(command, capture_output=True, text=True, check=False).stderr

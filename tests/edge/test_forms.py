@@ -8,11 +8,13 @@ import zipfile
 import numpy as np
 import pytest
 
+import streamsvm
 from edge_models import bsgd, learned, matrix, program
 from streamsvm import BSGDClassifier, edge
 from streamsvm.edge.container import DTYPES
 from streamsvm.edge.program import Program
 from streamsvm.export.forms import FORMS, export
+from streamsvm.storage.model_file import ModelFileError
 
 NAMES = [
     *("BSGDClassifier 0 of 2", "BSGDClassifier 0 of 3", "SVMClassifier 0 of 3", "SVMRegressor 0 of 0", "OneClassBSGD 0 of 0"),
@@ -168,3 +170,15 @@ def test_files_for_numpy_that_are_none(bad, parts):
     assert edge.loads(zipped(parts)).labels == [0, 1]
     with pytest.raises(edge.ProgramError, match=r"^m\.npz: it "):
         edge.loads(BAD[bad](parts), "m.npz")
+
+
+def test_json_is_not_for_numpy(tmp_path):
+    [path] = export(learned(bsgd(), 50, 2), "json", tmp_path)
+    with pytest.raises(edge.ProgramError, match="it is JSON, which other programs read: .*--to npz"):
+        edge.load(path)
+
+
+def test_a_file_for_numpy_is_no_model_that_learns(tmp_path):
+    [path] = export(learned(bsgd(), 50, 2), "npz", tmp_path)
+    with pytest.raises(ModelFileError, match=r"it is a zip file, and only streamsvm\.edge\.load reads"):
+        streamsvm.load(path)

@@ -5,8 +5,9 @@ import onnxruntime
 import pytest
 
 from edge_models import MAKERS, matrix, outside, program
-from streamsvm import edge
+from streamsvm import BSCARegressor, BSGDClassifier, edge
 from streamsvm.edge.steps import run
+from streamsvm.export.describe import program_of
 from streamsvm.export.onnx import write_onnx
 
 
@@ -58,3 +59,43 @@ def test_what_the_operators_for_svms_cannot_say_is_refused(tmp_path):
         write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "model.onnx", operators="other")
     with pytest.raises(edge.ProgramError, match="was not written"):
         write_onnx(program("BSGDClassifier 0 of 2"), tmp_path / "none" / "model.onnx")
+
+
+def labelled(labels):
+    model = BSGDClassifier(budget=5)
+    for number in range(20):
+        model.learn_one({"a": float(number % 2)}, labels[number % 2])
+    return program_of(model)
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        ((0.1, 16777217.0), [0.1, 16777217.0]),
+        ((2**70, 5), [str(2**70), "5"]),
+        ((2**63 - 1, -(2**63)), [2**63 - 1, -(2**63)]),
+        ((True, "b"), ["True", "b"]),
+    ],
+)
+def test_labels_are_what_they_were(labels, found, tmp_path):
+    assert session(labelled(labels), tmp_path).run(["label"], {"X": np.array([[0.0], [1.0]], np.float32)})[0].tolist() == found
+
+
+def test_a_label_that_is_no_text(tmp_path):
+    with pytest.raises(edge.ProgramError, match="is no text that ONNX can hold"):
+        write_onnx(labelled(("\ud800", "b")), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("name", ["CSMOClassifier 0 of 2", "CSMOClassifier 1 of 2", "CSMORegressor", "OutOfCoreLinearSVC"])
+def test_rows_that_are_very_large(name, tmp_path):
+    X = np.full((3, 5), 3e38, np.float32)
+    X[1, ::2] = X[2, 0] = -3e38
+    X[2, 1:] = 1e30
+    assert np.isfinite(session(program(name), tmp_path).run(["decision"], {"X": X})[0]).all()
+
+
+def test_operators_for_svms_before_there_is_a_vector(tmp_path):
+    model = BSCARegressor(budget=5)
+    model.learn_one({"a": 0.0}, 0.0)
+    with pytest.raises(edge.ProgramError, match="need a support vector: export with primitive operators"):
+        write_onnx(program_of(model), tmp_path / "model.onnx", operators="ml")

@@ -24,11 +24,12 @@ from edge_models import (
     tuned,
 )
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
-from streamsvm.batch import CSMOClassifier, CSMOOneClass
+from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass
 from streamsvm.export.describe import program_of
 from streamsvm.linear import OutOfCoreLinearSVC
 from streamsvm.preprocessing import BoundedTargetScaler
 from streamsvm.tables import TableEncoder
+from streamsvm.thresholds import TunedThresholdClassifier
 
 BAND = 1e-4
 
@@ -143,6 +144,47 @@ def test_one_hot(tmp_path):
     check(model, saved(model, tmp_path), [x for x, _ in given[:10]] + [{"city": "d"}])
 
 
+@pytest.mark.parametrize("values", [(True, False), (1.0, 2.5), ("", "x"), (" a", "a"), (1, "b")], ids=str)
+def test_one_hot_of_values_that_are_no_plain_texts(values, tmp_path):
+    model = compose.Pipeline(preprocessing.OneHotEncoder(), bsgd())
+    for i in range(60):
+        model.learn_one({"field": values[i % 2]}, i % 2)
+    check(model, saved(model, tmp_path), [{"field": value} for value in values])
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [((None, "a"), "learned None of 'field'"), ((math.nan, "a"), "learned nan of"), ((True, "true"), "two values of a field")],
+)
+def test_one_hot_of_what_a_row_cannot_say(values, reason):
+    model = compose.Pipeline(preprocessing.OneHotEncoder(), bsgd())
+    for i in range(10):
+        model.learn_one({"field": values[i % 2]}, i % 2)
+    with pytest.raises(edge.ProgramError, match=reason):
+        exported(model)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        preprocessing.TargetStandardScaler(preprocessing.StandardScaler() | BSCARegressor(budget=30, seed=0)),
+        BoundedTargetScaler(preprocessing.StandardScaler() | BSCARegressor(budget=30, seed=0)),
+        preprocessing.MinMaxScaler() | BoundedTargetScaler(preprocessing.StandardScaler() | BSCARegressor(budget=30, seed=0)),
+        preprocessing.TargetStandardScaler(BoundedTargetScaler(BSCARegressor(budget=30, seed=0))),
+        TunedThresholdClassifier(preprocessing.StandardScaler() | BSCAClassifier(budget=30, seed=0)),
+    ],
+    ids=str,
+)
+def test_what_is_within_wrappers(model, tmp_path):
+    given = [(x, y) for x, y in rows(300, 2 if isinstance(model, base.Classifier) else 0)]
+    for x, y in given:
+        model.learn_one(x, y)
+    predictor = saved(model, tmp_path)
+    assert predictor.facts["rows"] == 300
+    for x, _ in given[:50]:
+        assert predictor.predict_one(x) == pytest.approx(model.predict_one(x), abs=1e-4)
+
+
 @pytest.mark.parametrize("wrapper", [BoundedTargetScaler, preprocessing.TargetStandardScaler])
 def test_scaled_targets(wrapper, tmp_path):
     model = scaled_targets(wrapper)
@@ -177,6 +219,7 @@ def test_hashed_names(tmp_path):
         (learned(preprocessing.Normalizer() | bsgd(), 5, 2), "a Normalizer before the model cannot be exported"),
         (learned(compose.Pipeline(TableEncoder(dates="t"), bsgd()), 5, 2), "a TableEncoder with dates"),
         (learned(compose.Pipeline(TableEncoder(when_missing="mean"), bsgd()), 5, 2), "when_missing='mean'"),
+        (learned(BatchAdapter(CSMOClassifier()), 300, 2), r"a BatchClassifier has no form.*to_budget\(500\)"),
         (CSMOClassifier(kernel="precomputed").fit(np.eye(40), np.arange(40) % 2), "kernel='precomputed' cannot be exported"),
     ],
     ids=lambda value: str(value)[:40],
@@ -222,3 +265,43 @@ def test_arrays_of_something_else_are_refused(X, reason, tmp_path):
     with pytest.raises(ValueError, match="feature 'a' is 'x', a str: it must be a number"):
         predictor.predict_one({"a": "x"})
     assert predictor.predict_many(np.empty((0, 5))).shape == (0,)
+
+
+def test_names_of_features_that_are_numbers(tmp_path):
+    model = BSGDClassifier(budget=5)
+    for number in range(20):
+        model.learn_one({np.int64(3): float(number % 2)}, number % 2)
+    predictor = saved(model, tmp_path)
+    assert [type(name) for name in predictor.columns] == [int]
+    check(model, predictor, [{3: 0.0}, {np.int64(3): 1.0}])
+    model.learn_one({math.inf: 1.0}, 1)
+    with pytest.raises(edge.ProgramError, match="the feature inf has a name that is no text or finite number"):
+        saved(model, tmp_path)
+    assert streamsvm.load(tmp_path / "model.safetensors").n_learned == 21
+
+
+def test_labels_keep_what_numpy_cuts_off(tmp_path):
+    model = BSGDClassifier(budget=5)
+    for number in range(20):
+        model.learn_one({"a": float(number % 2)}, ("b\0", "b")[number % 2])
+    predictor = saved(model, tmp_path)
+    assert (
+        predictor.predict_many([[0.0], [1.0]]).tolist() == [predictor.predict_one({"a": v}) for v in (0.0, 1.0)] == ["b\0", "b"]
+    )
+
+
+def test_decision_values_of_pairs_are_not_those_of_labels():
+    model, (X, _) = fitted(CSMOClassifier(decision_function_shape="ovo"), 3), problem(3)
+    assert exported(model).decision_function_one(dict(enumerate(X[0]))) == pytest.approx(
+        model.decision_function(X[:1])[0], abs=1e-4
+    )
+    one = exported(fitted(CSMOClassifier(), 3)).decision_function_one(dict(enumerate(X[0])))
+    assert list(one) == ["maybe", "no", "yes"]
+
+
+def test_spaces_round_a_category(tmp_path):
+    model, given = of_table(2)
+    predictor = saved(model, tmp_path)
+    padded = [{**x, "city": f" {x['city']} "} if isinstance(x["city"], str) else x for x in given]
+    check(model, predictor, padded)
+    assert [predictor.predict_proba_one(x) for x in padded] == [predictor.predict_proba_one(x) for x in given]

@@ -28,7 +28,7 @@ def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
     fixed = any(step.do == "fourier" or step.options.get("kind") == "sigmoid" for step in given.steps)
     kernels = [len(step.arrays["vectors"]) for step in given.steps if step.do == "kernel"]
     if fixed or most < 400 or not kernels:
-        why = "cannot be made smaller" if fixed else "with one vector its tables have"
+        why = "cannot be made smaller" if fixed else f"with{' one' if sum(kernels) else 'out a support'} vector its tables have"
         with pytest.raises(edge.ProgramError, match=why):
             reduced(given, 10, bits=bits)
         return

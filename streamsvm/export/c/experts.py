@@ -33,6 +33,7 @@ def experts(source: Source, program: Program, i: int, x: str, out: str) -> None:
             source.used |= {"exp", "log"}
             prior, share = step.options["prior"], step.options["share"]
             names |= {"kept": number(1.0 - prior), "for": number(prior * share), "against": number(prior * (1.0 - share))}
+    source.takes(len(votes) if step.options["of"] == "numbers" else 2 * outputs if outputs > 1 else 0)
     for name, value in names.items():
         text = text.replace(f"${name};", f"{value};").replace(f"${name}$", value)
     source.body += text.strip("\n").split("\n")

@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#ifdef __FAST_MATH__
+#error with -ffast-math a compiler does not see which numbers are missing
+#endif
+
 #define FEATURES @FEATURES
 #define BUDGET @BUDGET
 #define SLOTS (BUDGET + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import zlib
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +13,6 @@ import numpy as np
 
 from streamsvm import BSCAClassifier, BSGDClassifier
 from streamsvm.edge.program import ProgramError
-from streamsvm.export.c.source import LARGEST
 from streamsvm.export.c.text import comment, number, prefix, string
 from streamsvm.export.learners import labels_of
 from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR
@@ -23,6 +23,8 @@ from streamsvm.storage.model_file import write as write_file
 __all__ = ["LearningFiles", "state_of", "with_state", "write_learning_c"]
 
 Learner = BSGDClassifier | BSCAClassifier
+
+_LONGEST = 0.999e18  # of a row: longer ones no learner of Python takes
 
 
 class LearningFiles(NamedTuple):
@@ -42,7 +44,8 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     ``NAME_learn(x, label)`` learns a row of the first or the second of ``NAME_learn_labels``; ``NAME_learn_predict`` and
     ``NAME_learn_decision`` predict. ``NAME_learn_state`` gives ``NAME_LEARN_BYTES`` bytes, which ``NAME_learn_restore`` takes
     back, checked, and so does `with_state` in Python. The steps are those of the learner itself: the same merges, and the same
-    vectors but for rounding. Rows are scaled by the scale in use, which stays as it is on the device.
+    vectors but for rounding. Rows are scaled by the scale in use, which stays as it is on the device. With ``scaling=None``
+    numbers are bounded by 1e18 over the root of the number of features: longer rows no learner takes.
 
     Parameters
     ----------
@@ -73,7 +76,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     location, spread = _scale(model)
     first = location.astype(np.float32)
     filled = {
-        "@HEAD": "\n".join(f" * {line}" for line in _head(model)),
+        "@HEAD": f" * {_head(model)} See the header.",
         "@NAME": name,
         "@FEATURES": str(len(model.feature_names)),
         "@BUDGET": str(model.budget),
@@ -81,7 +84,7 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
         "@LOCATION": _numbers(first),
         "@REST": _numbers(location - first),
         "@FACTOR": _numbers(np.divide(1.0, spread, out=np.zeros(len(spread)), where=spread > 0.0)),
-        "@BOUND": number(LARGEST if model.scaling is None else float(BOUND)),
+        "@BOUND": number(_LONGEST / math.sqrt(len(model.feature_names)) if model.scaling is None else float(BOUND)),
         "@GAMMA": repr(model.effective_gamma),
         "@HORIZON_OR_ONE": repr(float(model.averaging or 1)),
         "@HORIZON": repr(float(model.averaging)),
@@ -175,10 +178,11 @@ def _fill(model: Learner, state: Any, n: int, used: int) -> None:
 def _check(model: Any) -> None:
     """Raise a ProgramError where a model has no form that learns in C."""
     kind = type(model).__name__
-    if not isinstance(model, Learner):
+    if not issubclass(type(model), Learner):  # isinstance is true of pipelines with one at their end
         raise ProgramError(f"a {kind} has no form in C that learns: a BSGDClassifier or BSCAClassifier has")
     reasons = {
         "it has not learned two labels yet": len(model.labels) != 2,
+        "it has not learned a feature yet": not model.feature_names,
         f"kernel={model.kernel!r}: the Gaussian one has": model.kernel != "rbf",
         "its budget is not kept by Merge('lookup-wd')": str(model.maintenance) not in ("None", "Merge(search='lookup-wd')"),
         "class_weight is not counted on a device: None is needed": model.class_weight is not None,
@@ -318,23 +322,16 @@ _BOUNDED = """    const double t = (double)s.t, last = s.error[0], mean = s.erro
     return smaller(longest, larger($C, 3000.0 / t));"""
 
 
-def _head(model: Learner) -> list[str]:
-    return [f"A {type(model).__name__} that goes on learning, after {model.n_learned:,} rows. See the header."]
-
-
-_ROW = " * x holds these numbers as they are; what is not finite is missing."
+def _head(model: Learner) -> str:
+    return f"A {type(model).__name__} that goes on learning, after {model.n_learned:,} rows."
 
 
 def _header(model: Learner, nbytes: int) -> str:
-    lines = [
-        "/*",
-        *(f" * {line}" for line in _head(model)),
-        " *",
-        " * x holds these numbers as they are; what is not finite is missing.",
-    ]
+    lines = ["/*", f" * {_head(model)}", " *", " * x holds these numbers as they are; what is not finite is missing."]
     lines += [f" *   x[{place}]  {comment(name)}" for place, name in enumerate(model.feature_names)]
     lines += [" */", "#ifndef @UP_LEARN_H", "#define @UP_LEARN_H", "", f"#define @UP_LEARN_FEATURES {len(model.feature_names)}"]
-    lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "extern const char *const @_learn_labels[2];", ""]
+    lines += [f"#define @UP_LEARN_BYTES {nbytes}", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""]
+    lines += ["extern const char *const @_learn_labels[2];", ""]
     lines += ["/* Learn a row of label 0 or 1; 0 for another label, with which nothing is learned, else 1. */"]
     lines += ["int @_learn(const float *x, int label);", "", "/* The number of the label. */"]
     lines += ["int @_learn_predict(const float *x);", "", "/* The decision value: label 1 where it is above 0. */"]
@@ -344,5 +341,6 @@ def _header(model: Learner, nbytes: int) -> str:
         "",
         "/* Take such bytes back; 0, and nothing has changed, where they are corrupt. */",
     ]
-    lines += ["int @_learn_restore(const unsigned char *bytes, unsigned n);", "", "#endif", ""]
+    lines += ["int @_learn_restore(const unsigned char *bytes, unsigned n);", ""]
+    lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
     return "\n".join(lines)

@@ -27,6 +27,12 @@ class Source:
     """Statements of the function that computes all values; value i is ``v[i]``, a name."""
     nbytes: int = 0
     """Bytes of the tables."""
+    stack_bytes: int = 0
+    """Bytes of the arrays of that step which has the most of its own."""
+
+    def takes(self, numbers: int) -> None:
+        """Count the numbers of four bytes that a step keeps on the stack while it is computed."""
+        self.stack_bytes = max(self.stack_bytes, 4 * numbers)
 
     def keep(self, name: str, array: np.ndarray, what: str = "") -> str:
         """Write an array as a table, and return its name."""

@@ -111,21 +111,13 @@ def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
     step, m = program.steps[i], program.widths[i + 1]
     given, call = _vectors(source, step, i, "squares" if step.options["kind"] == "rbf" else "products")
     if fused(program, i):
-        outputs = len(program.steps[i + 1].arrays["biases"])
-        padded = -(-m // LANES) * LANES
-        weights = np.zeros((outputs, padded))
-        weights[:, :m] = program.steps[i + 1].arrays["weights"]
-        names = source.keep(f"weights{i + 1}", weights), source.keep(f"biases{i + 1}", program.steps[i + 1].arrays["biases"])
-        begin = [f"for (i = 0; i < {outputs * LANES}; i++) parts[i] = 0.0f;"]
-        use = [f"for (k = 0; k < {outputs}; k++)"]
-        use.append(f"    for (i = 0; i < {LANES}; i++) parts[k * {LANES} + i] += {names[0]}[k * {padded} + first + i] * sums[i];")
-        end = [f"for (k = 0; k < {outputs}; k++) {{", f"    float sum = {names[1]}[k];"]
-        end += [f"    for (i = 0; i < {LANES}; i++) sum += parts[k * {LANES} + i];", "    out[k] = sum;", "}"]
+        room, begin, use, end = _summed(source, program.steps[i + 1], i + 1)
     else:
-        outputs, begin, use, end = 0, [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], []
+        room, begin, use, end = [], [], ["for (i = 0; i < n; i++) out[first + i] = sums[i];"], []
     declared = [line for line in given if line.startswith("float")]
-    room = [f"float parts[{outputs * LANES}];"] if outputs else []
-    counters = ["first", "i"] + (["k"] if outputs else []) + (["j"] if given else [])
+    counters = ["first", "i"] + (["k"] if begin else []) + (["j"] if given else [])
+    outputs = len(program.steps[i + 1].arrays["biases"]) if room else 0
+    source.takes(LANES * (1 + outputs) + (step.arrays["vectors"].shape[1] if given else 0))
     lines = [
         *declared,
         *room,
@@ -144,6 +136,28 @@ def _kernel(source: Source, program: Program, i: int, x: str, out: str) -> None:
     head = f"static void @_kernel{i}(const float *restrict x, float *restrict out)"
     source.functions[f"kernel{i}"] = "\n".join([head, "{", *(f"    {line}" for line in lines), "}"])
     source.body.append(f"@_kernel{i}({x}, {out});")
+
+
+def _summed(source: Source, step: Step, i: int) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Write the sums of a ``linear`` step over kernel values: arrays, and statements before, in and behind the loop of groups."""
+    weights, (outputs, m) = step.arrays["weights"], step.arrays["weights"].shape
+    biases = source.keep(f"biases{i}", step.arrays["biases"])
+    if outputs > LANES:  # a loop over outputs is long enough; partial sums of all would take much of the stack
+        place = source.keep(f"weights{i}", weights.T.ravel(), "vector by vector")
+        begin = [f"for (k = 0; k < {outputs}; k++) out[k] = {biases}[k];"]
+        use = ["for (i = 0; i < n; i++)"]
+        use.append(f"    for (k = 0; k < {outputs}; k++) out[k] += {place}[(first + i) * {outputs} + k] * sums[i];")
+        return [], begin, use, []
+    padded = -(-m // LANES) * LANES
+    filled = np.zeros((outputs, padded))
+    filled[:, :m] = weights
+    place = source.keep(f"weights{i}", filled)
+    begin = [f"for (i = 0; i < {outputs * LANES}; i++) parts[i] = 0.0f;"]
+    use = [f"for (k = 0; k < {outputs}; k++)"]
+    use.append(f"    for (i = 0; i < {LANES}; i++) parts[k * {LANES} + i] += {place}[k * {padded} + first + i] * sums[i];")
+    end = [f"for (k = 0; k < {outputs}; k++) {{", f"    float sum = {biases}[k];"]
+    end += [f"    for (i = 0; i < {LANES}; i++) sum += parts[k * {LANES} + i];", "    out[k] = sum;", "}"]
+    return [f"float parts[{outputs * LANES}];"], begin, use, end
 
 
 def _value(source: Source, step: Step) -> str:
@@ -218,6 +232,7 @@ def _pairs(source: Source, program: Program, i: int, x: str, out: str) -> None:
     lines.append(f"    for (second = first + 1; second < {classes}; second++, j++) {{")
     lines.append(f"        {out}[{second} ? second : first] += 1.0f;")
     if scores:
+        source.takes(classes)
         lines += [f"        sums[second] += {x}[j];", f"        sums[first] -= {x}[j];"]
     lines.append("    }")
     if scores:

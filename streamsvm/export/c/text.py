@@ -38,7 +38,9 @@ def prefix(name: str) -> str:
 
 
 def string(value: Any) -> str:
-    r"""Return a text as a C string of UTF-8. What is not plain ASCII is written in octal, so that no reader takes it for more.
+    r"""Return a text as a C string of UTF-8, which no reader takes for more.
+
+    What is not plain ASCII is written in octal; ? of trigraphs and the @ of marks that writers fill in, too.
 
     >>> string('a"b\\n??=')
     '"a\\"b\\\\n\\077\\077="'
@@ -50,7 +52,7 @@ def string(value: Any) -> str:
 def _character(code: int) -> str:
     if code in b'"\\':
         return "\\" + chr(code)
-    return chr(code) if 32 <= code < 127 and code != ord("?") else f"\\{code:03o}"
+    return chr(code) if 32 <= code < 127 and code not in b"?@" else f"\\{code:03o}"
 
 
 def comment(text: Any) -> str:
@@ -60,7 +62,7 @@ def comment(text: Any) -> str:
     'a* / / *b'
     """
     plain = "".join(letter if 32 <= ord(letter) < 127 and letter != "\\" else "_" for letter in str(text))
-    return re.sub(r"(?<=[*/])(?=[*/])|(?<=\?)(?=\?)", " ", plain)
+    return re.sub(r"(?<=[*/])(?=[*/])|(?<=\?)(?=\?)|(?<=@)(?=_|UP)", " ", plain)
 
 
 def number(value: float) -> str:

@@ -25,7 +25,7 @@ class CFiles(NamedTuple):
     table_bytes: int
     """Of the constant tables, without names and labels."""
     stack_bytes: int
-    """Of all values of a row, about what a prediction takes of the stack."""
+    """Of the arrays that a prediction has on the stack at once; a compiler takes some hundred more for what it keeps there."""
 
 
 def write_c(
@@ -73,7 +73,7 @@ def write_c(
     name, folder = prefix(name), Path(folder)
     program = quantised(program, bits, error) if bits != 32 or error is not None else program
     source = _source(program)
-    stack = 4 * sum(program.widths[i] for i in _shown(program))
+    stack = 4 * sum(program.widths[i] for i in [*_shown(program), *_given(program.answer)]) + source.stack_bytes
     head = _facts(program, source.nbytes, stack)
     header = _header(program, head).replace("@_", f"{name}_").replace("@UP", name.upper())
     text = _text(program, source, head, name).replace("@_", f"{name}_").replace("@UP", name.upper())
@@ -127,6 +127,11 @@ def _shown(program: Program) -> list[int]:
     return [i for i in sorted(_wanted(program)) if i == 0 or not fused(program, i - 1)]
 
 
+def _given(answer: Answer) -> list[int]:
+    """Return the numbers of the values that are handed to a prediction."""
+    return sorted({answer.decision, answer.choice})
+
+
 def _places(program: Program) -> list[str]:
     return [f"v{i}" for i in range(len(program.widths))]
 
@@ -136,7 +141,7 @@ def _facts(program: Program, nbytes: int, stack: int) -> list[str]:
     learned = f", after {program.facts['rows']:,} rows" if "rows" in program.facts else ""
     lines = [
         f"A {comment(model)}{learned}, written by streamsvm {comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
-        f"Tables: {nbytes:,} bytes. Values on the stack: {stack:,} bytes.",
+        f"Tables: {nbytes:,} bytes. Arrays on the stack: {stack:,} bytes.",
         "",
         "x holds these numbers as they are (scaling is inside). One that is not finite (NAN) is missing.",
         "",
@@ -150,6 +155,8 @@ def _facts(program: Program, nbytes: int, stack: int) -> list[str]:
         elif column.bucket is not None:
             of = f": 1 if {comment(column.field)} has another value, of bucket {column.bucket[0]}, else 0"
         lines.append(f"  x[{place}]  {comment(column.name)}{of}")
+    if program.hashed:
+        lines.append(f"Numbers of other names are added to the x whose place is the CRC-32 of the name modulo {program.hashed}.")
     return lines
 
 
@@ -166,7 +173,7 @@ def _header(program: Program, head: list[str]) -> str:
         lines.append(f"extern const char *const @_labels[{len(answer.labels)}];")
     what = "The number of the label in @_labels." if of_labels else _PREDICTED[answer.kind]
     lines += ["", f"/* {what} */", f"{'int' if of_labels else 'float'} @_predict(const float *x);"]
-    lines += ["", f"/* {_decided(answer)} */", "void @_decision(const float *x, float *out);", ""]
+    lines += ["", f"/* {_decided(program)} */", "void @_decision(const float *x, float *out);", ""]
     lines += ["#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
     return "\n".join(lines)
 
@@ -174,12 +181,17 @@ def _header(program: Program, head: list[str]) -> str:
 _PREDICTED = {"number": "The number that is predicted.", "anomaly": "How anomalous x is, from 0 to 1; 0.5 is like the others."}
 
 
-def _decided(answer: Answer) -> str:
+def _decided(program: Program) -> str:
+    answer = program.answer
     if answer.kind != "class":
         return "The decision value."
+    if program.of_pairs:
+        return "A decision value for each pair of labels, 0 and 1, 0 and 2, and so on: the first of them where it is above 0."
     if len(answer.labels) > 2:
-        return "A decision value for each label; of pairs of labels where there are as many."
-    return "The decision value: the second label where it is above 0."
+        return "A decision value for each label."
+    if answer.choice != answer.decision:
+        return "The decision value, the larger the more it is the second label; @_predict compares it with a threshold."
+    return f"The decision value: the second label where it is {'0 or above' if answer.at_zero else 'above 0'}."
 
 
 def _text(program: Program, source: Source, head: list[str], name: str) -> str:
