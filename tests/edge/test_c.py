@@ -173,9 +173,10 @@ def test_what_is_said_of_the_stack_has_all_arrays(tmp_path):
     for name in (*SHORT, "CSMOClassifier 4 of 4"):
         given = program(name)
         files = write_c(given, tmp_path)
-        subprocess.run(["gcc", *FLAGS, "-Os", "-fstack-usage", "-c", "model.c"], cwd=tmp_path, check=True)
+        # Inlined functions share their room, and an array of few numbers becomes registers.
+        subprocess.run(["gcc", *FLAGS, "-Os", "-fno-inline", "-fstack-usage", "-c", "model.c"], cwd=tmp_path, check=True)
         used = {line.split()[0].split(":")[-1]: int(line.split()[1]) for line in (tmp_path / "model.su").read_text().splitlines()}
-        assert files.stack_bytes <= sum(used.values()) <= files.stack_bytes + 600, name
+        assert files.stack_bytes <= sum(used.values()) <= files.stack_bytes + 700, name
         assert f"Arrays on the stack: {files.stack_bytes:,} bytes." in files.header.read_text()
 
 
