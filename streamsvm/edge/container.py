@@ -8,15 +8,19 @@ or JavaScript as well, and no bit of it can change unseen.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import os
+import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Container", "CorruptError", "NewerError", "pack", "unpack"]
+__all__ = ["Container", "CorruptError", "NewerError", "pack", "read_file", "unpack"]
 
 #: The version of the format that is written. A reader reads this one and those before it.
 VERSION = 1
@@ -105,6 +109,14 @@ def pack(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> bytes:
         raise ValueError(f"{len(little):,} arrays are too many for one file: their header has {len(text):,} bytes")
     data = b"".join([len(text).to_bytes(8, "little"), text, *(little[name].tobytes() for name in order)])
     return data + hashlib.sha256(data).digest()
+
+
+def read_file(path: Path) -> bytes:
+    """Return the bytes of a file. OSError where it cannot be read, or is a device, which may never end."""
+    with path.open("rb") as file:
+        if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is a device, and no file")
+        return file.read()
 
 
 def unpack(data: bytes) -> Container:

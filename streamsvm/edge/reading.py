@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.edge.container import DTYPES, CorruptError, NewerError, unpack
+from streamsvm.edge.container import DTYPES, CorruptError, NewerError, read_file, unpack
 from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Program, ProgramError
 
@@ -43,7 +43,7 @@ def load(path: str | Path) -> Predictor:
         names the file and the remedy.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_file(Path(path))
     except OSError as error:
         raise ProgramError(f"{path}: {error.strerror}") from error
     return loads(data, str(path))

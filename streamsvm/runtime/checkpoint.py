@@ -268,7 +268,7 @@ class CheckpointFolder:
             self._lock.close()
             raise FolderLockedError(f"{path}: another process is learning with this checkpoint folder. Stop it, or give another")
         try:
-            for part in self.path.glob(f"*{_SUFFIX}.part"):  # of a run that was killed while it wrote
+            for part in self.path.glob(f"*{_SUFFIX}*.part"):  # of a run that was killed while it wrote
                 part.unlink()
             self._prune()
         except OSError as error:

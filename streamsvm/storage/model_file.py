@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
 import os
+import threading
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.edge.container import Container, CorruptError, NewerError, pack, unpack
+from streamsvm.edge.container import Container, CorruptError, NewerError, pack, read_file, unpack
 from streamsvm.storage.names import UntrustedError
 from streamsvm.storage.tree import UnsupportedError, read, written
 
@@ -31,6 +33,7 @@ __all__ = [
     "to_bytes",
     "versions",
     "write",
+    "write_all",
 ]
 
 _TREE, _FACTS = "tree", "facts"
@@ -117,7 +120,7 @@ def read_container(path: Path) -> Container:
         It cannot be read, or is of a newer version.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from error
     return container_of(path, data)
@@ -196,17 +199,34 @@ def write(path: Path, data: bytes) -> None:
     ModelFileError
         It cannot be written; one that was there before is as it was.
     """
-    part = path.with_name(path.name + ".part")
+    write_all({path: data})
+
+
+def write_all(contents: Mapping[Path, bytes]) -> None:
+    """Write files that belong together, as `write` does: where one cannot be written, all are as they were.
+
+    A kill in mid-write leaves ``NAME.*.part`` beside them. Where a path is a link, the link stays and its file is replaced.
+    """
+    own = f".{os.getpid()}-{threading.get_ident()}.part"  # others may write the same file now
+    paths = [Path(os.path.realpath(path)) for path in contents]
+    parts = [path.with_name(path.name + own) if path.name else path for path in paths]
     try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        sync_folder(path.parent)
+        for path in paths:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        for part, data in zip(parts, contents.values(), strict=True):
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for part, path in zip(parts, paths, strict=True):
+            part.replace(path)
+        for folder in {path.parent for path in paths}:
+            sync_folder(folder)
     except OSError as error:
-        with contextlib.suppress(OSError):  # a full disk has better use for its bytes
-            part.unlink()
+        for part in parts:
+            with contextlib.suppress(OSError):  # a full disk has better use for its bytes
+                part.unlink()
         raise ModelFileError(f"{error.strerror}") from error
 
 

@@ -17,8 +17,7 @@ from streamsvm.export.c.text import comment, number, prefix, string
 from streamsvm.export.learners import labels_of
 from streamsvm.learners.bsgd import CAPPED, CONSTANT, FLOOR
 from streamsvm.learners.compiled.rescale import BOUND
-from streamsvm.storage.model_file import ModelFileError
-from streamsvm.storage.model_file import write as write_file
+from streamsvm.storage.model_file import ModelFileError, write_all
 
 __all__ = ["LearningFiles", "state_of", "with_state", "write_learning_c"]
 
@@ -98,11 +97,10 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
     source = source.replace("@_", f"{name}_")
     header = _header(model, state.nbytes).replace("@_", f"{name}_").replace("@UP", name.upper())
     paths = folder / f"{name}_learn.h", folder / f"{name}_learn.c"
-    for path, content in zip(paths, (header, source), strict=True):
-        try:
-            write_file(path, content.encode("ascii"))
-        except ModelFileError as problem:
-            raise ProgramError(f"{path} was not written: {problem}") from problem
+    try:
+        write_all({path: content.encode("ascii") for path, content in zip(paths, (header, source), strict=True)})
+    except ModelFileError as problem:
+        raise ProgramError(f"{paths[1]} was not written: {problem}") from problem
     scratch = 4 * (len(model.feature_names) + 2 * (model.budget + 1))
     return LearningFiles(*paths, state.nbytes, 2 * state.nbytes + scratch)
 

@@ -11,8 +11,7 @@ from streamsvm.export.c.source import Source
 from streamsvm.export.c.steps import add_step, fused
 from streamsvm.export.c.text import comment, number, prefix, string
 from streamsvm.export.quantise import quantised
-from streamsvm.storage.model_file import ModelFileError
-from streamsvm.storage.model_file import write as write_file
+from streamsvm.storage.model_file import ModelFileError, write_all
 
 __all__ = ["CFiles", "table_bytes", "write_c"]
 
@@ -78,11 +77,10 @@ def write_c(
     header = _header(program, head).replace("@_", f"{name}_").replace("@UP", name.upper())
     text = _text(program, source, head, name).replace("@_", f"{name}_").replace("@UP", name.upper())
     paths = folder / f"{name}.h", folder / f"{name}.c"
-    for path, content in zip(paths, (header, text), strict=True):
-        try:
-            write_file(path, content.encode("ascii"))
-        except ModelFileError as problem:
-            raise ProgramError(f"{path} was not written: {problem}") from problem
+    try:
+        write_all({path: content.encode("ascii") for path, content in zip(paths, (header, text), strict=True)})
+    except ModelFileError as problem:
+        raise ProgramError(f"{paths[1]} was not written: {problem}") from problem
     return CFiles(*paths, source.nbytes, stack)
 
 
