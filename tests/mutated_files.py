@@ -113,7 +113,7 @@ def changed(rng, tree, arrays):
             elif what == 3 and isinstance(parent, dict):
                 parent[rng.choice(("at", "tuple", "bytes", "class", "named", "method", "of", "number"))] = parent.pop(key)
             else:
-                parent[key] = rng.choice(EXTREMES)
+                parent[key] = copy.deepcopy(rng.choice(EXTREMES))
     return tree, arrays
 
 

@@ -87,7 +87,7 @@ def change_tree(rng, tree):
     elif what == 5 and key == "do":
         parent[key] = rng.choice(STEPS)
     else:
-        parent[key] = rng.choice(EXTREMES)
+        parent[key] = copy.deepcopy(rng.choice(EXTREMES))
 
 
 def change_array(rng, arrays):
