@@ -13,6 +13,7 @@ from kafka.errors import MessageSizeTooLargeError
 
 import kills
 from command_words import main
+from streamsvm import edge
 from streamsvm.runtime.checkpoint import CheckpointError, TakenOverError
 from streamsvm.runtime.endpoints import Prediction, StreamError
 from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_records, model_topic, transactions
@@ -326,6 +327,8 @@ def test_command_lines(bootstrap, new_topic, opened, tmp_path, capsys, monkeypat
 
     assert main(["inspect", place]) == 0
     assert "700" in capsys.readouterr().out
+    assert main(["export", place, "--to", "npz", "--out", str(tmp_path)]) == 0
+    assert edge.load(tmp_path / "model.npz").facts["rows"] == 700
     predict = ["predict", rows, "--model", place, "--stop-at-end"]
     assert main([*predict, "--to", tmp_path / "one.jsonl"]) == 0
     assert main([*predict, "--to", tmp_path / "two.jsonl", "--follow"]) == 0
