@@ -54,6 +54,8 @@ class Predictor:
     >>> path = pathlib.Path(tempfile.mkdtemp(), "model.safetensors")
     >>> model.save(path)
     >>> predictor = load(path)
+    >>> predictor
+    <Predictor of BSGDClassifier; columns: 1, labels: 2, bytes: 120>
     >>> predictor.predict_one({"a": 9.0}), predictor.predict_many(np.array([[0.0], [9.0]]))
     (True, array([False,  True]))
     """
@@ -71,6 +73,12 @@ class Predictor:
         self._buckets: dict[Any, tuple[int, dict[int, int]]] = {}
         for number, column in enumerate(program.columns):
             self._place(number, column)
+
+    def __repr__(self) -> str:
+        name = str(self.facts.get("model"))
+        of = f" of {name}" if name.isidentifier() and name != "None" else ""  # a file may say anything
+        labels = f", labels: {len(self.labels):,}" if self.kind == "class" else ""
+        return f"<Predictor{of}; columns: {len(self.program.columns):,}{labels}, bytes: {self.nbytes:,}>"
 
     def _place(self, number: int, column: Column) -> None:
         if column.text is not None:

@@ -300,7 +300,8 @@ def main():
     n, seed = map(int, sys.argv[1:])
     warnings.simplefilter("ignore")
     path = Path(tempfile.mkdtemp()) / "model"
-    run(20, 0, path)  # imports
+    for _, data, _, _ in files():
+        whole_fate(data, path)  # imports
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY,) * 2)
     fates, failures = run(n, seed, path)

@@ -135,10 +135,10 @@ def _places(program: Program) -> list[str]:
 
 
 def _facts(program: Program, nbytes: int, stack: int) -> list[str]:
-    model = program.facts.get("model", "model")
+    model = program.facts.get("model", "A model")
     learned = f", after {program.facts['rows']:,} rows" if "rows" in program.facts else ""
     lines = [
-        f"A {comment(model)}{learned}, written by streamsvm {comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
+        f"{comment(model)}{learned}, written by streamsvm {comment(program.facts.get('versions', {}).get('streamsvm', ''))}.",
         f"Tables: {nbytes:,} bytes. Arrays on the stack: {stack:,} bytes.",
         "",
         "x holds these numbers as they are (scaling is inside). One that is not finite (NAN) is missing.",
