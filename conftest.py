@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,8 @@ def use_a_cache_of_these_sources():
     os.utime(folder)
     os.environ["NUMBA_CACHE_DIR"] = str(folder)
 
+
+collect_ignore = ["connectors/streamsvm_spark"] if find_spec("pyspark") is None else []
 
 if "NUMBA_CACHE_DIR" not in os.environ:  # it is in workers of pytest-xdist, which inherit the environment
     use_a_cache_of_these_sources()

@@ -1,6 +1,7 @@
 """Sets up what all tests share: hypothesis, and what is different without compiled code."""
 
 import gc
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ settings.load_profile("whole")
 
 # Imported when a process that shall be killed is started: it learns, and would compile in each worker before the first test.
 collect_ignore = ["warm_learner.py"]
+
+if find_spec("pyspark") is None or DISABLE_JIT:
+    collect_ignore.append("spark")  # 450 MB: an environment of its own, and a step of its own in .ci/run
 
 if DISABLE_JIT:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.

@@ -1,0 +1,14 @@
+"""Spark for streamsvm: estimators of pyspark.ml whose partitions are learned by budgeted learners, which become one model."""
+
+from streamsvm_spark import versions  # noqa: F401 - it says what is missing before anything else is imported
+from streamsvm_spark.columns import RowsError
+from streamsvm_spark.estimators import BudgetedSVMClassifier, BudgetedSVMRegressor
+from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel
+
+__all__ = [
+    "BudgetedSVMClassificationModel",
+    "BudgetedSVMClassifier",
+    "BudgetedSVMRegressionModel",
+    "BudgetedSVMRegressor",
+    "RowsError",
+]

@@ -1,0 +1,180 @@
+"""Columns of Arrow batches as arrays, and arrays as columns: features, labels, weights and predictions."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from streamsvm.checks import LARGEST_WEIGHT
+
+__all__ = ["Rows", "RowsError", "rows_of", "vectors_of"]
+
+_DENSE = 1  # of the field ``type`` of a vector of pyspark.ml; 0 is a sparse one
+_MOST_CLASSES = 1000
+
+
+class RowsError(ValueError):
+    """Rows that no model learns or predicts. The message says what to do."""
+
+
+class Rows(NamedTuple):
+    """The rows of a batch that can be learned or predicted."""
+
+    X: np.ndarray
+    """float32 [n, features]."""
+    y: np.ndarray
+    """float64 [n]; empty where no label was asked for."""
+    w: np.ndarray
+    """float64 [n], likewise."""
+    kept: np.ndarray
+    """bool [rows of the batch]: those that are here."""
+
+
+def rows_of(
+    features: pa.Array,
+    label: pa.Array | None = None,
+    weight: pa.Array | None = None,
+    *,
+    skip: bool = False,
+    classes: bool = False,
+) -> Rows:
+    """Return the columns of a batch as arrays.
+
+    Parameters
+    ----------
+    features
+        Vectors of pyspark.ml, dense or sparse, or arrays of numbers; all of one length.
+    label, weight
+        Numbers.
+    skip
+        Whether rows are left out that have a null, or a number that is not finite.
+    classes
+        Whether labels must be 0, 1, and so on.
+
+    Raises
+    ------
+    RowsError
+        A row has a null or a number that is not finite (unless ``skip``), vectors are of several lengths, or labels are no
+        classes.
+    """
+    y = np.empty(0) if label is None else _numbers(label, "label")
+    w = np.empty(0) if weight is None else _numbers(weight, "weight")
+    present = np.asarray(features.is_valid())
+    whole = bool(present.all())
+    X = _matrix(features if whole else features.filter(pa.array(present)))
+    good = np.isfinite(X).all(axis=1)
+    kept = present
+    if not whole or not good.all():
+        kept = present.copy()
+        kept[present] = good
+    for numbers in (y, w):
+        if len(numbers):
+            kept = kept & np.isfinite(numbers)
+    if not kept.all():
+        if not skip:
+            _complain(int(np.argmin(kept)), present, kept, y, w)
+        X = X[kept[present]]
+        y, w = (numbers[kept] if len(numbers) else numbers for numbers in (y, w))
+    if classes and len(y):
+        _check_classes(y)
+    if len(w) and not ((w >= 0.0) & (w <= LARGEST_WEIGHT)).all():
+        raise RowsError(f"a weight is {w[(w < 0.0) | (w > LARGEST_WEIGHT)][0]:g}: weights are from 0 to {LARGEST_WEIGHT:g}")
+    return Rows(X, y, w, kept)
+
+
+def _complain(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
+    reasons = {
+        "its features are null": not present[row],
+        "its label is null or not finite": bool(len(y)) and not np.isfinite(y[row]),
+        "its weight is null or not finite": bool(len(w)) and not np.isfinite(w[row]),
+    }
+    reason = next((reason for reason, holds in reasons.items() if holds), "one of its features is not finite")
+    raise RowsError(
+        f"{int((~kept).sum())} of {len(kept)} rows of a batch cannot be used; of the first of them {reason}: "
+        "fill in what is missing (pyspark.ml.feature.Imputer), or leave such rows out with handleInvalid='skip'"
+    )
+
+
+def _check_classes(y: np.ndarray) -> None:
+    bad = (y < 0.0) | (y >= _MOST_CLASSES) | (y != np.floor(y))
+    if bad.any():
+        raise RowsError(
+            f"the label {y[bad][0]:g} is no class: labels are 0, 1, 2, and so on, below {_MOST_CLASSES}. "
+            "pyspark.ml.feature.StringIndexer makes such labels of other ones"
+        )
+
+
+def _numbers(column: pa.Array, name: str) -> np.ndarray:
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+        raise RowsError(f"the {name} column is of type {column.type}: it must be of numbers")
+    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
+
+
+def _matrix(column: pa.Array) -> np.ndarray:
+    kind = column.type
+    if pa.types.is_struct(kind) and [field.name for field in kind] == ["type", "size", "indices", "values"]:
+        if (column.field("type").to_numpy() == _DENSE).all():
+            return _of_lists(column.field("values"))
+        return _of_mixed(column)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _of_lists(column)
+    raise RowsError(
+        f"the features are of type {kind}: they must be a column of vectors, as pyspark.ml.feature.VectorAssembler makes it, or "
+        "of arrays of numbers"
+    )
+
+
+def _of_lists(column: pa.Array) -> np.ndarray:
+    values = column.flatten()
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        raise RowsError(f"the features are arrays of {values.type}: they must be of numbers")
+    width = _width(column.value_lengths().to_numpy(zero_copy_only=False))
+    return _narrow(values.to_numpy(zero_copy_only=False)).reshape(len(column), width)
+
+
+def _width(lengths: np.ndarray) -> int:
+    if not len(lengths):
+        return 0
+    if (lengths != lengths[0]).any():
+        other = lengths[lengths != lengths[0]][0]
+        raise RowsError(f"vectors are of {int(lengths[0])} and of {int(other)} features: all must be of one length")
+    return int(lengths[0])
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # what is beyond float32 becomes infinite, and is complained of
+        return np.ascontiguousarray(values, np.float32)
+
+
+def _of_mixed(column: pa.Array) -> np.ndarray:
+    # Sparse vectors, or some of each kind.
+    dense = column.field("type").to_numpy() == _DENSE
+    lists = column.field("values")
+    lengths = lists.value_lengths().to_numpy()
+    sizes = column.field("size").to_numpy(zero_copy_only=False)
+    width = _width(np.where(dense, lengths, sizes))
+    rows = np.repeat(np.arange(len(column)), lengths)
+    places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    sparse = ~np.repeat(dense, lengths)
+    indices = column.field("indices").flatten().to_numpy(zero_copy_only=False)
+    if len(indices) != int(sparse.sum()) or (len(indices) and not 0 <= indices.min() <= indices.max() < width):
+        raise RowsError("a sparse vector has indices that do not fit its size or its values")
+    places[sparse] = indices
+    X = np.zeros((len(column), width), np.float32)
+    X[rows, places] = _narrow(lists.flatten().to_numpy(zero_copy_only=False))
+    return X
+
+
+def vectors_of(values: np.ndarray, arrow_type: Any) -> pa.Array:
+    """Return numbers, float64 [n, k], as a column of dense vectors of pyspark.ml, of the type that Arrow has for them."""
+    n, k = values.shape
+    offsets = np.arange(0, (n + 1) * k, k, dtype=np.int32) if k else np.zeros(n + 1, np.int32)
+    parts = {
+        "type": pa.array(np.full(n, _DENSE, np.int8)),
+        "size": pa.nulls(n, pa.int32()),
+        "indices": pa.nulls(n, pa.list_(pa.int32())),
+        "values": pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(values).ravel())),
+    }
+    return pa.StructArray.from_arrays([parts[field.name].cast(field.type) for field in arrow_type], fields=list(arrow_type))

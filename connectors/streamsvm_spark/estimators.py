@@ -1,0 +1,170 @@
+"""Estimators of pyspark.ml: each partition is learned by its own model, and these become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import pyarrow as pa
+from pyspark import keyword_only
+from pyspark.ml.classification import ProbabilisticClassifier
+from pyspark.ml.regression import Regressor
+from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
+from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
+from streamsvm_spark.parts import PARTS, Part, Task, merge_parts
+
+__all__ = ["BudgetedSVMClassifier", "BudgetedSVMRegressor"]
+
+
+class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
+    """What the estimators have in common."""
+
+    _learners: Mapping[str, type]
+    _model: type[SVMModel]
+    _classes: bool
+
+    def _begin(self, given: dict[str, Any]) -> None:
+        self._setDefault(learner="bsca", budget=500, gamma="scale", passes=1, options={}, seed=0, handleInvalid="error")
+        self._set(**given)
+
+    def _fit(self, dataset: DataFrame) -> Any:
+        kind = self._kind(self._learners)
+        skip = self.getHandleInvalid() == "skip"
+        task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes)
+
+        def learned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return task(batches)
+
+        columns = {"features": self.getFeaturesCol(), "label": self.getLabelCol()}
+        if self.isDefined(self.weightCol) and self.getWeightCol():
+            columns["weight"] = self.getWeightCol()
+        rows = dataset.select([F.col(column).alias(name) for name, column in columns.items()])
+        learner = merge_parts([Part(*row) for row in rows.mapInArrow(learned, PARTS).collect()])
+        return self._copyValues(self._model(learner))
+
+
+class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
+    """A kernel support vector machine within a budget of support vectors, for rows of any number.
+
+    A fit reads each row once (``passes`` times): each partition is learned by its own model, in the order of its rows, and the
+    models become one. The same rows in the same partitions give the same model, whatever the order in which partitions end.
+
+    Parameters
+    ----------
+    featuresCol, labelCol, predictionCol, rawPredictionCol, probabilityCol, weightCol, thresholds
+        As of the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers; labels are 0, 1, ...
+    learner
+        ``"bsca"`` (`streamsvm.BSCAClassifier`) or ``"bsgd"`` (`streamsvm.BSGDClassifier`).
+    budget
+        Support vectors, at most.
+    gamma, C, seed
+        Of the learner. ``C`` is for ``"bsca"``; without one the learner's own is used.
+    passes
+        Passes over the rows of a partition. For more than one, its rows are kept on the worker's disk meanwhile.
+    handleInvalid
+        What happens to rows with nulls, or numbers that are not finite: ``"error"`` or ``"skip"``.
+    options
+        More parameters of the learner, by their names.
+
+    Raises
+    ------
+    ValueError
+        By ``fit``: a parameter is out of its range, or rows cannot be learned. The message says which, and what to do.
+
+    Notes
+    -----
+    A worker needs the memory of its model and of a batch of rows (``spark.sql.execution.arrow.maxRecordsPerBatch``). A partition
+    sends one model to the driver, some ``budget * (4 d + 30)`` bytes for d features.
+
+    References
+    ----------
+    As of `BSCAClassifier` and `merge_with`.
+    """
+
+    _learners = CLASSIFIERS
+    _model = BudgetedSVMClassificationModel
+    _classes = True
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        learner: str = "bsca",
+        budget: int = 500,
+        gamma: float | str = "scale",
+        C: float | None = None,
+        passes: int = 1,
+        seed: int = 0,
+        featuresCol: str = "features",
+        labelCol: str = "label",
+        predictionCol: str = "prediction",
+        rawPredictionCol: str = "rawPrediction",
+        probabilityCol: str = "probability",
+        weightCol: str | None = None,
+        thresholds: list[float] | None = None,
+        handleInvalid: str = "error",
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self._begin(self._input_kwargs)
+
+    @keyword_only
+    def setParams(self, **params: Any) -> Self:
+        """Set parameters, by the names that the constructor has."""
+        return self._set(**params)
+
+
+class BudgetedSVMRegressor(_Estimator, Regressor):
+    """A kernel support vector regression within a budget of support vectors, for rows of any number.
+
+    Parameters
+    ----------
+    featuresCol, labelCol, predictionCol, weightCol
+        As of the regressors of pyspark.ml. Targets are of about unit variance: pyspark.ml.feature.StandardScaler scales them.
+    learner
+        ``"bsca"`` (`streamsvm.BSCARegressor`) or ``"bsgd"`` (`streamsvm.BSGDRegressor`).
+    budget, gamma, C, seed, passes, handleInvalid, options
+        As of `BudgetedSVMClassifier`; ``options={"epsilon": 0.1}``, say.
+
+    Raises
+    ------
+    ValueError
+        As of `BudgetedSVMClassifier`.
+
+    References
+    ----------
+    As of `BSCARegressor` and `merge_with`.
+    """
+
+    _learners = REGRESSORS
+    _model = BudgetedSVMRegressionModel
+    _classes = False
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        learner: str = "bsca",
+        budget: int = 500,
+        gamma: float | str = "scale",
+        C: float | None = None,
+        passes: int = 1,
+        seed: int = 0,
+        featuresCol: str = "features",
+        labelCol: str = "label",
+        predictionCol: str = "prediction",
+        weightCol: str | None = None,
+        handleInvalid: str = "error",
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self._begin(self._input_kwargs)
+
+    @keyword_only
+    def setParams(self, **params: Any) -> Self:
+        """Set parameters, by the names that the constructor has."""
+        return self._set(**params)

@@ -1,0 +1,229 @@
+"""Models of pyspark.ml: they predict batches of rows by the learner, which each worker reads once."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pyspark.ml.classification import ProbabilisticClassificationModel
+from pyspark.ml.linalg import DenseVector, Vector, VectorUDT
+from pyspark.ml.regression import RegressionModel
+from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, DoubleType, StructField, StructType
+
+from streamsvm.runtime.checkpoint import checkpoint_of
+from streamsvm.storage.model_file import to_bytes
+from streamsvm_spark.columns import RowsError, rows_of, vectors_of
+from streamsvm_spark.parameters import ScoreParams
+
+__all__ = ["BudgetedSVMClassificationModel", "BudgetedSVMRegressionModel", "SVMModel"]
+
+_DATA = "data"  # the folder of a saved model that holds the learner
+
+
+@lru_cache(maxsize=4)
+def _read(file: bytes) -> Any:
+    return checkpoint_of(file, "the model").model
+
+
+class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
+    """What the models have in common.
+
+    Parameters
+    ----------
+    learner
+        A learner of streamsvm, whose features are numbered 0, 1, ...
+    """
+
+    _columns: ClassVar[dict[str, DataType]]
+    """Of the columns that it adds, the types, by the parameters that name them."""
+
+    def __init__(self, learner: Any = None) -> None:
+        super().__init__()
+        self._setDefault(handleInvalid="error")
+        self._file = b"" if learner is None else to_bytes({"model": learner}, {"kind": "model"})
+
+    def learner(self) -> Any:
+        """Return the model as a learner of streamsvm: it can be saved and exported, and go on learning."""
+        return checkpoint_of(self._file, "the model").model
+
+    @property
+    def numFeatures(self) -> int:
+        """The number of features."""
+        return len(_read(self._file).feature_names)
+
+    def predict(self, value: Vector) -> float:
+        """Predict a vector."""
+        return float(self._answers_of(value)["predictionCol"][0])
+
+    def _answers_of(self, value: Vector) -> dict[str, np.ndarray]:
+        X = np.asarray(value.toArray(), np.float32)[None]
+        return self._answers(_checked(_read(self._file), X), X, self._settings())
+
+    def _settings(self) -> Any:
+        """Return what `_answers` needs besides the learner."""
+        return None
+
+    @staticmethod
+    def _answers(learner: Any, X: np.ndarray, settings: Any) -> dict[str, np.ndarray]:
+        """Return what is predicted of rows, float32 [n, features], by the parameters that name the columns."""
+        raise NotImplementedError
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        names = {key: name for key in self._columns if (name := self.getOrDefault(key))}
+        if taken := [name for name in names.values() if name in dataset.columns]:
+            raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
+        if not names:
+            return dataset
+        answers = f"{self.uid}_answers"  # of one function, which is called once
+        found = dataset.withColumn(answers, self._function(list(names))(F.col(self.getFeaturesCol())))
+        if self.getHandleInvalid() == "skip":
+            found = found.filter(F.col(answers).isNotNull())
+        return found.withColumns({name: F.col(answers)[key] for key, name in names.items()}).drop(answers)
+
+    def udf(self) -> Any:
+        """Return a function of Spark, from features to the prediction.
+
+        ``spark.udf.register("predict", model.udf())`` makes it one of SQL: ``SELECT predict(features) FROM rows``. Of a row that
+        cannot be used it is null where handleInvalid is ``"skip"``.
+        """
+        function = self._function(["predictionCol"]).func
+        return F.arrow_udf(lambda features: function(features).field("predictionCol"), DoubleType())
+
+    def _function(self, keys: list[str]) -> Any:
+        skip, file, of_rows, settings = self.getHandleInvalid() == "skip", self._file, type(self)._answers, self._settings()
+        returned = StructType([StructField(key, self._columns[key]) for key in keys])
+        kind = to_arrow_type(returned)
+
+        def answers(features: pa.Array) -> pa.Array:
+            learner, rows = _read(file), rows_of(features, skip=skip)
+            found = of_rows(_checked(learner, rows.X), rows.X, settings)
+            columns = [
+                vectors_of(found[field.name], field.type) if found[field.name].ndim > 1 else pa.array(found[field.name])
+                for field in kind
+            ]
+            made = pa.StructArray.from_arrays(columns, fields=list(kind))
+            if len(rows.X) == len(rows.kept):
+                return made
+            places = np.cumsum(rows.kept) - 1
+            return made.take(pa.array(places, mask=~rows.kept))  # null where a row is skipped
+
+        return F.arrow_udf(answers, returned)
+
+    def write(self) -> MLWriter:
+        """Return what writes it: ``model.write().overwrite().save(path)``."""
+        return _Writer(self)
+
+    @classmethod
+    def read(cls) -> MLReader[Any]:
+        """Return what reads one: ``Model.read().load(path)``."""
+        return _Reader(cls)
+
+
+def _checked(learner: Any, X: np.ndarray) -> Any:
+    if len(X) and X.shape[1] != len(learner.feature_names):
+        raise RowsError(f"vectors are of {X.shape[1]} features, and the model of {len(learner.feature_names)}")
+    return learner
+
+
+class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel):
+    """The model of a `BudgetedSVMClassifier`.
+
+    ``transform`` adds the prediction, the raw prediction (a decision value for each class; of two classes those of the first are
+    the negative of the second's), and probabilities. A column whose name is set to "" is not added.
+    """
+
+    _columns: ClassVar[dict[str, DataType]] = {
+        "rawPredictionCol": VectorUDT(),
+        "probabilityCol": VectorUDT(),
+        "predictionCol": DoubleType(),
+    }
+
+    @property
+    def numClasses(self) -> int:
+        """The number of classes: one more than the largest label that was learned, and 2 at least."""
+        return _classes_of(_read(self._file))
+
+    def predictRaw(self, value: Vector) -> DenseVector:
+        """Return the decision value of each class."""
+        return DenseVector(self._answers_of(value)["rawPredictionCol"][0])
+
+    def predictProbability(self, value: Vector) -> DenseVector:
+        """Return the probability of each class."""
+        return DenseVector(self._answers_of(value)["probabilityCol"][0])
+
+    def _settings(self) -> Any:
+        if not self.isDefined(self.thresholds):
+            return None
+        thresholds = np.array(self.getThresholds(), np.float64)
+        if len(thresholds) != self.numClasses or not (thresholds >= 0.0).all() or (thresholds == 0.0).sum() > 1:
+            raise ValueError(f"thresholds must be {self.numClasses} numbers of at least 0, of which one may be 0: {thresholds}")
+        return thresholds
+
+    @staticmethod
+    def _answers(learner: Any, X: np.ndarray, settings: Any) -> dict[str, np.ndarray]:
+        classes, labels = _classes_of(learner), [int(label) for label in learner.labels]
+        p, f = np.zeros((len(X), classes)), np.full((len(X), classes), -np.inf)
+        p[:, labels] = learner.predict_proba_many(X)
+        decisions = learner.decision_function_many(X)
+        if decisions.ndim > 1:
+            f[:, labels] = decisions
+        else:
+            f[:, labels] = np.column_stack([-decisions, decisions])[:, 2 - len(labels) :]
+        if settings is None:
+            predicted = np.asarray(learner.predict_many(X), np.float64)
+        else:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                predicted = np.nan_to_num(p / settings, nan=0.0, posinf=np.inf).argmax(axis=1).astype(np.float64)
+        return {"rawPredictionCol": f, "probabilityCol": p, "predictionCol": predicted}
+
+
+def _classes_of(learner: Any) -> int:
+    return max(int(max(learner.labels)) + 1, 2)
+
+
+class BudgetedSVMRegressionModel(SVMModel, RegressionModel):
+    """The model of a `BudgetedSVMRegressor`. ``transform`` adds the prediction."""
+
+    _columns: ClassVar[dict[str, DataType]] = {"predictionCol": DoubleType()}
+
+    @staticmethod
+    def _answers(learner: Any, X: np.ndarray, settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of classes
+        return {"predictionCol": np.asarray(learner.predict_many(X), np.float64)}
+
+
+class _Writer(MLWriter):
+    """Writes a model: its parameters as all models of pyspark.ml, its learner as a frame of one file."""
+
+    def __init__(self, model: SVMModel) -> None:
+        super().__init__()
+        self._model = model
+
+    def saveImpl(self, path: str) -> None:
+        spark = self.sparkSession
+        DefaultParamsWriter.saveMetadata(self._model, path, spark)
+        frame = spark.createDataFrame([(bytearray(self._model._file),)], "learner binary")
+        frame.coalesce(1).write.parquet(os.path.join(path, _DATA))  # noqa: PTH118 - a URL
+
+
+class _Reader(MLReader[Any]):
+    """Reads what `_Writer` has written. Nothing in it can run."""
+
+    def __init__(self, kind: type[SVMModel]) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def load(self, path: str) -> SVMModel:
+        spark = self.sparkSession
+        metadata = DefaultParamsReader.loadMetadata(path, spark, f"{self._kind.__module__}.{self._kind.__name__}")
+        [row] = spark.read.parquet(os.path.join(path, _DATA)).collect()  # noqa: PTH118 - a URL
+        model = self._kind(_read(bytes(row.learner)))
+        model._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(model, metadata)
+        return model

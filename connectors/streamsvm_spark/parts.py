@@ -1,0 +1,127 @@
+"""A learner for each partition, and one model of them all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamsvm.runtime.checkpoint import checkpoint_of
+from streamsvm.runtime.merging import merged
+from streamsvm.storage.model_file import to_bytes
+from streamsvm_spark.columns import RowsError, rows_of
+
+__all__ = ["PARTS", "Part", "Task", "merge_parts"]
+
+#: What a partition gives back, as a schema of Spark, and as one of Arrow.
+PARTS = "part int, rows long, skipped long, model binary, problem string"
+_PARTS = pa.schema(
+    [("part", pa.int32()), ("rows", pa.int64()), ("skipped", pa.int64()), ("model", pa.binary()), ("problem", pa.string())]
+)
+
+
+class Part(NamedTuple):
+    """What one partition gives back."""
+
+    part: int
+    """Its number."""
+    rows: int
+    skipped: int
+    model: bytes | None
+    """A model file; None where it has no rows, or there was a problem."""
+    problem: str | None
+
+
+class Task(NamedTuple):
+    """What each partition does: it learns its rows, in their order, and gives back one model.
+
+    Batches have the columns ``features`` and ``label``, and ``weight`` if they are weighted.
+    """
+
+    kind: type
+    """The class of the learner."""
+    parameters: Mapping[str, Any]
+    """Of its constructor, but for ``max_features``."""
+    passes: int = 1
+    skip: bool = False
+    classes: bool = False
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Learn the batches of a partition; `PARTS` is what comes back, one row."""
+        number = TaskContext.get().partitionId()
+        try:
+            model, rows, skipped = self.learned(batches)
+            part = Part(number, rows, skipped, None if model is None else to_bytes({"model": model}, {"kind": "model"}), None)
+        except ValueError as error:  # rows that are read once more would be no better
+            part = Part(number, 0, 0, None, str(error))
+        yield pa.RecordBatch.from_pylist([part._asdict()], _PARTS)
+
+    def learned(self, batches: Iterator[pa.RecordBatch]) -> tuple[Any, int, int]:
+        """Return the learner of batches, None where they have no rows; the number of rows, and how many were skipped.
+
+        Memory is that of a batch and of the model. For more than one pass the rows are kept in a temporary file.
+        """
+        if self.passes == 1:
+            return self._pass(None, batches)
+        with tempfile.TemporaryFile() as file:
+            model, rows, skipped = self._pass(None, _copied(batches, file))
+            for _ in range(1, self.passes):
+                file.seek(0)
+                if rows:
+                    model = self._pass(model, pa.ipc.open_stream(file))[0]
+        return model, rows, skipped
+
+    def _pass(self, model: Any, batches: Any) -> tuple[Any, int, int]:
+        learned = skipped = 0
+        for batch in batches:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            rows = rows_of(columns["features"], columns["label"], columns.get("weight"), skip=self.skip, classes=self.classes)
+            skipped += len(rows.kept) - len(rows.X)
+            if not len(rows.X):
+                continue
+            if model is None:
+                model = self.kind(**self.parameters, max_features=max(rows.X.shape[1], 1))
+            elif rows.X.shape[1] != len(model.feature_names):
+                raise RowsError(
+                    f"vectors are of {len(model.feature_names)} and of {rows.X.shape[1]} features: all must be of one length"
+                )
+            model.learn_many(rows.X, rows.y, rows.w if "weight" in columns else 1.0)
+            learned += len(rows.X)
+        return model, learned, skipped
+
+
+def _copied(batches: Iterator[pa.RecordBatch], file: Any) -> Iterator[pa.RecordBatch]:
+    writer = None
+    for batch in batches:
+        writer = writer or pa.ipc.new_stream(file, batch.schema)
+        writer.write_batch(batch)
+        yield batch
+    if writer is not None:
+        writer.close()
+
+
+def merge_parts(parts: Sequence[Part]) -> Any:
+    """Return the model of all partitions: the same one whatever the order in which they came back.
+
+    All are merged at once, as `merge_with` does. Two by two in a tree would be worse: what is known of a support vector, on which
+    side its row was, does not outlive a merge.
+
+    Raises
+    ------
+    RowsError
+        A partition has rows that cannot be learned, models cannot become one, or no partition has a row.
+    """
+    ordered = sorted(parts, key=lambda part: part.part)
+    for part in ordered:
+        if part.problem is not None:
+            raise RowsError(f"partition {part.part}: {part.problem}")
+    models = [checkpoint_of(part.model, f"partition {part.part}").model for part in ordered if part.model is not None]
+    if not models:
+        raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped")
+    try:
+        return merged(models) if len(models) > 1 else models[0]
+    except ValueError as error:
+        raise RowsError(f"the models of {len(models)} partitions do not become one: {error}") from error

@@ -1,0 +1,98 @@
+"""Columns of Arrow as arrays: every layout of vectors, and what no row may have."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.ml.linalg import Vectors, VectorUDT
+from pyspark.sql.pandas.types import to_arrow_type
+
+from streamsvm_spark.columns import RowsError, rows_of, vectors_of
+
+TYPE = to_arrow_type(VectorUDT())
+
+
+def column(vectors):
+    """Vectors of pyspark.ml as Spark hands them to Arrow."""
+    names = "type", "size", "indices", "values"
+    fields = [None if v is None else dict(zip(names, VectorUDT().serialize(v), strict=True)) for v in vectors]
+    return pa.array(fields, TYPE)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=4)), max_size=8), st.integers(0, 3))
+def test_dense_and_sparse_vectors_and_slices_of_them(given, begin):
+    vectors = [
+        Vectors.dense(values) if dense else Vectors.sparse(4, [(i, v) for i, v in enumerate(values) if v])
+        for dense, values in given
+    ]
+    found = rows_of(column(vectors)[begin:]).X
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, np.array([v.toArray() for v in vectors[begin:]], np.float32).reshape(found.shape))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.float64()), pa.list_(pa.float32()), pa.large_list(pa.int32()), pa.list_(pa.float64(), 2)]
+)
+def test_arrays_of_numbers(kind):
+    assert rows_of(pa.array([[1, 2], [3, 4], [5, 6]], kind)[1:]).X.tolist() == [[3.0, 4.0], [5.0, 6.0]]
+
+
+def test_vectors_come_back():
+    values = np.array([[1.0, -np.inf], [2.5, 0.0]])
+    made = vectors_of(values, TYPE)
+    assert made.type == TYPE
+    assert [VectorUDT().deserialize(tuple(row.values())) for row in made.to_pylist()] == [Vectors.dense(v) for v in values]
+    assert len(vectors_of(np.zeros((0, 2)), TYPE)) == 0
+
+
+LISTS = pa.list_(pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("features", "label", "weight", "reason"),
+    [
+        (
+            pa.array([[1.0], None], LISTS),
+            None,
+            None,
+            "1 of 2 rows of a batch .* of them its features are null",
+        ),
+        (column([Vectors.dense(1.0), None]), None, None, "its features are null"),
+        (pa.array([[1.0], [None]], LISTS), None, None, "one of its features is not finite"),
+        (pa.array([[1.0], [np.nan]], LISTS), None, None, "one of its features is not finite"),
+        (pa.array([[1.0], [1e300]], LISTS), None, None, "one of its features is not finite"),
+        (pa.array([[1.0], [2.0]], LISTS), pa.array([1.0, None]), None, "its label is null"),
+        (pa.array([[1.0], [2.0]], LISTS), pa.array([1, 0]), pa.array([1.0, np.nan]), "its weight is null"),
+        (pa.array([[1.0], [2.0, 3.0]], LISTS), None, None, "vectors are of 1 and of 2 features"),
+        (column([Vectors.dense(1.0, 2.0), Vectors.sparse(3, {0: 1.0})]), None, None, "vectors are of 2 and of 3 features"),
+        (pa.array([["a"]], pa.list_(pa.string())), None, None, "arrays of string"),
+        (pa.array(["a"]), None, None, "VectorAssembler"),
+        (pa.array([[1.0]], LISTS), pa.array(["a"]), None, "the label column is of type string"),
+        (pa.array([[1.0]], LISTS), pa.array([1.5]), None, "the label 1.5 is no class: .*StringIndexer"),
+        (pa.array([[1.0]], LISTS), pa.array([-1]), None, "the label -1 is no class"),
+        (pa.array([[1.0]], LISTS), pa.array([1e9]), None, "is no class"),
+        (pa.array([[1.0]], LISTS), pa.array([1]), pa.array([-1.0]), "a weight is -1"),
+    ],
+    ids=str,
+)
+def test_what_no_row_may_have(features, label, weight, reason):
+    with pytest.raises(RowsError, match=reason):
+        rows_of(features, label, weight, classes=True)
+
+
+def test_rows_that_are_skipped():
+    features = pa.array([[1.0], None, [np.nan], [4.0], [5.0]], LISTS)
+    rows = rows_of(features, pa.array([0, 1, 0, None, 1]), skip=True, classes=True)
+    assert (rows.X.tolist(), rows.y.tolist(), rows.kept.tolist()) == (
+        [[1.0], [5.0]],
+        [0.0, 1.0],
+        [True, False, False, False, True],
+    )
+
+
+def test_sparse_vectors_that_do_not_fit_themselves():
+    for indices, values in (([5], [1.0]), ([-1], [1.0]), ([0, 1], [1.0])):
+        made = pa.array([{"type": 0, "size": 2, "indices": indices, "values": values}], TYPE)
+        with pytest.raises(RowsError, match="indices that do not fit"):
+            rows_of(made)

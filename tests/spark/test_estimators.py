@@ -1,0 +1,206 @@
+"""Estimators of pyspark.ml on two cores: the same model as by hand, whatever comes back first, and what is refused."""
+
+import numpy as np
+import pytest
+from pyspark.errors import PythonException
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.classification import Classifier
+from pyspark.ml.evaluation import BinaryClassificationEvaluator, MulticlassClassificationEvaluator
+from pyspark.ml.feature import StandardScaler, StringIndexer, VectorAssembler
+from pyspark.ml.linalg import Vectors
+from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+from pyspark.sql import functions as F
+
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
+from streamsvm.runtime.merging import merged
+from streamsvm.storage.model_file import to_bytes
+from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError
+
+
+def framed(spark, X, y, partitions=4, **columns):
+    """A frame whose partitions hold the rows in their order, as many in each."""
+    names = ["features", "label", *columns]
+    given = [(Vectors.dense(x.tolist()), *map(float, more)) for x, *more in zip(X, y, *columns.values(), strict=True)]
+    return spark.createDataFrame(spark.sparkContext.parallelize(given, partitions), names)
+
+
+def of_file(model):
+    return to_bytes({"model": model}, {})
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(("name", "kind"), [("bsca", BSCAClassifier), ("bsgd", BSGDClassifier)])
+def test_a_fit_is_that_of_each_partition_merged(spark, rows, name, kind, passes):
+    X, y, _, _ = rows
+    estimator = BudgetedSVMClassifier(learner=name, budget=30, gamma=0.5, seed=3, passes=passes)
+    model = estimator.fit(framed(spark, X, y))
+    models = []
+    for some in np.array_split(np.arange(600), 4):
+        models.append(kind(30, gamma=0.5, seed=3, max_features=3))
+        for _ in range(passes):
+            for batch in np.array_split(some, [100]):
+                models[-1].learn_many(X[batch], y[batch].astype(float))
+    assert of_file(model.learner()) == of_file(merged(models))
+    assert of_file(estimator.fit(framed(spark, X, y)).learner()) == of_file(model.learner())
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_what_is_predicted(spark, rows, classes):
+    X, y = rows[0], rows[classes - 1]
+    frame = framed(spark, X, y).withColumn("other", F.lit("kept"))
+    model = BudgetedSVMClassifier(budget=50, gamma=0.5).fit(frame)
+    assert (model.numClasses, model.numFeatures) == (classes, 3)
+    found = model.transform(frame).toPandas()
+    assert list(found) == ["features", "label", "other", "rawPrediction", "probability", "prediction"]
+    assert set(found.other) == {"kept"}
+    learner = model.learner()
+    order = np.argsort(learner.labels)
+    np.testing.assert_array_equal(found.prediction, learner.predict_many(X))
+    np.testing.assert_array_equal(np.stack(found.probability.map(lambda v: v.toArray())), learner.predict_proba_many(X)[:, order])
+    raw, f = np.stack(found.rawPrediction.map(lambda v: v.toArray())), learner.decision_function_many(X)
+    np.testing.assert_array_equal(raw, np.column_stack([-f, f]) if classes == 2 else f[:, order])
+    assert model.predict(found.features[0]) == found.prediction[0]
+    assert model.predictRaw(found.features[0]) == found.rawPrediction[0]
+    assert model.predictProbability(found.features[0]) == found.probability[0]
+    assert (found.prediction == found.label).mean() > 0.85
+
+
+def test_regression(spark, rows):
+    X, _, _, y = rows
+    estimator = BudgetedSVMRegressor(budget=50, options={"epsilon": 0.05})
+    model = estimator.fit(framed(spark, X, y, 1))
+    by_hand = BSCARegressor(50, epsilon=0.05, seed=0, max_features=3)
+    by_hand.learn_many(X, y)
+    assert of_file(model.learner()) == of_file(by_hand)
+    found = model.transform(framed(spark, X, y)).toPandas()
+    np.testing.assert_array_equal(found.prediction, by_hand.predict_many(X))
+
+
+def test_weights(spark, rows):
+    X, y, _, _ = rows
+    w = np.where(np.arange(600) % 3, 1.0, 0.0)
+    model = BudgetedSVMClassifier(budget=30, weightCol="w").fit(framed(spark, X, y, 1, w=w))
+    other = BudgetedSVMClassifier(budget=30).fit(framed(spark, X[w > 0], y[w > 0], 1))
+    assert model.learner().n_learned == 400
+    np.testing.assert_array_equal(model.learner().decision_function_many(X), other.learner().decision_function_many(X))
+
+
+def test_in_sql(spark, rows):
+    X, y, _, _ = rows
+    frame = framed(spark, X, y)
+    model = BudgetedSVMClassifier(budget=30).fit(frame)
+    spark.udf.register("svm", model.udf())
+    frame.createOrReplaceTempView("rows")
+    found = [row.p for row in spark.sql("SELECT svm(features) AS p FROM rows").collect()]
+    assert found == model.learner().predict_many(X).tolist()
+
+
+def test_thresholds_and_columns_that_are_not_wanted(spark, rows):
+    X, y, _, _ = rows
+    frame = framed(spark, X, y)
+    model = BudgetedSVMClassifier(budget=30, thresholds=[0.0, 1.0], probabilityCol="", rawPredictionCol="").fit(frame)
+    found = model.transform(frame)
+    assert found.columns == ["features", "label", "prediction"]
+    assert {row.prediction for row in found.collect()} == {0.0}
+    with pytest.raises(ValueError, match="thresholds must be 2 numbers"):
+        model.setThresholds([1.0]).transform(frame)
+
+
+def test_in_a_pipeline_with_texts_and_across_folds(spark, rows, tmp_path):
+    X, y, _, _ = rows
+    given = [(*map(float, x), "yes" if label else "no") for x, label in zip(X, y, strict=True)]
+    frame = spark.createDataFrame(spark.sparkContext.parallelize(given, 4), ["a", "b", "c", "text"])
+    svm = BudgetedSVMClassifier(budget=30, featuresCol="scaled")
+    pipeline = Pipeline(
+        stages=[
+            StringIndexer(inputCol="text", outputCol="label"),
+            VectorAssembler(inputCols=["a", "b", "c"], outputCol="raw"),
+            StandardScaler(inputCol="raw", outputCol="scaled"),
+            svm,
+        ]
+    )
+    grid = ParamGridBuilder().addGrid(svm.gamma, [0.01, 0.5]).build()
+    folds = CrossValidator(
+        estimator=pipeline, estimatorParamMaps=grid, evaluator=BinaryClassificationEvaluator(), numFolds=2, seed=1
+    ).fit(frame)
+    assert folds.avgMetrics[1] > folds.avgMetrics[0]
+    best = folds.bestModel
+    assert best.stages[-1].learner().effective_gamma == 0.5
+    best.save(str(tmp_path / "best"))
+    found = PipelineModel.load(str(tmp_path / "best"))
+    evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
+    assert evaluator.evaluate(found.transform(frame)) == evaluator.evaluate(best.transform(frame)) > 0.9
+
+
+def test_what_is_saved(spark, rows, tmp_path):
+    X, y, _, _ = rows
+    frame = framed(spark, X, y)
+    estimator = BudgetedSVMClassifier(budget=30, gamma=0.5, C=2.0, options={"tol": 0.1})
+    estimator.save(str(tmp_path / "estimator"))
+    again = BudgetedSVMClassifier.load(str(tmp_path / "estimator"))
+    assert again.uid == estimator.uid
+    assert again.extractParamMap() == estimator.extractParamMap()
+    model = again.fit(frame)
+    model.write().save(str(tmp_path / "model"))
+    found = BudgetedSVMClassificationModel.load(str(tmp_path / "model"))
+    assert found.uid == model.uid
+    assert of_file(found.learner()) == of_file(model.learner())
+    assert (found.learner().C, found.learner().tol) == (2.0, 0.1)
+    assert found.transform(frame).collect() == model.transform(frame).collect()
+    assert isinstance(estimator, Classifier)
+    copy = model.copy({model.predictionCol: "p"})
+    assert copy.transform(frame).columns[-1] == "p"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [
+        ({"learner": "svc"}, "learner='svc' is none: it is one of 'bsca', 'bsgd'"),
+        ({"budget": 0}, "budget"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"passes": 0}, "passes must be at least 1, not 0"),
+        ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C' to set: it has .*l2"),
+        ({"options": {"budget": 3}}, "budget is given twice"),
+        ({"options": {"max_features": 3}}, "no parameter 'max_features' to set"),
+    ],
+    ids=str,
+)
+def test_parameters_that_are_refused_before_a_row_is_read(spark, rows, parameters, reason):
+    with pytest.raises(ValueError, match=reason):
+        BudgetedSVMClassifier(**parameters).fit(framed(spark, *rows[:2]))
+
+
+def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):
+    X, y, _, _ = rows
+    X = X.copy()
+    X[450, 1] = np.nan
+    frame = framed(spark, X, y)
+    with pytest.raises(RowsError, match="partition 3: 1 of 100 rows of a batch cannot be used; .* handleInvalid='skip'"):
+        BudgetedSVMClassifier(budget=30).fit(frame)
+    model = BudgetedSVMClassifier(budget=30, handleInvalid="skip").fit(frame)
+    assert model.learner().n_learned == 599
+    predicted = model.transform(frame).toPandas().prediction
+    np.testing.assert_array_equal(predicted, model.learner().predict_many(np.delete(X, 450, axis=0)))
+    by_function = [row.p for row in frame.select(model.udf()("features").alias("p")).collect()]
+    assert by_function.pop(450) is None
+    assert by_function == predicted.tolist()
+    with pytest.raises(
+        PythonException, match="1 of .* rows of a batch cannot be used; of the first of them one of its features is not finite"
+    ):
+        model.setHandleInvalid("error").transform(frame).collect()
+    with pytest.raises(PythonException, match="vectors are of 2 features, and the model of 3"):
+        model.transform(framed(spark, X[:5, :2], y[:5])).collect()
+    with pytest.raises(ValueError, match="a column 'label' already"):
+        model.setPredictionCol("label").transform(frame)
+
+
+def test_partitions_without_rows_or_of_one_class_and_no_rows_at_all(spark, rows):
+    X, y, _, _ = rows
+    order = np.argsort(y, kind="stable")
+    sorted_rows = framed(spark, X[order], y[order], 2)
+    model = BudgetedSVMClassifier(budget=60).fit(sorted_rows)
+    assert model.numClasses == 2
+    with_empty = sorted_rows.union(sorted_rows.filter("label > 5"))
+    assert of_file(BudgetedSVMClassifier(budget=60).fit(with_empty).learner()) == of_file(model.learner())
+    with pytest.raises(RowsError, match="no row to learn"):
+        BudgetedSVMClassifier().fit(sorted_rows.filter("label > 5"))
