@@ -14,6 +14,7 @@ from streamsvm.edge.steps import MOST_AT_ONCE, probabilities, run
 
 __all__ = ["Predictor", "text_of"]
 
+_MOST_OF_TEXTS = 2**24  # bytes of an array of labels that are texts
 _FARTHEST = 1e100  # deviations from the mean of usual decision values
 
 
@@ -298,8 +299,12 @@ def _put(values: Any, column: int, number: float) -> None:
 
 
 def _as_array(labels: list[Any]) -> np.ndarray:
-    if len({type(label) for label in labels}) == 1 and (array := np.array(labels)).tolist() == labels:  # texts may end with \0
-        return array
+    texts = [label for label in labels if isinstance(label, str)]
+    room = 4 * max(map(len, texts), default=0) * len(texts)  # each text takes that of the longest one
+    if len({type(label) for label in labels}) == 1 and room <= _MOST_OF_TEXTS:
+        array = np.array(labels)
+        if array.tolist() == labels:  # texts may end with \0
+            return array
     values = np.empty(len(labels), object)
     values[:] = labels
     return values

@@ -159,7 +159,15 @@ class Program:
     # Files ------------------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[str, dict[str, np.ndarray]]:
-        """Return the program as JSON, and its arrays by the names that this has for them."""
+        """Return the program as JSON, and its arrays by the names that this has for them.
+
+        Raises
+        ------
+        ProgramError
+            A label or a name of a column is nothing that JSON gives back.
+        """
+        for name in (*self.answer.labels, *(name for column in self.columns for name in column[:2])):
+            _name(name)
         arrays: dict[str, np.ndarray] = {}
         steps = []
         for step in self.steps:
@@ -241,8 +249,12 @@ def _column(name: Any, field_name: Any, text: Any, bucket: Any) -> Column:
 
 
 def _name(value: Any) -> Name:
-    if not isinstance(value, Name) or (isinstance(value, str) and len(value) > _LONGEST_NAME):
-        raise ProgramError("a name or a label is no text, number or bool")
+    if not isinstance(value, Name):
+        raise ProgramError(f"{value!r:.80}, a {type(value).__name__}, is a name or a label, and no text, number or bool")
+    if isinstance(value, str) and len(value) > _LONGEST_NAME:
+        raise ProgramError(f"the name or label {value!r:.80} has {len(value):,} characters, more than {_LONGEST_NAME:,}")
+    if isinstance(value, int | float) and not is_number(value + 0):
+        raise ProgramError("a name or a label is a number that no float holds")
     return value
 
 

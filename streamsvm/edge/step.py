@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 __all__ = ["MOST_CLASSES", "ProgramError", "Step", "is_number", "width_of"]
 
 MOST_CLASSES = 2**12
+_LARGEST_FLOAT = sys.float_info.max
 
 
 class ProgramError(ValueError):
@@ -40,7 +42,8 @@ class Step:
 
 def is_number(value: Any, low: float = -math.inf, high: float = math.inf) -> bool:
     """Return whether a value of a file is a finite number in a range."""
-    return type(value) in (int, float) and math.isfinite(value) and low <= value <= high
+    # Comparisons, since an int that no float holds cannot be asked whether it is finite.
+    return type(value) in (int, float) and -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT and low <= value <= high
 
 
 def width_of(step: Step, width: int) -> int:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from edge_models import bsgd, learned
 from streamsvm import edge
 from streamsvm.edge.container import VERSION, pack, unpack
+from streamsvm.edge.predictor import Predictor
 from streamsvm.edge.program import Answer, Column, Program
 from streamsvm.edge.reading import PROGRAM
 from streamsvm.export.describe import program_of
@@ -136,3 +138,36 @@ def test_steps_are_bounded():
         program.add("fill", 0, single=False)
     with pytest.raises(edge.ProgramError, match="it has more than 1,000 steps, which no model has"):
         program.add("fill", 0, single=False)
+
+
+@pytest.mark.parametrize("name", ["center", "size"])
+def test_an_int_that_no_float_holds_is_no_score(name):
+    text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
+    saved = json.loads(text)
+    saved["answer"][name] = 10**400
+    with pytest.raises(edge.ProgramError, match="its scores are not of numbers"):
+        Program.of_parts(json.dumps(saved), arrays)
+
+
+@pytest.mark.parametrize("name", ["prior", "factor"])
+def test_an_int_that_no_float_holds_gives_no_probability(name):
+    text, arrays = program_of(learned(bsgd(), 50, 2)).parts()
+    saved = json.loads(text)
+    saved["answer"]["odds"][name] = 10**400
+    with pytest.raises(edge.ProgramError, match="its probabilities cannot be computed"):
+        Program.of_parts(json.dumps(saved), arrays)
+
+
+def test_a_long_label_does_not_make_all_others_as_long():
+    n = 100_000
+    program = Program([Column("a", "a")])
+    none = program.add("select", 0, columns=np.zeros(0, np.int64))
+    value = program.add("linear", none, weights=np.zeros((n, 0)), biases=np.zeros(n))
+    program.answer = Answer("class", value, value, ("x" * 2048, *map(str, range(n - 1))))
+    program.check()
+    tracemalloc.start()
+    predictor = Predictor(program)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**25  # an array of texts would take 2**30
+    assert predictor.predict_many(np.zeros((1, 1))).tolist() == ["x" * 2048]

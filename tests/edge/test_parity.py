@@ -25,7 +25,9 @@ from edge_models import (
 )
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, SVMClassifier, SVMRegressor, edge
 from streamsvm.batch import BatchAdapter, CSMOClassifier, CSMOOneClass
+from streamsvm.edge.program import Column
 from streamsvm.export.describe import program_of
+from streamsvm.export.forms import export
 from streamsvm.linear import OutOfCoreLinearSVC
 from streamsvm.preprocessing import BoundedTargetScaler
 from streamsvm.tables import TableEncoder
@@ -305,3 +307,29 @@ def test_spaces_round_a_category(tmp_path):
     padded = [{**x, "city": f" {x['city']} "} if isinstance(x["city"], str) else x for x in given]
     check(model, predictor, padded)
     assert [predictor.predict_proba_one(x) for x in padded] == [predictor.predict_proba_one(x) for x in given]
+
+
+@pytest.mark.parametrize("labels", [(b"a", b"b"), ((1, 2), (3, 4))], ids=str)
+def test_labels_that_no_json_gives_back(labels, tmp_path):
+    model = BSGDClassifier(budget=5)
+    for number in range(20):
+        model.learn_one({"a": float(number % 2)}, labels[number % 2])
+    path = tmp_path / "model.safetensors"
+    model.save(path)
+    assert streamsvm.load(path).predict_one({"a": 1.0}) == model.predict_one({"a": 1.0})
+    reason = "is a name or a label, and no text, number or bool"
+    with pytest.raises(edge.ProgramError, match=f"it holds no program to predict by: .*{reason}"):
+        edge.load(path)
+    for form in ("npz", "json"):
+        with pytest.raises(edge.ProgramError, match=reason):
+            export(model, form, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x" * 3000, 10**400], ids=["long", "large"])
+def test_names_that_no_file_of_a_program_has(name, tmp_path):
+    X, y = problem(2)
+    machine = CSMOClassifier().fit(X, y)
+    program = program_of(machine)
+    program.columns[0] = Column(name, name)
+    with pytest.raises(edge.ProgramError, match="more than 2,048|that no float holds"):
+        program.parts()
