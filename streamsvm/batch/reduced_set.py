@@ -160,9 +160,10 @@ class ReducedSet:
             return value / error, (gradient / (scale * error)).ravel()
 
         options = {"maxiter": passes, "maxfun": 2 * passes, "maxcor": 10, "ftol": _GAIN, "gtol": 0.0}
-        found = optimize.minimize(objective, (vectors * scale).ravel(), jac=True, method="L-BFGS-B", options=options)
+        with np.errstate(over="ignore", invalid="ignore"):  # far from all rows; L-BFGS then tries a shorter step
+            found = optimize.minimize(objective, (vectors * scale).ravel(), jac=True, method="L-BFGS-B", options=options)
         moved = found.x.reshape(vectors.shape) / scale
-        return moved if np.isfinite(moved).all() else vectors
+        return moved if np.isfinite(moved).all() and found.fun <= 1.0 else vectors
 
     def follow(
         self, vectors: np.ndarray, coefficients: np.ndarray, intercept: np.ndarray, passes: int

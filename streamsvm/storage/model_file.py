@@ -214,6 +214,8 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
         for path in paths:
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "it is a device or a pipe, and no file")  # which would be replaced by one
         for part, data in zip(parts, contents.values(), strict=True):
             with part.open("wb") as file:
                 file.write(data)

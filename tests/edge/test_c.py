@@ -114,7 +114,7 @@ def test_a_compiler_that_is_not_there_or_fails():
         CModel(given).predict_many(np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize("name", ["", "2x", "a-b", "int", "x" * 60, "a b", "\u00e4"])
+@pytest.mark.parametrize("name", ["", "2x", "a-b", "int", "x" * 60, "a b", "\u00e4", "math", "stdint"])
 def test_names_that_are_no_identifiers_are_refused(name, tmp_path):
     with pytest.raises(edge.ProgramError, match="must be a C identifier"):
         write_c(program(SHORT[0]), tmp_path, name)

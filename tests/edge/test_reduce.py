@@ -1,10 +1,12 @@
 """Programs made smaller keep to the bytes, and to the labels where there are vectors enough."""
 
+import random
+
 import numpy as np
 import pytest
 
 from edge_models import MAKERS, learned, matrix, program
-from streamsvm import BSCAClassifier, edge
+from streamsvm import BSCAClassifier, BSGDClassifier, edge
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.writer import table_bytes
 from streamsvm.export.describe import program_of
@@ -78,3 +80,15 @@ def test_what_is_small_enough_stays():
         reduced(given, 10)
     with pytest.raises(ValueError, match="X has the shape"):
         reduced(given, 100, np.zeros((2, 2)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_vector_is_moved_without_a_warning():
+    model = BSGDClassifier(budget=20, seed=0)
+    rng = random.Random(0)
+    for _ in range(300):
+        x = {"a": rng.random(), "b": rng.random()}
+        model.learn_one(x, x["a"] > x["b"])
+    small = reduced(program_of(model), 100).program
+    assert len(small.steps[2].arrays["vectors"]) == 1
+    assert np.isfinite(small.steps[3].arrays["weights"]).all()

@@ -1,5 +1,7 @@
 """Files that are written wholly or not at all, and places that are no files."""
 
+import os
+import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -81,3 +83,12 @@ def test_devices_are_not_read():
         streamsvm.load("/dev/zero")
     with pytest.raises(edge.ProgramError, match="/dev/zero: it is a device, and no file"):
         edge.load("/dev/zero")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")
+def test_devices_and_pipes_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelFileError, match="it is a device or a pipe, and no file"):
+        write(tmp_path / "pipe", b"data")
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -14,8 +14,11 @@ __all__ = ["comment", "number", "prefix", "string", "table", "type_of"]
 
 _WORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return
-short signed sizeof static struct switch typedef union unsigned void volatile while _Bool _Complex _Imaginary main errno
-"""
+short signed sizeof static struct switch typedef union unsigned void volatile while _Bool _Complex _Imaginary main
+assert complex ctype errno fenv inttypes iso646 limits locale math setjmp signal stdarg stdbool stddef stdint stdio stdlib string
+tgmath time wchar wctype
+"""  # NAME.h must be no header of C, either, which it would hide from who includes that
+
 _KEYWORDS = frozenset(_WORDS.split())
 _IDENTIFIER = re.compile("[A-Za-z][A-Za-z0-9_]{0,40}")
 _TYPES = {"f": "float", "b": "int8_t", "h": "int16_t", "i": "int32_t", "l": "int32_t", "q": "int32_t", "d": "float"}
@@ -30,10 +33,12 @@ def prefix(name: str) -> str:
     >>> prefix("2x")
     Traceback (most recent call last):
         ...
-    streamsvm.edge.step.ProgramError: the name must be a C identifier of up to 41 letters, digits and _, no word of C, not '2x'
+    streamsvm.edge.step.ProgramError: the name must be a C identifier of up to 41 letters, digits and _, no word or header, not '2x'
     """
     if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS:
-        raise ProgramError(f"the name must be a C identifier of up to 41 letters, digits and _, no word of C, not {name!r:.60}")
+        raise ProgramError(
+            f"the name must be a C identifier of up to 41 letters, digits and _, no word or header, not {name!r:.60}"
+        )
     return name
 
 
