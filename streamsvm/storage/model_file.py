@@ -9,7 +9,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -221,8 +221,9 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-        for part, path in zip(parts, paths, strict=True):
-            part.replace(path)
+        with _alone(paths[0].parent) if len(paths) > 1 else contextlib.nullcontext():
+            for part, path in zip(parts, paths, strict=True):
+                part.replace(path)
         for folder in {path.parent for path in paths}:
             sync_folder(folder)
     except OSError as error:
@@ -230,6 +231,23 @@ def write_all(contents: Mapping[Path, bytes]) -> None:
             with contextlib.suppress(OSError):  # a full disk has better use for its bytes
                 part.unlink()
         raise ModelFileError(f"{error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep others, who write the same files, waiting: else the first file could be of one writer, and the second of another."""
+    if not hasattr(os, "O_DIRECTORY"):
+        yield
+        return
+    import fcntl  # noqa: PLC0415 - not on Windows
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(path: Path) -> None:

@@ -1,8 +1,10 @@
 """Files that are written wholly or not at all, and places that are no files."""
 
 import os
+import random
 import stat
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,6 +64,23 @@ def test_several_that_write_one_file_leave_one_of_theirs(tmp_path):
         list(pool.map(lambda data: write(path, data), contents * 5))
     assert path.read_bytes() in contents
     assert names(tmp_path) == ["model"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders")
+def test_several_that_write_two_files_leave_both_of_one(tmp_path, monkeypatch):
+    replace = Path.replace
+
+    def slow(self, target):
+        found = replace(self, target)
+        time.sleep(random.random() * 0.01)
+        return found
+
+    monkeypatch.setattr(Path, "replace", slow)
+    first, second = tmp_path / "model.h", tmp_path / "model.c"
+    for _ in range(10):
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: write_all({first: bytes([number]), second: bytes([number])}), range(4)))
+        assert first.read_bytes() == second.read_bytes()
 
 
 def test_a_link_stays(tmp_path, model):
