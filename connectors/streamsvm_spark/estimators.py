@@ -31,6 +31,11 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         self._setDefault(learner="bsca", budget=500, gamma="scale", passes=1, options={}, seed=0, handleInvalid="error")
         self._set(**given)
 
+    @keyword_only
+    def setParams(self, **params: Any) -> Self:
+        """Set parameters, by the names that the constructor has."""
+        return self._set(**params)
+
     def _fit(self, dataset: DataFrame) -> Any:
         kind = self._kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
@@ -112,11 +117,6 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
         super().__init__()
         self._begin(self._input_kwargs)
 
-    @keyword_only
-    def setParams(self, **params: Any) -> Self:
-        """Set parameters, by the names that the constructor has."""
-        return self._set(**params)
-
 
 class BudgetedSVMRegressor(_Estimator, Regressor):
     """A kernel support vector regression within a budget of support vectors, for rows of any number.
@@ -163,8 +163,3 @@ class BudgetedSVMRegressor(_Estimator, Regressor):
     ) -> None:
         super().__init__()
         self._begin(self._input_kwargs)
-
-    @keyword_only
-    def setParams(self, **params: Any) -> Self:
-        """Set parameters, by the names that the constructor has."""
-        return self._set(**params)

@@ -60,19 +60,19 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def predict(self, value: Vector) -> float:
         """Predict a vector."""
-        return float(self._answers_of(value)["predictionCol"][0])
+        return float(self._answer("predictionCol", value))
 
-    def _answers_of(self, value: Vector) -> dict[str, np.ndarray]:
+    def _answer(self, key: str, value: Vector) -> Any:
         X = np.asarray(value.toArray(), np.float32)[None]
-        return self._answers(_checked(_read(self._file), X), X, self._settings())
+        return self._answers(_checked(_read(self._file), X), X, [key], self._settings())[key][0]
 
     def _settings(self) -> Any:
         """Return what `_answers` needs besides the learner."""
         return None
 
     @staticmethod
-    def _answers(learner: Any, X: np.ndarray, settings: Any) -> dict[str, np.ndarray]:
-        """Return what is predicted of rows, float32 [n, features], by the parameters that name the columns."""
+    def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
+        """Return what is predicted of rows, float32 [n, features], by those parameters that name the columns asked for."""
         raise NotImplementedError
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
@@ -103,7 +103,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
         def answers(features: pa.Array) -> pa.Array:
             learner, rows = _read(file), rows_of(features, skip=skip)
-            found = of_rows(_checked(learner, rows.X), rows.X, settings)
+            found = of_rows(_checked(learner, rows.X), rows.X, keys, settings)
             columns = [
                 vectors_of(found[field.name], field.type) if found[field.name].ndim > 1 else pa.array(found[field.name])
                 for field in kind
@@ -152,11 +152,11 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
 
     def predictRaw(self, value: Vector) -> DenseVector:
         """Return the decision value of each class."""
-        return DenseVector(self._answers_of(value)["rawPredictionCol"][0])
+        return DenseVector(self._answer("rawPredictionCol", value))
 
     def predictProbability(self, value: Vector) -> DenseVector:
         """Return the probability of each class."""
-        return DenseVector(self._answers_of(value)["probabilityCol"][0])
+        return DenseVector(self._answer("probabilityCol", value))
 
     def _settings(self) -> Any:
         if not self.isDefined(self.thresholds):
@@ -167,21 +167,24 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
         return thresholds
 
     @staticmethod
-    def _answers(learner: Any, X: np.ndarray, settings: Any) -> dict[str, np.ndarray]:
-        classes, labels = _classes_of(learner), [int(label) for label in learner.labels]
-        p, f = np.zeros((len(X), classes)), np.full((len(X), classes), -np.inf)
-        p[:, labels] = learner.predict_proba_many(X)
-        decisions = learner.decision_function_many(X)
-        if decisions.ndim > 1:
-            f[:, labels] = decisions
-        else:
-            f[:, labels] = np.column_stack([-decisions, decisions])[:, 2 - len(labels) :]
-        if settings is None:
-            predicted = np.asarray(learner.predict_many(X), np.float64)
-        else:
+    def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
+        # Each asks the learner once more, so what nobody wants is not asked for.
+        classes, labels, found = _classes_of(learner), [int(label) for label in learner.labels], {}
+        by_thresholds = settings is not None and "predictionCol" in keys
+        if "probabilityCol" in keys or by_thresholds:
+            found["probabilityCol"] = p = np.zeros((len(X), classes))
+            p[:, labels] = learner.predict_proba_many(X)
+        if "rawPredictionCol" in keys:
+            found["rawPredictionCol"] = f = np.full((len(X), classes), -np.inf)
+            decisions = learner.decision_function_many(X)
+            several = decisions.ndim > 1
+            f[:, labels] = decisions if several else np.column_stack([-decisions, decisions])[:, 2 - len(labels) :]
+        if by_thresholds:
             with np.errstate(divide="ignore", invalid="ignore"):
-                predicted = np.nan_to_num(p / settings, nan=0.0, posinf=np.inf).argmax(axis=1).astype(np.float64)
-        return {"rawPredictionCol": f, "probabilityCol": p, "predictionCol": predicted}
+                found["predictionCol"] = np.nan_to_num(p / settings, nan=0.0, posinf=np.inf).argmax(axis=1).astype(np.float64)
+        elif "predictionCol" in keys:
+            found["predictionCol"] = np.asarray(learner.predict_many(X), np.float64)
+        return found
 
 
 def _classes_of(learner: Any) -> int:
@@ -194,7 +197,7 @@ class BudgetedSVMRegressionModel(SVMModel, RegressionModel):
     _columns: ClassVar[dict[str, DataType]] = {"predictionCol": DoubleType()}
 
     @staticmethod
-    def _answers(learner: Any, X: np.ndarray, settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of classes
+    def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of classes
         return {"predictionCol": np.asarray(learner.predict_many(X), np.float64)}
 
 
