@@ -13,7 +13,7 @@ from streamsvm.checks import check_decay, parameter
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.compiled.iterates import ONE_CLASS, common
-from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.rule import FITTED, rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector, violation
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import Mergeable
@@ -26,10 +26,10 @@ PEGASOS, CONSTANT, FLOOR, CAPPED = 0, 1, 2, 3
 #: Learning rates by name.
 SCHEDULES = {"pegasos": PEGASOS, "constant": CONSTANT, "floor": FLOOR, "capped": CAPPED}
 
-STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8")])
+STATE = np.dtype([("schedule", "i8"), ("fit_intercept", "i8"), ("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 
-@rule(STATE)
+@rule(STATE, learned=FITTED)
 def step(block: np.ndarray, row: Row) -> None:
     """One step down the regularised loss (Wang, Crammer and Vucetic 2012, algorithm 1)."""
     v, c, s = views(block), common(block), state_of(block, STATE)

@@ -62,7 +62,12 @@ class _Given(NamedTuple):
 
 
 class Mergeable(BudgetedEstimator):
-    """A model that can take in what others of its kind have learned."""
+    """A model that can take in what others of its kind have learned. The state of its rule has the field `FITTED`."""
+
+    def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
+        """Make both iterates a model with other coefficients of the same support vectors: see `BudgetedEstimator`."""
+        super().set_coefficients(coefficients, intercept)
+        self._own["fitted"] = 1
 
     def merge_with(
         self,
@@ -97,7 +102,9 @@ class Mergeable(BudgetedEstimator):
         each by an event of the strategy (``maintenance``). Then the coefficients a are fitted once more, for a mean of models
         knows less than each of them near its own support vectors: they make |f_a - f|^2 trust + sum over the support vectors of
         all models of max(0, m - y f_a)^2 smallest, where y is the label of a support vector, and the margin m is 1 where the
-        model that it is from decides as y, and else 0. From the third label on, each margin is that to the best other label.
+        model that it is from decides as y, and else 0. From the third label on, each margin is that to the best other label. Of a
+        model whose coefficients were fitted before, as here, their signs are no labels: y is what the model decides, and m how
+        surely, at most 1.
         Of numbers, the second sum is over (f_p - f_a)^2; an anomaly detector has none. The trust is .03, and up to 10 where the
         average iterates have erred less than the last ones, which is a sign of noise: see `BSCAClassifier`.
 
@@ -317,9 +324,14 @@ def _own_answers(merged: Any, part: _Part) -> tuple[np.ndarray, np.ndarray]:
     if merged._common["loss"][0] == EPSILON_INSENSITIVE:
         return F[:, 0], np.zeros(len(F))
     if F.shape[1] == 1:
+        if model._own["fitted"][0]:
+            return np.where(F[:, 0] > 0.0, 1.0, -1.0), np.minimum(np.abs(F[:, 0]), 1.0)
         labels = np.where(part.coefficients[0] > 0.0, 1.0, -1.0)
         return labels, np.where(labels * F[:, 0] > 0.0, 1.0, 0.0)
     F[:, ~part.outputs.any(axis=1)] = -np.inf
+    if model._own["fitted"][0]:
+        second, best = np.sort(F, axis=1)[:, -2:].T
+        return F.argmax(axis=1).astype(np.float64), np.minimum(best - second, 1.0)
     labels = part.coefficients.argmax(axis=0)
     return labels.astype(np.float64), np.where(F.argmax(axis=1) == labels, 1.0, 0.0)
 

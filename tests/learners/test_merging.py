@@ -65,6 +65,27 @@ def test_one_model_of_all_is_better_than_each():
     assert np.mean(models[0].predict_many(X) == y) > alone
 
 
+@pytest.mark.once
+@pytest.mark.skipif(DISABLE_JIT, reason="too few rows for a tree of models")
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier])
+def test_merged_models_merge_again(kind, classes):
+    X, y = rows(6400, classes=classes)
+    noise = np.random.default_rng(1).random(len(y)) < 0.15
+    labels = np.where(noise, (y + 1) % classes, y)
+    models = [learned(kind(budget=30, seed=0), X[i::16], labels[i::16]) for i in range(16)]
+    flat = loads(dumps(models[0]))
+    flat.merge_with(*models[1:])
+    while len(models) > 1:
+        for one, other in zip(models[::2], models[1::2], strict=True):
+            one.merge_with(other)
+        models = models[::2]
+    X, y = rows(4000, seed=5, classes=classes)
+    tree, at_once = (np.mean(model.predict_many(X) == y) for model in (models[0], flat))
+    assert tree > at_once - 0.03
+    assert tree > 0.9
+
+
 def kernels(model, X, Z):
     return np.exp(-model.effective_gamma * np.square(X[:, None] - Z).sum(axis=2))
 

@@ -9,7 +9,7 @@ from numba import njit
 
 from streamsvm.kernels import self_kernel
 from streamsvm.learners.compiled.iterates import HINGE, LAST, common
-from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.rule import FITTED, rule, state_of
 from streamsvm.learners.compiled.scaled_rows import given_row, scan_given
 from streamsvm.learners.compiled.step import (
     FIRST_OUTPUT,
@@ -36,6 +36,7 @@ STATE = np.dtype(
         ("relaxation", "f8"),
         ("tol", "f8"),
         ("one_pass", "i8"),  # whether steps are bounded by `largest_step`, or by C alone
+        ("fitted", "i8"),
     ]
 )
 
@@ -164,7 +165,7 @@ def _reprocess(block: np.ndarray) -> None:
         add_to_coefficient(block, slot, sign * size, label, rival)
 
 
-@rule(STATE)
+@rule(STATE, learned=FITTED)
 def step(block: np.ndarray, row: Row) -> None:
     """A step along the coordinate of the row at hand, and along those of some of the last rows."""
     c, s = common(block), state_of(block, STATE)

@@ -21,6 +21,7 @@ from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.support_vectors import views
 
 __all__ = [
+    "FITTED",
     "FULL",
     "LEARNED",
     "REFUSED",
@@ -46,6 +47,9 @@ _DECIDE = (BLOCK, types.int64)
 _call_decide = caller(_DECIDE, types.float64)
 
 NO_STATE = np.dtype([])
+#: The field of the state of rules whose models merge: whether coefficients were set, and not learned row by row, at some time.
+#: Then their signs are no labels.
+FITTED = {"fitted": (0, 1)}
 
 
 class Rule(NamedTuple):
