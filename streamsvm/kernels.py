@@ -383,8 +383,10 @@ def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.nd
     if kernel == RBF:
         centre = S.mean(axis=0) if len(S) else 0.0  # distances are the same from anywhere, and most exact from the middle
         X, S = X - centre, S - centre
-        squares = np.square(X).sum(axis=1)[:, None] + np.square(S).sum(axis=1) - 2.0 * (X @ S.T)
-        return np.exp(-gamma * np.maximum(squares, 0.0))
+        values = X @ (2.0 * gamma * S.T)  # and in place from here: memory is what this waits for
+        values -= gamma * np.square(X).sum(axis=1)[:, None]
+        values -= gamma * np.square(S).sum(axis=1)
+        return np.exp(np.minimum(values, 0.0, out=values), out=values)
     products = X @ S.T
     if kernel == LINEAR:
         return products

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import linalg
 
 from streamsvm.kernels import kernel_matrix
 from streamsvm.learners.budgeted import BudgetedEstimator
@@ -16,6 +15,7 @@ from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.learners.compiled.rescale import scale_moved, units_of
 from streamsvm.learners.compiled.scaled_rows import FOLLOWS
 from streamsvm.learners.labels import Labels
+from streamsvm.learners.refit import add_equations, kernel_of, residuals, solved
 from streamsvm.memory.moments import move_moments, pool_moments
 
 __all__ = ["Mergeable"]
@@ -28,7 +28,6 @@ _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a f
 #: and more by the advantage of the average iterate, which says that they are noisy.
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
 _STEPS = 10  # of Newton's method, which ends earlier where the same rows are short of their margins
-_RIDGE = 1e-9  # of the mean of the diagonal: vectors that nearly coincide are singular to rounding
 _CHUNK = 2000  # rows whose kernel values are held at once
 
 
@@ -285,8 +284,7 @@ def _set_counters(merged: Any, parts: list[_Part]) -> None:
 
 
 def _fit_again(merged: Any, parts: list[_Part], vectors: np.ndarray) -> None:
-    h = merged._store.views.header[0]
-    kernel = h["kernel"], h["gamma"], h["coef0"], h["degree"]
+    kernel, numbers = kernel_of(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
     X = vectors.astype(np.float64) if merged.scaling is None else merged.scale_in_use.of(vectors)
     Z = merged.support_vectors.astype(np.float64)
     labels, margins = (np.concatenate(numbers) for numbers in zip(*(_own_answers(merged, part) for part in parts), strict=True))
@@ -297,7 +295,7 @@ def _fit_again(merged: Any, parts: list[_Part], vectors: np.ndarray) -> None:
     chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(X), _CHUNK)]
     for _ in range(_STEPS):
         F = np.vstack([kernel_matrix(*kernel, X[rows], Z) @ a for rows in chunks]) + b
-        residual, active = _residuals(F, labels, margins, merged)
+        residual, active = residuals(F, labels, margins, numbers)
         if before is not None and (active == before).all():
             break
         step = np.empty_like(a)
@@ -305,11 +303,8 @@ def _fit_again(merged: Any, parts: list[_Part], vectors: np.ndarray) -> None:
             A, g = penalty.copy(), penalty @ (a0[:, k] - a[:, k])
             for rows in chunks:
                 some = np.flatnonzero(active[rows, k]) + rows.start
-                K = kernel_matrix(*kernel, X[some], Z)
-                A += K.T @ K
-                g += K.T @ residual[some, k]
-            A[np.diag_indices_from(A)] += _RIDGE * np.mean(np.diag(A))
-            step[:, k] = linalg.solve(A, g, assume_a="pos")
+                add_equations(A, g, kernel_matrix(*kernel, X[some], Z), residual[some, k])
+            step[:, k] = solved(A, g)
         a, before = a + step, active
     merged.set_coefficients(a.T, b)
 
@@ -318,8 +313,8 @@ def _own_answers(merged: Any, part: _Part) -> tuple[np.ndarray, np.ndarray]:
     # Of each support vector of a model: its label, as a sign or the number of an output, and the margin that the model is asked
     # for; of numbers what the model says, and 0.
     model = part.model
-    h, S = model._store.views.header[0], model.support_vectors.astype(np.float64)
-    own = kernel_matrix(h["kernel"], h["gamma"], h["coef0"], h["degree"], S, S) @ model.coefficients.T + model.intercept
+    S = model.support_vectors.astype(np.float64)
+    own = kernel_matrix(*kernel_of(model), S, S) @ model.coefficients.T + model.intercept
     F = own @ part.outputs.T + part.shift
     if merged._common["loss"][0] == EPSILON_INSENSITIVE:
         return F[:, 0], np.zeros(len(F))
@@ -334,24 +329,6 @@ def _own_answers(merged: Any, part: _Part) -> tuple[np.ndarray, np.ndarray]:
         return F.argmax(axis=1).astype(np.float64), np.minimum(best - second, 1.0)
     labels = part.coefficients.argmax(axis=0)
     return labels.astype(np.float64), np.where(F.argmax(axis=1) == labels, 1.0, 0.0)
-
-
-def _residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, merged: Any) -> tuple[np.ndarray, np.ndarray]:
-    # By how much each output, float64 [n, outputs], misses what it is asked for, and whether it does.
-    if merged._common["loss"][0] == EPSILON_INSENSITIVE:
-        return wanted[:, None] - F, np.ones(F.shape, bool)
-    if F.shape[1] == 1:
-        short = margins[:, None] - wanted[:, None] * F
-        return wanted[:, None] * short, short > 0.0
-    rows, labels = np.arange(len(F)), wanted.astype(np.intp)
-    others = F.copy()
-    others[rows, labels] = -np.inf
-    rivals = others.argmax(axis=1)
-    short = margins - F[rows, labels] + F[rows, rivals]
-    residual, active = np.zeros(F.shape), np.zeros(F.shape, bool)
-    residual[rows, labels], residual[rows, rivals] = 0.5 * short, -0.5 * short
-    active[rows, labels] = active[rows, rivals] = short > 0.0
-    return residual, active
 
 
 def _trust(parts: list[_Part]) -> float:

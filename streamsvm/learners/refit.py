@@ -1,0 +1,272 @@
+"""The coefficients of a model by least squares over rows, in sums that the parts of the rows give and that add up.
+
+A refit makes the sum over the rows of w loss + ridge / 2 |f|^2 small in the coefficients of the support vectors that are there.
+The loss is max(0, 1 - y f)^2 / 2 of two labels, max(0, 1 - f_y + f_j)^2 / 4 of more, where j is the best other label, and
+(y - f)^2 / 2 of targets. A step is one of Newton's method (Mangasarian 2002, A finite Newton method for classification), output
+by output: `Equations` of all rows give its direction, a `Trial` of all rows how far to go along it, and how sure probabilities
+are. Rows can lie anywhere: only the sums meet.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import linalg
+
+from streamsvm.frames import as_batch
+from streamsvm.kernels import kernel_matrix
+from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE
+
+__all__ = ["RIDGE", "Equations", "Trial", "add_equations", "kernel_of", "residuals", "solved", "take_step"]
+
+#: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`.)
+RIDGE = 0.1
+
+_SINGULAR = 1e-9  # of the mean of the diagonal: vectors that nearly coincide are singular to rounding
+_CHUNK = 2000  # rows whose kernel values are held at once
+_SIZES = np.array([1.0, 0.5, 0.25, 0.0])  # of a step
+_FACTORS = np.exp(np.linspace(-4.0, 8.0, 25))  # from decision values to log odds
+_MEASURES = 4  # numbers of a trial of one size, before those of the factors: weight, loss, errors, size of decision values
+
+
+def kernel_of(model: Any) -> tuple[int, float, float, int]:
+    """Return what `kernel_matrix` needs to know of the kernel of a model with support vectors."""
+    h = model._store.views.header[0]
+    return h["kernel"], h["gamma"], h["coef0"], h["degree"]
+
+
+def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: bool) -> tuple[np.ndarray, np.ndarray]:
+    """By how much the outputs of a model miss what they are asked for.
+
+    Parameters
+    ----------
+    F
+        float64 [n, outputs].
+    wanted
+        float64 [n]: signs of one output, the places of labels among several outputs, or targets.
+    margins
+        float64 [n], that labels are asked for: from 0, or from the best other label.
+    numbers
+        Whether they are targets.
+
+    Returns
+    -------
+    The residuals, float64 [n, outputs], and whether each counts.
+    """
+    if numbers:
+        return wanted[:, None] - F, np.ones(F.shape, bool)
+    if F.shape[1] == 1:
+        short = margins[:, None] - wanted[:, None] * F
+        return wanted[:, None] * short, short > 0.0
+    rows, labels = np.arange(len(F)), wanted.astype(np.intp)
+    others = F.copy()
+    others[rows, labels] = -np.inf
+    rivals = others.argmax(axis=1)
+    short = margins - F[rows, labels] + F[rows, rivals]
+    residual, active = np.zeros(F.shape), np.zeros(F.shape, bool)
+    residual[rows, labels], residual[rows, rivals] = 0.5 * short, -0.5 * short
+    active[rows, labels] = active[rows, rivals] = short > 0.0
+    return residual, active
+
+
+def add_equations(A: np.ndarray, g: np.ndarray, K: np.ndarray, residual: np.ndarray, weights: np.ndarray | None = None) -> None:
+    """Add rows that count to the equations of one output: K float64 [n, B], residual and weights [n]. O(n B^2)."""
+    weighted = K if weights is None else K * weights[:, None]
+    A += weighted.T @ K
+    g += weighted.T @ residual
+
+
+def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """Return the solution of the normal equations of one output, whose matrix changes. O(B^3)."""
+    A[np.diag_indices_from(A)] += _SINGULAR * np.mean(np.diag(A))
+    return np.asarray(linalg.solve(A, g, assume_a="pos"))
+
+
+class _Rows(NamedTuple):
+    X: np.ndarray
+    """float64 [n, features of the model], as the kernel takes them."""
+    wanted: np.ndarray
+    """float64 [n]: see `residuals`."""
+    weights: np.ndarray
+    """float64 [n]."""
+
+
+def _rows_of(model: Any, X: Any, y: Any, w: Any) -> _Rows:
+    batch = as_batch(X, y, w)
+    wanted = model._known_targets(batch.y)
+    if wanted is None or np.isnan(wanted).any():
+        raise ValueError("y has labels that the model has not learned, or no numbers: refit it with rows that it has learned")
+    columns = model._features.columns_of(batch.names, False)
+    matrix = np.zeros((len(batch.y), model._store.used), np.float32)
+    matrix[:, columns[columns >= 0]] = batch.matrix[:, columns >= 0]
+    if not np.isfinite(matrix).all():
+        raise ValueError("X has values that are not finite: fill them in, or leave those rows out")
+    weights, of_class = batch.weights, getattr(model, "_class_weights", None)
+    if of_class is not None:
+        weights = weights * np.array([of_class.of(label) for label in batch.y])
+    scale = model.scale_in_use
+    return _Rows(matrix.astype(np.float64) if scale is None else scale.of(matrix), wanted, weights)
+
+
+class Equations(NamedTuple):
+    """The normal equations of a step, by the rows of one part or of all."""
+
+    A: np.ndarray
+    """float64 [outputs, B, B]."""
+    g: np.ndarray
+    """float64 [outputs, B]."""
+
+    @classmethod
+    def of(cls, model: Any, X: Any, y: Any, w: Any = 1.0) -> Self:
+        """Return those of some rows, as ``learn_many`` takes them, at the coefficients that a model has.
+
+        Parameters
+        ----------
+        model
+            A classifier or regressor with a store of support vectors.
+        X, y, w
+            As in ``learn_many``; all labels are those that the model has learned.
+
+        Raises
+        ------
+        ValueError
+            As ``learn_many``, or a label is new.
+
+        Notes
+        -----
+        O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d).
+        """
+        rows, (a, b, Z, numbers) = _rows_of(model, X, y, w), _model_of(model)
+        sums = cls.none(model)
+        for begin in range(0, len(rows.X), _CHUNK):
+            some = slice(begin, begin + _CHUNK)
+            K, wanted = kernel_matrix(*kernel_of(model), rows.X[some], Z), rows.wanted[some]
+            residual, active = residuals(K @ a.T + b, wanted, np.ones(len(wanted)), numbers)
+            for k in range(len(a)):
+                on = active[:, k]
+                add_equations(sums.A[k], sums.g[k], K[on], residual[on, k], rows.weights[some][on])
+        return sums
+
+    @classmethod
+    def none(cls, model: Any) -> Self:
+        """Return those of no row."""
+        outputs, n = model._outputs, model.n_support
+        return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
+
+    def add(self, other: Self) -> None:
+        """Add those of other rows."""
+        self.A[:] += other.A
+        self.g[:] += other.g
+
+    def step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
+        """Return the step from the coefficients of the model, float64 [outputs, B], by the rows of these sums."""
+        Z = model.support_vectors.astype(np.float64)
+        penalty = ridge * kernel_matrix(*kernel_of(model), Z, Z)
+        outputs = zip(self.A, self.g, model.coefficients, strict=True)
+        return np.array([solved(A + penalty, g - penalty @ a) for A, g, a in outputs])
+
+
+class Trial(NamedTuple):
+    """What steps of several sizes do, by the rows of one part or of all."""
+
+    sums: np.ndarray
+    """float64 [sizes, numbers]: of each size of the step, sums of weight, loss, error and decision values, and of log losses."""
+
+    @classmethod
+    def of(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
+        """Return that of some rows: see `Equations.of`. O(n B d)."""
+        rows, (a, b, Z, numbers) = _rows_of(model, X, y, w), _model_of(model)
+        trial = cls.none()
+        for begin in range(0, len(rows.X), _CHUNK):
+            some = slice(begin, begin + _CHUNK)
+            K, wanted, weights = kernel_matrix(*kernel_of(model), rows.X[some], Z), rows.wanted[some], rows.weights[some]
+            F, change = K @ a.T + b, K @ step.T
+            for sums, size in zip(trial.sums, _SIZES, strict=True):
+                sums += _measures(F + size * change, wanted, weights, numbers)
+        return trial
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return that of no row."""
+        return cls(np.zeros((len(_SIZES), _MEASURES + len(_FACTORS))))
+
+    def add(self, other: Self) -> None:
+        """Add that of other rows."""
+        self.sums[:] += other.sums
+
+
+def _model_of(model: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+    numbers = model._common["loss"][0] == EPSILON_INSENSITIVE
+    return model.coefficients, model.intercept, model.support_vectors.astype(np.float64), numbers
+
+
+def _measures(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: bool) -> np.ndarray:
+    residual, active = residuals(F, wanted, np.ones(len(F)), numbers)
+    squares = np.where(active, np.square(residual), 0.0).sum(axis=1)
+    found = np.zeros(_MEASURES + len(_FACTORS))
+    found[0], found[1] = weights.sum(), 0.5 * weights @ squares
+    if numbers:
+        found[2] = weights @ np.abs(residual[:, 0])
+        return found
+    if F.shape[1] == 1:
+        rivals = -wanted[:, None] * F
+        wrong, sizes = rivals[:, 0] >= 0.0, np.abs(F[:, 0])
+    else:
+        rows, labels = np.arange(len(F)), wanted.astype(np.intp)
+        rivals = F - F[rows, labels][:, None]
+        sizes = np.abs(rivals).max(axis=1)
+        wrong = F.argmax(axis=1) != labels
+        rivals = np.delete(rivals.ravel(), rows * F.shape[1] + labels).reshape(len(F), -1)
+    found[2], found[3] = weights @ wrong, weights @ sizes
+    for place, factor in enumerate(_FACTORS, _MEASURES):
+        found[place] = weights @ np.log1p(np.exp(np.minimum(factor * rivals, 30.0)).sum(axis=1))
+    return found
+
+
+def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) -> float:
+    """Go along a step as far as the trial of all rows says, and calibrate probabilities by it.
+
+    Parameters
+    ----------
+    model
+        Its coefficients are those that step and trial were made from.
+    step
+        float64 [outputs, B], from `Equations.step`.
+    trial
+        Of all rows.
+    ridge
+        As for the step.
+
+    Returns
+    -------
+    The size of the step that was taken: 0 where the loss only rises.
+    """
+    a, b, Z, numbers = _model_of(model)
+    between = kernel_matrix(*kernel_of(model), Z, Z)
+    tried = [a + size * step for size in _SIZES]
+    penalties = [0.5 * ridge * sum(float(one @ between @ one) for one in each) for each in tried]
+    best = int(np.argmin(trial.sums[:, 1] + penalties))
+    model.set_coefficients(tried[best], b)
+    weight, _, errors, size = trial.sums[best, :_MEASURES]
+    if weight == 0.0:
+        return 0.0
+    c, size = model._common, size / weight
+    c["error"] = errors / weight
+    if not numbers:
+        c["size"] = size
+        c["slope"] = math.log(_best_factor(trial.sums[best, _MEASURES:]) * max(size, 1.0))
+    return float(_SIZES[best])
+
+
+def _best_factor(losses: np.ndarray) -> float:
+    # The lowest point of a parabola through the lowest loss and its neighbours.
+    place = int(np.argmin(losses))
+    logs = np.log(_FACTORS)
+    if not 0 < place < len(losses) - 1:
+        return float(_FACTORS[place])
+    left, middle, right = losses[place - 1 : place + 2]
+    bend = left - 2.0 * middle + right
+    shift = 0.5 * (left - right) / bend if bend > 0.0 else 0.0
+    return math.exp(logs[place] + shift * (logs[1] - logs[0]))

@@ -1,0 +1,180 @@
+"""Coefficients by least squares over rows that lie in parts."""
+
+import copy
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
+from streamsvm.learners.refit import Equations, Trial, take_step
+
+ROWS = 240
+
+
+def problem(classes, seed=0, rows=ROWS):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 3)).astype(np.float32)
+    f = np.sin(2.0 * X[:, 0]) + X[:, 1]
+    if classes == 0:
+        return X, f
+    y = (f > 0.3).astype(int) if classes == 2 else np.digitize(f, [-0.5, 0.5])
+    return X, np.where(rng.random(rows) < 0.1, (y + 1) % classes, y)
+
+
+def fitted(kind, classes, **parameters):
+    X, y = problem(classes)
+    model = kind(budget=12, gamma=0.5, seed=0, **parameters)
+    model.learn_many(X, y)
+    return model, X, y
+
+
+def kernels(model, X):
+    Z = model.support_vectors.astype(float)
+    X = X.astype(float) if model.scaling is None else model.scale_in_use.of(X)
+    return np.exp(-model.effective_gamma * np.square(X[:, None] - Z).sum(axis=2))
+
+
+def loss(model, a, X, y, w, ridge):
+    """The slow twin: row by row, of all outputs."""
+    total = 0.5 * ridge * sum(one @ kernels_of_vectors(model) @ one for one in a)
+    for k, label, weight in zip(kernels(model, X), y, w, strict=True):
+        f = a @ k + model.intercept
+        if isinstance(model, BSCARegressor):
+            total += 0.5 * weight * (label - f[0]) ** 2
+        elif len(f) == 1:
+            total += 0.5 * weight * max(0.0, 1.0 - (1.0 if label == model.positive_label else -1.0) * f[0]) ** 2
+        else:
+            place = model.labels.index(label)
+            total += 0.25 * weight * max(0.0, 1.0 - f[place] + max(np.delete(f, place))) ** 2
+    return total
+
+
+def kernels_of_vectors(model):
+    Z = model.support_vectors.astype(float)
+    return np.exp(-model.effective_gamma * np.square(Z[:, None] - Z).sum(axis=2))
+
+
+def step_by_parts(model, X, y, w, parts, ridge=0.1):
+    equations = Equations.none(model)
+    for some in np.array_split(np.arange(len(y)), parts):
+        equations.add(Equations.of(model, X[some], y[some], w[some]))
+    step, trial = equations.step(model, ridge), Trial.none()
+    for some in np.array_split(np.arange(len(y)), parts):
+        trial.add(Trial.of(model, step, X[some], y[some], w[some]))
+    return step, trial
+
+
+CASES = [(BSCAClassifier, 2), (BSGDClassifier, 2), (BSCAClassifier, 3), (BSCARegressor, 0)]
+
+
+@pytest.mark.parametrize("scaling", ["auto", None])
+@pytest.mark.parametrize(("kind", "classes"), CASES)
+def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
+    model, X, y = fitted(kind, classes, scaling=scaling)
+    w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
+    shape = model.coefficients.shape
+    best = optimize.minimize(lambda a: loss(model, a.reshape(shape), X[::3], y[::3], w[::3], 0.1), model.coefficients.ravel())
+    before = loss(model, model.coefficients, X[::3], y[::3], w[::3], 0.1)
+    for _ in range(12):
+        step, trial = step_by_parts(model, X[::3], y[::3], w[::3], 1)
+        take_step(model, step, trial)
+        after = loss(model, model.coefficients, X[::3], y[::3], w[::3], 0.1)
+        assert after <= before * (1.0 + 1e-9)
+        before = after
+    # Of several outputs the loss has edges, on which steps that go output by output may end.
+    assert after == pytest.approx(best.fun, rel=0.05 if classes > 2 else 1e-6)
+
+
+@pytest.mark.parametrize(("kind", "classes"), CASES)
+def test_equations_have_the_gradient_of_the_loss(kind, classes):
+    model, X, y = fitted(kind, classes)
+    w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
+    a = model.coefficients
+    gradient = optimize.approx_fprime(a.ravel(), lambda a: loss(model, a.reshape(model.coefficients.shape), X, y, w, 0.0), 1e-7)
+    np.testing.assert_allclose(Equations.of(model, X, y, w).g.ravel(), -gradient, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize(("kind", "classes"), CASES)
+def test_parts_make_the_step_of_all(kind, classes):
+    model, X, y = fitted(kind, classes)
+    one, five = (step_by_parts(model, X, y, np.ones(len(y)), parts) for parts in (1, 5))
+    np.testing.assert_allclose(five[0], one[0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(five[1].sums, one[1].sums, rtol=1e-6)
+
+
+def test_a_weight_is_so_many_rows():
+    model, X, y = fitted(BSCAClassifier, 2)
+    w = np.arange(len(y)) % 3
+    weighted, repeated = Equations.of(model, X, y, w), Equations.of(model, np.repeat(X, w, axis=0), np.repeat(y, w))
+    np.testing.assert_allclose(weighted.A, repeated.A, rtol=1e-9)
+    np.testing.assert_allclose(weighted.g, repeated.g, rtol=1e-9)
+
+
+def test_weights_of_classes_count():
+    model, X, y = fitted(BSCAClassifier, 2, class_weight={1: 5.0})
+    given = np.where(y == 1, 5.0, 1.0)
+    plain = copy.deepcopy(model)
+    plain._class_weights = None
+    np.testing.assert_allclose(Equations.of(model, X, y).g, Equations.of(plain, X, y, given).g, rtol=1e-9)
+
+
+def test_a_step_that_goes_too_far_is_shortened():
+    model, X, y = fitted(BSCAClassifier, 2)
+    w = np.ones(len(y))
+    step, _ = step_by_parts(model, X, y, w, 1)
+    before, a = loss(model, model.coefficients, X, y, w, 0.1), model.coefficients
+    for factor, sizes in ((2.0, (0.25, 0.5)), (1e3, (0.0,)), (-1.0, (0.0,))):
+        other = copy.deepcopy(model)
+        size = take_step(other, factor * step, Trial.of(model, factor * step, X, y))
+        assert size in sizes
+        np.testing.assert_allclose(other.coefficients, a + size * factor * step)
+        assert loss(other, other.coefficients, X, y, w, 0.1) <= before
+
+
+@pytest.mark.parametrize(("kind", "classes"), CASES[:3])
+def test_probabilities_fit_the_rows(kind, classes):
+    X, y = problem(classes, rows=4 * ROWS)
+    model = kind(budget=12, gamma=0.5, seed=0)
+    model.learn_many(X[:ROWS], y[:ROWS])
+    step, trial = step_by_parts(model, X, y, np.ones(len(y)), 2)
+    take_step(model, step, trial)
+
+    F = model.decision_function_many(X)
+    f = np.column_stack([-F, F]) / 2.0 if classes == 2 else F
+    order = model.labels if classes > 2 else sorted(model.labels, key=lambda label: label == model.positive_label)
+    places = [order.index(label) for label in y]
+
+    def log_loss(factor):
+        odds = np.exp(factor * (f - f[np.arange(len(f)), places][:, None]))
+        return np.log(odds.sum(axis=1)).mean()
+
+    factor = np.exp(model._common["slope"][0, 0]) / max(model._common["size"][0, 0], 1.0)
+    assert log_loss(factor) == pytest.approx(min(log_loss(factor * by) for by in np.geomspace(0.1, 10.0, 201)), rel=1e-3)
+    given = model.predict_proba_many(X)[np.arange(len(y)), places]
+    assert -np.log(given).mean() == pytest.approx(log_loss(factor), rel=0.01)  # which has no prior
+    wrong = np.mean(model.predict_many(X) != y)
+    assert model._common["error"][0, 0] == pytest.approx(wrong, abs=1e-9)
+
+
+def test_columns_are_found_by_their_names():
+    pd = pytest.importorskip("pandas")
+    X, y = problem(2)
+    model = BSCAClassifier(budget=12, gamma=0.5)
+    model.learn_many(pd.DataFrame(X, columns=["a", "b", "c"]), y)
+    turned = Equations.of(model, pd.DataFrame(X[:, ::-1], columns=["c", "b", "a"]), y)
+    np.testing.assert_array_equal(turned.g, Equations.of(model, pd.DataFrame(X, columns=["a", "b", "c"]), y).g)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda X, y: (X, np.where(y == 1, 7, y)), "labels that the model has not learned"),
+        (lambda X, y: (np.where(X > 0.0, np.nan, X), y), "not finite"),
+        (lambda X, y: (X[:-1], y), "rows"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(change, reason):
+    model, X, y = fitted(BSCAClassifier, 2)
+    with pytest.raises(ValueError, match=reason):
+        Equations.of(model, *change(X, y))
