@@ -1,6 +1,8 @@
 """Spark for streamsvm: estimators of pyspark.ml whose partitions are learned by budgeted learners, which become one model."""
 
 from streamsvm_spark import versions  # noqa: F401 - it says what is missing before anything else is imported
+from streamsvm_spark.cascade import CascadeSVC
+from streamsvm_spark.cascade_model import CascadeSVCModel
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.estimators import BudgetedSVMClassifier, BudgetedSVMRegressor
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel
@@ -10,5 +12,7 @@ __all__ = [
     "BudgetedSVMClassifier",
     "BudgetedSVMRegressionModel",
     "BudgetedSVMRegressor",
+    "CascadeSVC",
+    "CascadeSVCModel",
     "RowsError",
 ]

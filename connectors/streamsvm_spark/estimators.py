@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pyspark import keyword_only
@@ -11,7 +11,6 @@ from pyspark.ml.classification import ProbabilisticClassifier
 from pyspark.ml.regression import Regressor
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
@@ -31,11 +30,6 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         self._setDefault(learner="bsca", budget=500, gamma="scale", passes=1, options={}, seed=0, handleInvalid="error")
         self._set(**given)
 
-    @keyword_only
-    def setParams(self, **params: Any) -> Self:
-        """Set parameters, by the names that the constructor has."""
-        return self._set(**params)
-
     def _fit(self, dataset: DataFrame) -> Any:
         kind = self._kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
@@ -44,10 +38,7 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         def learned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return task(batches)
 
-        columns = {"features": self.getFeaturesCol(), "label": self.getLabelCol()}
-        if self.isDefined(self.weightCol) and self.getWeightCol():
-            columns["weight"] = self.getWeightCol()
-        rows = dataset.select([F.col(column).alias(name) for name, column in columns.items()])
+        rows = self._columns_of(dataset)
         learner = merge_parts([Part(*row) for row in rows.mapInArrow(learned, PARTS).collect()])
         return self._copyValues(self._model(learner))
 

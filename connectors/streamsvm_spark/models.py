@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, DoubleType, StructField, StructType
 
 from streamsvm.runtime.checkpoint import checkpoint_of
+from streamsvm.sklearn_base import SklearnEstimator
 from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark.columns import RowsError, rows_of, vectors_of
 from streamsvm_spark.parameters import ScoreParams
@@ -56,7 +57,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
     @property
     def numFeatures(self) -> int:
         """The number of features."""
-        return len(_read(self._file).feature_names)
+        return _features_of(_read(self._file))
 
     def predict(self, value: Vector) -> float:
         """Predict a vector."""
@@ -127,9 +128,13 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
 
 def _checked(learner: Any, X: np.ndarray) -> Any:
-    if len(X) and X.shape[1] != len(learner.feature_names):
-        raise RowsError(f"vectors are of {X.shape[1]} features, and the model of {len(learner.feature_names)}")
+    if len(X) and X.shape[1] != (features := _features_of(learner)):
+        raise RowsError(f"vectors are of {X.shape[1]} features, and the model of {features}")
     return learner
+
+
+def _features_of(learner: Any) -> int:
+    return learner.n_features_in_ if isinstance(learner, SklearnEstimator) else len(learner.feature_names)
 
 
 class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel):

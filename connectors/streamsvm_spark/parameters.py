@@ -6,12 +6,24 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Self
 
+from pyspark import keyword_only
 from pyspark.ml.param import Param, Params, TypeConverters
-from pyspark.ml.param.shared import HasFeaturesCol, HasHandleInvalid, HasLabelCol, HasPredictionCol, HasSeed, HasWeightCol
+from pyspark.ml.param.shared import (
+    HasFeaturesCol,
+    HasHandleInvalid,
+    HasLabelCol,
+    HasMaxIter,
+    HasPredictionCol,
+    HasSeed,
+    HasTol,
+    HasWeightCol,
+)
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor
 
-__all__ = ["CLASSIFIERS", "REGRESSORS", "FitParams", "ScoreParams"]
+__all__ = ["CLASSIFIERS", "REGRESSORS", "CascadeParams", "FitParams", "ScoreParams"]
 
 CLASSIFIERS = {"bsca": BSCAClassifier, "bsgd": BSGDClassifier}
 REGRESSORS = {"bsca": BSCARegressor, "bsgd": BSGDRegressor}
@@ -51,17 +63,54 @@ class ScoreParams(HasLabelCol, HasFeaturesCol, HasPredictionCol, HasHandleInvali
         return self._set(handleInvalid=value)
 
 
-class FitParams(ScoreParams, HasWeightCol, HasSeed):
-    """The parameters of a fit."""
+class MachineParams(ScoreParams, HasWeightCol):
+    """The parameters that all fits of a kernel machine have."""
+
+    gamma: Param[Any] = Param(Params._dummy(), "gamma", "of the kernel: a number, or 'scale'", typeConverter=_gamma)
+    C: Param[float] = Param(
+        Params._dummy(), "C", "the largest coefficient of a row, before its weight", typeConverter=TypeConverters.toFloat
+    )
+
+    @keyword_only
+    def setParams(self, **params: Any) -> Self:
+        """Set parameters, by the names that the constructor has."""
+        return self._set(**params)
+
+    def getGamma(self) -> str | float:
+        """Return the value of gamma."""
+        return self.getOrDefault(self.gamma)
+
+    def getC(self) -> float:
+        """Return the value of C; a KeyError if it is not set, and the learner's own is used."""
+        return self.getOrDefault(self.C)
+
+    def setGamma(self, value: str | float) -> Self:
+        """Set the value of gamma."""
+        return self._set(gamma=value)
+
+    def setC(self, value: float) -> Self:
+        """Set the value of C."""
+        return self._set(C=value)
+
+    def setWeightCol(self, value: str) -> Self:
+        """Set the value of weightCol."""
+        return self._set(weightCol=value)
+
+    def _columns_of(self, dataset: DataFrame) -> DataFrame:
+        """Return the columns that are learned: features, label and, if rows are weighted, weight."""
+        columns = {"features": self.getFeaturesCol(), "label": self.getLabelCol()}
+        if self.isDefined(self.weightCol) and self.getWeightCol():
+            columns["weight"] = self.getWeightCol()
+        return dataset.select([F.col(column).alias(name) for name, column in columns.items()])
+
+
+class FitParams(MachineParams, HasSeed):
+    """The parameters of a fit of budgeted learners."""
 
     learner: Param[str] = Param(
         Params._dummy(), "learner", "the learner: 'bsca' or 'bsgd'", typeConverter=TypeConverters.toString
     )
     budget: Param[int] = Param(Params._dummy(), "budget", "support vectors, at most", typeConverter=TypeConverters.toInt)
-    gamma: Param[Any] = Param(Params._dummy(), "gamma", "of the kernel: a number, or 'scale'", typeConverter=_gamma)
-    C: Param[float] = Param(
-        Params._dummy(), "C", "the largest coefficient of a row, of the learner 'bsca'", typeConverter=TypeConverters.toFloat
-    )
     passes: Param[int] = Param(
         Params._dummy(), "passes", "passes over the rows of each partition", typeConverter=TypeConverters.toInt
     )
@@ -76,14 +125,6 @@ class FitParams(ScoreParams, HasWeightCol, HasSeed):
     def getBudget(self) -> int:
         """Return the value of budget."""
         return self.getOrDefault(self.budget)
-
-    def getGamma(self) -> str | float:
-        """Return the value of gamma."""
-        return self.getOrDefault(self.gamma)
-
-    def getC(self) -> float:
-        """Return the value of C; a KeyError if it is not set, and the learner's own is used."""
-        return self.getOrDefault(self.C)
 
     def getPasses(self) -> int:
         """Return the value of passes."""
@@ -101,14 +142,6 @@ class FitParams(ScoreParams, HasWeightCol, HasSeed):
         """Set the value of budget."""
         return self._set(budget=value)
 
-    def setGamma(self, value: str | float) -> Self:
-        """Set the value of gamma."""
-        return self._set(gamma=value)
-
-    def setC(self, value: float) -> Self:
-        """Set the value of C."""
-        return self._set(C=value)
-
     def setPasses(self, value: int) -> Self:
         """Set the value of passes."""
         return self._set(passes=value)
@@ -120,10 +153,6 @@ class FitParams(ScoreParams, HasWeightCol, HasSeed):
     def setSeed(self, value: int) -> Self:
         """Set the value of seed."""
         return self._set(seed=value)
-
-    def setWeightCol(self, value: str) -> Self:
-        """Set the value of weightCol."""
-        return self._set(weightCol=value)
 
     def _kind(self, learners: Mapping[str, type]) -> type:
         name = self.getLearner()
@@ -147,3 +176,56 @@ class FitParams(ScoreParams, HasWeightCol, HasSeed):
         parameters = {**given, **options}
         kind(**parameters)  # which refuses what is wrong here, not in a partition
         return parameters
+
+
+class CascadeParams(MachineParams, HasTol, HasMaxIter):
+    """The parameters of a cascade."""
+
+    kernel: Param[str] = Param(
+        Params._dummy(), "kernel", "the kernel: 'rbf', 'linear' or 'poly'", typeConverter=TypeConverters.toString
+    )
+    degree: Param[int] = Param(Params._dummy(), "degree", "of the kernel 'poly'", typeConverter=TypeConverters.toInt)
+    coef0: Param[float] = Param(Params._dummy(), "coef0", "of the kernel 'poly'", typeConverter=TypeConverters.toFloat)
+    maxCandidates: Param[int] = Param(
+        Params._dummy(), "maxCandidates", "rows that the driver holds, at most", typeConverter=TypeConverters.toInt
+    )
+
+    def getKernel(self) -> str:
+        """Return the value of kernel."""
+        return self.getOrDefault(self.kernel)
+
+    def getDegree(self) -> int:
+        """Return the value of degree."""
+        return self.getOrDefault(self.degree)
+
+    def getCoef0(self) -> float:
+        """Return the value of coef0."""
+        return self.getOrDefault(self.coef0)
+
+    def getMaxCandidates(self) -> int:
+        """Return the value of maxCandidates."""
+        return self.getOrDefault(self.maxCandidates)
+
+    def setKernel(self, value: str) -> Self:
+        """Set the value of kernel."""
+        return self._set(kernel=value)
+
+    def setDegree(self, value: int) -> Self:
+        """Set the value of degree."""
+        return self._set(degree=value)
+
+    def setCoef0(self, value: float) -> Self:
+        """Set the value of coef0."""
+        return self._set(coef0=value)
+
+    def setMaxCandidates(self, value: int) -> Self:
+        """Set the value of maxCandidates."""
+        return self._set(maxCandidates=value)
+
+    def setTol(self, value: float) -> Self:
+        """Set the value of tol."""
+        return self._set(tol=value)
+
+    def setMaxIter(self, value: int) -> Self:
+        """Set the value of maxIter."""
+        return self._set(maxIter=value)

@@ -7,25 +7,13 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.classification import Classifier
 from pyspark.ml.evaluation import BinaryClassificationEvaluator, MulticlassClassificationEvaluator
 from pyspark.ml.feature import StandardScaler, StringIndexer, VectorAssembler
-from pyspark.ml.linalg import Vectors
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import functions as F
 
+from spark_frames import framed, of_file
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.runtime.merging import merged
-from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError
-
-
-def framed(spark, X, y, partitions=4, **columns):
-    """A frame whose partitions hold the rows in their order, as many in each."""
-    names = ["features", "label", *columns]
-    given = [(Vectors.dense(x.tolist()), *map(float, more)) for x, *more in zip(X, y, *columns.values(), strict=True)]
-    return spark.createDataFrame(spark.sparkContext.parallelize(given, partitions), names)
-
-
-def of_file(model):
-    return to_bytes({"model": model}, {})
 
 
 @pytest.mark.parametrize("passes", [1, 2])

@@ -1,0 +1,269 @@
+"""An exact support vector classifier of rows of many partitions: a cascade of machines, and rounds until it is optimal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel, keyword_only
+from pyspark.ml.classification import Classifier
+from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from sklearn.exceptions import ConvergenceWarning
+
+from streamsvm._warnings import warn
+from streamsvm.batch import CSMOClassifier
+from streamsvm.checks import check_number, check_one_of
+from streamsvm_spark.candidates import SCHEMA, Candidates, received
+from streamsvm_spark.cascade_model import CascadeSVCModel
+from streamsvm_spark.cascade_tasks import Moments, Read, Scan, Solve, fitted
+from streamsvm_spark.columns import RowsError
+from streamsvm_spark.parameters import CascadeParams
+
+__all__ = ["CascadeSVC"]
+
+_KERNELS = ("rbf", "linear", "poly")
+
+
+class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParamsWritable):
+    """A support vector classifier of two classes, solved exactly over rows of many partitions.
+
+    The problem is that of `streamsvm.batch.CSMOClassifier` on all rows, and so is the machine, up to the tolerance. Each
+    partition solves its own rows; support vectors go up a tree, in which two sets at a time are solved again, in the order of the
+    partitions. The driver solves the last set. Then, in rounds, all partitions get its support vectors and send rows that violate
+    the conditions of the optimum, which the driver adds; where there is none, the machine is that of all rows. The same rows in
+    the same partitions give the same bytes, whatever the order in which partitions end.
+
+    Parameters
+    ----------
+    featuresCol, labelCol, predictionCol, rawPredictionCol, weightCol
+        As of the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers; labels are 0 and 1. For
+        more classes: ``pyspark.ml.classification.OneVsRest(classifier=CascadeSVC())``.
+    C
+        The bound of a dual coefficient, before it is multiplied by the weight of its row.
+    kernel
+        ``"rbf"``, ``"linear"`` or ``"poly"``, as of `CSMOClassifier`.
+    gamma
+        At least 0; ``"scale"``: one over the sum of the features' variances about their common mean, of all rows; ``"auto"``: one
+        over the number of features.
+    degree, coef0
+        Of the kernel ``"poly"``; coef0 is at least 0.
+    tol
+        A row violates the conditions of the optimum where its margin is short by more; and the gap of the driver's solution.
+    maxIter
+        Rounds, at most.
+    maxCandidates
+        Rows that the driver holds, at most: support vectors, and rows that may become such.
+    handleInvalid
+        What happens to rows with nulls, or numbers that are not finite: ``"error"`` or ``"skip"``.
+
+    Raises
+    ------
+    ValueError
+        By ``fit``: a parameter is out of its range, rows cannot be learned or are of one class, or there are more support vectors
+        than ``maxCandidates``. The message says which, and what to do.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The fit ended before the optimum. The message says how far from it the objective is, at most.
+
+    Notes
+    -----
+    The frame is read once. Its rows are cached as float32 by Spark meanwhile (``MEMORY_AND_DISK``), and each round reads this
+    cache. A frame whose order changes from one reading to the next, and of whose cache a part is lost, is refused.
+
+    A worker needs memory for the solution of a partition: 30 bytes a feature of each row, and 200 MB; take more partitions where
+    that is too much. The driver needs as much for ``maxCandidates`` rows. It gets the support vectors of the last set, and then
+    violating rows, each once as a rule, of ``4 d + 40`` bytes for d features. A round sends all support vectors to each worker.
+
+    The optimum has as many support vectors as it has, and the driver solves the problem of these alone: the cascade pays where
+    rows are many, and support vectors few.
+
+    Other than in the paper, the sets of partitions are not solved anew in each round: rows that violate optimality go to the
+    driver at once, and with them those that nearly do.
+
+    References
+    ----------
+    [^1]: Graf, H. P., Cosatto, E., Bottou, L., Durdanovic, I., Vapnik, V. (2004). Parallel support vector machines: the cascade
+        SVM. NIPS 17.
+    """
+
+    @keyword_only
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        kernel: str = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        tol: float = 1e-3,
+        maxIter: int = 30,
+        maxCandidates: int = 100_000,
+        featuresCol: str = "features",
+        labelCol: str = "label",
+        predictionCol: str = "prediction",
+        rawPredictionCol: str = "rawPrediction",
+        weightCol: str | None = None,
+        handleInvalid: str = "error",
+    ) -> None:
+        super().__init__()
+        self._setDefault(
+            C=1.0, kernel="rbf", gamma="scale", degree=3, coef0=0.0, tol=1e-3, maxIter=30, maxCandidates=100_000,
+            handleInvalid="error",
+        )  # fmt: skip
+        self._set(**self._input_kwargs)
+
+    def _fit(self, dataset: DataFrame) -> CascadeSVCModel:
+        self._check()
+        rows = _mapped(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip")).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            _, facts = received(rows.filter("facts IS NOT NULL").toArrow().to_batches())
+            width = _width(facts)
+            candidates = rows.filter("facts IS NULL")
+            cascade = _Cascade(candidates, facts, self._machine(facts, width), self.getTol(), self.getMaxCandidates())
+            learner = cascade.learned(self.getMaxIter())
+        finally:
+            rows.unpersist()
+        return self._copyValues(CascadeSVCModel(learner))
+
+    def _check(self) -> None:
+        """Raise a ValueError where a parameter is out of its range."""
+        check_number("maxIter", self.getMaxIter(), 1, inclusive=True, integer=True)
+        check_number("maxCandidates", self.getMaxCandidates(), 2, inclusive=True, integer=True)
+        check_number("C", self.getC(), 0.0)
+        check_one_of("kernel", self.getKernel(), _KERNELS)  # with others no gap bounds how far the optimum is
+        check_number("coef0", self.getCoef0(), 0.0, inclusive=True)
+        CSMOClassifier(**self._parameters(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
+
+    def _parameters(self, gamma: float | str) -> dict[str, Any]:
+        of = {"C": self.getC(), "kernel": self.getKernel(), "degree": self.getDegree(), "coef0": self.getCoef0()}
+        return {**of, "gamma": gamma}
+
+    def _machine(self, facts: Sequence[dict[str, Any]], width: int) -> dict[str, Any]:
+        """Return the parameters of the machine, gamma as a number."""
+        gamma = self.getGamma()
+        if gamma == "auto":
+            gamma = 1.0 / width
+        elif gamma == "scale":
+            moments = Moments()
+            for each in facts:
+                moments = moments.with_(Moments(*each["moments"]))
+            variance = moments.square / moments.weight
+            gamma = 1.0 / (width * variance) if variance > 1e-15 * moments.mean**2 else 1.0
+        return self._parameters(gamma)
+
+
+def _mapped(frame: DataFrame, task: Any) -> DataFrame:
+    def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    return frame.mapInArrow(of_partition, SCHEMA)
+
+
+def _width(facts: Sequence[dict[str, Any]]) -> int:
+    """Return the number of features; RowsError where partitions differ, or all rows are of one class."""
+    filled = [each for each in facts if each["width"] is not None]
+    if not filled:
+        raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped or have no weight")
+    first = filled[0]
+    for each in filled:
+        if each["width"] != first["width"]:
+            raise RowsError(
+                f"vectors are of {first['width']} features in partition {first['part']}, and of {each['width']} in partition "
+                f"{each['part']}: all must be of one length"
+            )
+    if not first["width"]:
+        raise RowsError("vectors have no features: there is nothing to learn from")
+    labels = [any(each["labels"][label] for each in filled) for label in (0, 1)]
+    if not all(labels):
+        raise RowsError(f"all rows have the label {labels.index(True)}: there is nothing to tell apart")
+    return int(first["width"])
+
+
+class _Round(NamedTuple):
+    """What a round has found."""
+
+    new: Candidates
+    """Rows that the driver lacks."""
+    violators: int
+    worst: float
+    objective: float
+    """Of the dual, which is minimised."""
+    gap: float
+    """The primal objective of all rows minus the dual one."""
+
+
+class _Cascade:
+    """A fit: the cached rows, what is known of their partitions, and the parameters of the machine."""
+
+    def __init__(self, rows: DataFrame, facts: Sequence[dict[str, Any]], machine: dict[str, Any], tol: float, most: int) -> None:
+        self._rows, self._machine, self._tol, self._most = rows, machine, tol, most
+        self._counts = np.zeros(facts[-1]["part"] + 1, np.int64)  # rows of each partition
+        for each in facts:
+            self._counts[each["part"]] = each["rows"]
+
+    def learned(self, rounds: int) -> CSMOClassifier:
+        """Return the machine of all rows, up to the tolerance; of the last round if it is not reached."""
+        held, history = self._first(), []
+        while True:
+            learner, held = fitted(held, {**self._machine, "tol": self._tol})
+            support = held.take(held.alpha > 0.0)
+            room = max(self._most - len(support.row), 0)
+            found = self._scanned(learner, held, support, room // len(self._counts))
+            history.append([len(held.row), len(support.row), found.violators, found.objective, found.gap])
+            if not len(found.new.row) or len(history) == rounds:
+                break
+            if len(held.row) + len(found.new.row) > self._most:
+                held = support
+            held = Candidates.of([held, found.new])
+        first = np.cumsum(self._counts) - self._counts
+        learner.support_ = (first[held.part] + held.row)[learner.support_].astype(np.int32)
+        learner.shape_fit_ = (int(self._counts.sum()), held.X.shape[1])
+        learner.objective_, learner.duality_gap_ = found.objective, found.gap
+        learner.gap_ = max(float(learner.gap_), found.worst)
+        learner.fit_status_ = int(found.violators > 0)
+        learner.rounds_ = np.array(history)
+        if found.violators:
+            self._complain(found, len(history), rounds)
+        return learner
+
+    def _first(self) -> Candidates:
+        """Return the support vectors of the last set of the tree."""
+        solve = Solve(self._machine, self._most)
+        sets, level, n = _mapped(self._rows, solve), 0, len(self._counts)
+        while n > 1:
+            level, n = level + 1, (n + 1) // 2
+            sets = _mapped(sets.repartitionById(n, F.shiftright("part", level)), solve)
+        return received(sets.toArrow().to_batches())[0]
+
+    def _scanned(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
+        """Return what all partitions find with a machine."""
+        numbers = {int(part): held.row[held.part == part] for part in np.unique(held.part)}
+        bias = float(learner.intercept_[0])
+        scan = Scan(support, bias, learner._kernel, numbers, self._tol, quota)
+        new, facts = received(_mapped(self._rows, scan).toArrow().to_batches())
+        if sum(each["found"] for each in facts) != len(support.row):
+            raise RowsError(
+                "the frame gives other rows, or another order, each time it is read, and Spark has read it again: write it to a "
+                "file, or checkpoint it, before the fit"
+            )
+        sums = support.alpha @ support.signs
+        square = 0.5 * (sum(each["product"] for each in facts) - bias * float(sums))  # half the squared norm of the weights
+        objective = square - float(support.alpha.sum())
+        primal = square + float(self._machine["C"]) * sum(each["loss"] for each in facts)
+        violators, worst = sum(each["violators"] for each in facts), max(each["worst"] for each in facts)
+        return _Round(new, violators, worst, objective, primal + objective)
+
+    def _complain(self, found: _Round, done: int, rounds: int) -> None:
+        way = "maxIter" if done == rounds else "maxCandidates, as the driver's memory allows"
+        warn(
+            f"CascadeSVC ended after {done} rounds, while {found.violators:,} rows violate the conditions of the optimum, by up "
+            f"to {found.worst:.3g}. The dual objective is {-found.objective:.6g}, and that of the optimum at most "
+            f"{found.gap:.3g} more: raise {way}",
+            ConvergenceWarning,
+        )

@@ -1,0 +1,194 @@
+"""What partitions do for a cascade: they read their rows, solve sets of rows, and look for rows that violate optimality."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from streamsvm._warnings import kept_warnings
+from streamsvm.batch import CSMOClassifier
+from streamsvm.batch.csmo.columns import pack, store, subset
+from streamsvm.batch.csmo.state import add_expansions
+from streamsvm.kernels import RBF, Kernel
+from streamsvm_spark.candidates import Candidates, facts_batch, received
+from streamsvm_spark.columns import RowsError, rows_of
+
+__all__ = ["Moments", "Read", "Scan", "Solve", "fitted"]
+
+_TOL = 0.1  # the gap below the top, where another solution follows
+_ONE_CLASS = 1000  # rows of a set of one class that pass on: no row of it is known to be a support vector
+_NEAR = 0.05  # by how much a row may be beyond the margin that is sent with those that violate it: it may be the next to do so
+
+
+class Moments(NamedTuple):
+    """The sum of weights of all values of some rows, their mean, and the sum of their weighted squared distances from it."""
+
+    weight: float = 0.0
+    mean: float = 0.0
+    square: float = 0.0
+
+    @classmethod
+    def of(cls, X: np.ndarray, w: np.ndarray) -> Moments:
+        """Return those of rows X [n, d] with weights [n]."""
+        weight = float(w.sum()) * X.shape[1]
+        if not weight:
+            return cls()
+        X = X.astype(np.float64)
+        mean = float(w @ X.sum(axis=1)) / weight
+        return cls(weight, mean, float(w @ np.square(X - mean).sum(axis=1)))
+
+    def with_(self, other: Moments) -> Moments:
+        """Return those of both."""
+        weight = self.weight + other.weight
+        if not weight:
+            return self
+        shift, share = other.mean - self.mean, other.weight / weight
+        return Moments(weight, self.mean + shift * share, self.square + other.square + shift * shift * share * self.weight)
+
+
+class Read(NamedTuple):
+    """Read the rows of a partition: columns ``features``, ``label`` and ``weight`` become candidates, and facts at the end."""
+
+    skip: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows whose weight is above 0, and facts: how many rows there are, of which width, labels and moments."""
+        part, rows, width, labels, moments, problem = TaskContext.get().partitionId(), 0, None, [False, False], Moments(), None
+        for batch in batches:
+            try:
+                found = self._candidates(batch, part, rows)
+            except ValueError as error:  # rows that are read once more would be no better
+                problem = str(error)
+                break
+            rows += batch.num_rows
+            if not len(found.row):
+                continue
+            if width not in {None, found.X.shape[1]}:
+                problem = f"vectors are of {width} and of {found.X.shape[1]} features: all must be of one length"
+                break
+            width = found.X.shape[1]
+            labels = [labels[0] or bool((~found.y).any()), labels[1] or bool(found.y.any())]
+            moments = moments.with_(Moments.of(found.X, found.w))
+            yield from found.batches()
+        facts = {"part": part, "rows": rows, "width": width, "labels": labels, "moments": moments, "problem": problem}
+        yield facts_batch(facts)
+
+    def _candidates(self, batch: pa.RecordBatch, part: int, begin: int) -> Candidates:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        rows = rows_of(columns["features"], columns["label"], columns.get("weight"), skip=self.skip, classes=True)
+        if (rows.y > 1.0).any():
+            raise RowsError(
+                f"a label is {rows.y.max():g}: CascadeSVC tells 0 from 1. pyspark.ml.classification.OneVsRest(classifier="
+                "CascadeSVC(...)) learns more classes"
+            )
+        n = len(rows.X)
+        w = rows.w if "weight" in columns else np.ones(n)
+        number = begin + np.flatnonzero(rows.kept)
+        found = Candidates(np.full(n, part, np.int32), number, rows.X, rows.y == 1.0, w, np.zeros(n))
+        return found if (w > 0.0).all() else found.take(w > 0.0)
+
+
+def fitted(rows: Candidates, machine: Mapping[str, Any]) -> tuple[CSMOClassifier, Candidates]:
+    """Return the machine of rows of both classes, from their coefficients on, and the rows with its coefficients."""
+    start = rows.alpha * rows.signs if rows.alpha.any() else None
+    model = CSMOClassifier(**machine).fit(rows.X, rows.y.astype(np.int64), rows.w, start)
+    alpha = np.zeros(len(rows.row))
+    alpha[model.support_] = np.abs(model.dual_coef_[0])
+    return model, rows._replace(alpha=alpha)
+
+
+class Solve(NamedTuple):
+    """Solve a set of rows, and pass its support vectors on."""
+
+    machine: Mapping[str, Any]
+    """The parameters of a `CSMOClassifier`, but for ``tol``."""
+    most: int
+    """Rows that may pass on."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the support vectors of the rows in all batches, or a problem."""
+        part = TaskContext.get().partitionId()
+        try:
+            passed = self.passed(received(batches)[0])
+        except ValueError as error:
+            yield facts_batch({"part": part, "problem": str(error)})
+            return
+        yield from passed.batches()
+
+    def passed(self, rows: Candidates) -> Candidates:
+        """Return the support vectors of a set, with their coefficients: of one class, rows at equal distances."""
+        if not len(rows.row) or rows.y.all() or not rows.y.any():
+            n, most = len(rows.row), min(_ONE_CLASS, self.most)
+            return rows if n <= most else rows.take(np.linspace(0, n - 1, most).astype(np.int64))
+        with kept_warnings():  # the solution at the top gives them
+            _, rows = fitted(rows, {**self.machine, "tol": _TOL})
+        support = rows.take(rows.alpha > 0.0)
+        if len(support.row) > self.most:
+            raise RowsError(
+                f"a set of the cascade has {len(support.row):,} support vectors, and the driver holds at most {self.most:,} "
+                "rows: raise maxCandidates as the driver's memory allows, or take BudgetedSVMClassifier"
+            )
+        return support
+
+
+class Scan(NamedTuple):
+    """Look for rows that violate the optimality of a machine."""
+
+    support: Candidates
+    """Its support vectors."""
+    bias: float
+    kernel: Kernel
+    held: Mapping[int, np.ndarray]
+    """The numbers of the rows that the driver holds, by their partition."""
+    tol: float
+    quota: int
+    """Rows that a partition may send."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows that the driver lacks, those that violate the margin most, and facts for the objectives."""
+        part = TaskContext.get().partitionId()
+        held, sent, short = self.held.get(part, np.empty(0)), Candidates.of([]), np.empty(0)
+        loss, product, found, violators = 0.0, 0.0, 0, 0
+        for batch in batches:
+            rows, _ = received([batch])
+            if not len(rows.row):
+                continue
+            f = self.decisions(rows.X)
+            all_short = 1.0 - rows.signs * f
+            loss += float(rows.w @ np.maximum(all_short, 0.0))
+            at, mine = self._support_in(rows)
+            product += float((self.support.alpha[mine] * self.support.signs[mine]) @ f[at])
+            found += len(at)
+            new = np.flatnonzero((all_short > -_NEAR) & ~np.isin(rows.row, held))
+            violators += int((all_short[new] > self.tol).sum())
+            sent, short = Candidates.of([sent, rows.take(new)]), np.concatenate([short, all_short[new]])  # by their numbers
+            kept = np.sort(np.argsort(-short, kind="stable")[: self.quota])
+            sent, short = sent.take(kept), short[kept]
+        if violators:
+            yield from sent.batches()
+        worst = float(short.max(initial=0.0))
+        yield facts_batch(
+            {"part": part, "loss": loss, "product": product, "found": found, "violators": violators, "worst": worst}
+        )
+
+    def decisions(self, X: np.ndarray) -> np.ndarray:
+        """Return the machine's decision values at rows, float64 [n]. Features of two values each are compared bit by bit."""
+        m, n = len(self.support.row), len(X)
+        both = np.concatenate([self.support.X, X]).astype(np.float64)
+        packed = pack(both, self.kernel.gamma) if self.kernel.kind == RBF else None
+        rows = store(both, dense=True) if packed is None else packed[1]
+        out = np.full((m + n, 1), self.bias)
+        coefficients = (self.support.alpha * self.support.signs)[np.newaxis]
+        add_expansions(subset(rows, np.arange(m)), coefficients, rows, np.arange(m, m + n), self.kernel, out)
+        return out[m:, 0]
+
+    def _support_in(self, rows: Candidates) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of some rows, in the order of their numbers, are support vectors, and which of these they are."""
+        mine = np.flatnonzero((self.support.part == rows.part[0]) & np.isin(self.support.row, rows.row))
+        at = np.searchsorted(rows.row, self.support.row[mine])
+        same = (rows.X[at] == self.support.X[mine]).all(axis=1) & (rows.y[at] == self.support.y[mine])
+        return at[same], mine[same]

@@ -1,0 +1,58 @@
+"""Frames of rows in Spark, and one in a single process, whose partitions end, and whose batches come, in any order."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+from pyspark.ml.linalg import Vectors
+
+from streamsvm.storage.model_file import to_bytes
+from streamsvm_spark import cascade_tasks
+
+
+def framed(spark, X, y, partitions=4, **columns):
+    """A frame whose partitions hold the rows in their order, as many in each."""
+    names = ["features", "label", *columns]
+    given = [(Vectors.dense(x.tolist()), *map(float, more)) for x, *more in zip(X, y, *columns.values(), strict=True)]
+    return spark.createDataFrame(spark.sparkContext.parallelize(given, partitions), names)
+
+
+def of_file(model):
+    return to_bytes({"model": model}, {})
+
+
+class LocalFrame:
+    """Stands in for Spark's frame where a cascade asks for one. Partitions are lists of batches; tasks run in a random order."""
+
+    def __init__(self, partitions, rng, again=None):
+        self.partitions, self.rng = partitions, rng
+        self.again = again  # makes other partitions of these at each reading
+
+    @property
+    def read(self):
+        return self.partitions if self.again is None else self.again(self.partitions)
+
+    def mapInArrow(self, task, schema):
+        partitions, mapped = self.read, {}
+        for number in self.rng.permutation(len(partitions)):
+            context = SimpleNamespace(get=lambda number=number: SimpleNamespace(partitionId=lambda: int(number)))
+            kept, cascade_tasks.TaskContext = cascade_tasks.TaskContext, context
+            try:
+                mapped[number] = list(task(iter(partitions[number])))
+            finally:
+                cascade_tasks.TaskContext = kept
+        return LocalFrame([mapped[number] for number in range(len(partitions))], self.rng)
+
+    def repartitionById(self, n, target):
+        """Put each row where a function of its partition's number says, in pieces that come in any order."""
+        pieces = [[] for _ in range(n)]
+        for batch in (batch for batches in self.partitions for batch in batches):
+            wanted = np.array([0 if part is None else target(part) for part in batch.column("part").to_pylist()], int) % n
+            for place in range(n):
+                some = batch.filter(pa.array(wanted == place))
+                pieces[place] += [some.slice(begin, 50) for begin in range(0, len(some), 50)]
+        return LocalFrame([[some[i] for i in self.rng.permutation(len(some))] for some in pieces], self.rng)
+
+    def toArrow(self):
+        batches = [batch for batches in self.read for batch in batches]
+        return pa.Table.from_batches([batches[i] for i in self.rng.permutation(len(batches))])
