@@ -74,9 +74,10 @@ def why_no_broker() -> str | None:
     return None
 
 
-def _jars() -> Path:
+def jars_of(pom: Path, *options: str) -> Path:
+    """The folder with the jars that a POM names, which Maven fetches once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamsvm-tests"
-    jars = cache / f"kafka-{hashlib.sha256(POM.read_bytes()).hexdigest()[:12]}"
+    jars = cache / f"{pom.parent.name}-{hashlib.sha256(pom.read_bytes() + ' '.join(options).encode()).hexdigest()[:12]}"
     if not jars.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         part = cache / f"part-{uuid.uuid4().hex}"
@@ -85,14 +86,15 @@ def _jars() -> Path:
             "-B",
             "-q",
             "-f",
-            POM,
+            pom,
+            *options,
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={part}",
         ]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"Maven could not fetch Kafka's jars:\n{done.stdout}{done.stderr}"
+            assert done.returncode == 0, f"Maven could not fetch the jars of {pom}:\n{done.stdout}{done.stderr}"
             if not jars.is_dir():
                 part.rename(jars)
         finally:
@@ -135,7 +137,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
     settings, log = folder / "server.properties", folder / "broker.txt"
     settings.write_text(SERVER.format(**ports, folder=folder, password=PASSWORD))
     (folder / "log4j2.properties").write_text(LOG4J)
-    java = [*JAVA, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{_jars()}/*"]
+    java = [*JAVA, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}", "-cp", f"{jars_of(POM)}/*"]
     identity = subprocess.check_output([*java, "kafka.tools.StorageTool", "random-uuid"], text=True).strip()
     user = f"SCRAM-SHA-256=[name=alice,password={PASSWORD}]"
     form = [*java, "kafka.tools.StorageTool", "format", "-t", identity, "-c", settings, "--add-scram", user]

@@ -6,6 +6,7 @@ from streamsvm_spark.cascade_model import CascadeSVCModel
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.estimators import BudgetedSVMClassifier, BudgetedSVMRegressor
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel
+from streamsvm_spark.streaming import StreamLearner
 
 __all__ = [
     "BudgetedSVMClassificationModel",
@@ -15,4 +16,5 @@ __all__ = [
     "CascadeSVC",
     "CascadeSVCModel",
     "RowsError",
+    "StreamLearner",
 ]

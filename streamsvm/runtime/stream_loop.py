@@ -160,9 +160,12 @@ class StreamLoop:
         """Take so many rows, or those that the source has at hand: a run that goes on, without the checkpoint of an end."""
         return self._guard(rows, False)
 
-    def checkpoint(self) -> None:
-        """Write a checkpoint, if there is a folder for it and rows since the last one."""
-        if self._checkpoints is not None and self._saved_rows != self.rows and self._worth_saving:
+    def checkpoint(self, always: bool = False) -> None:
+        """Write a checkpoint, if there is a folder for it and rows since the last one; ``always``: also without any.
+
+        A source may be elsewhere without having given a row.
+        """
+        if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._worth_saving)):
             self._save(self._checkpoints)
 
     def _guard(self, max_rows: int | None, ends: bool) -> Any:

@@ -1,0 +1,203 @@
+"""The micro-batches of a streaming query as a source of rows for a learning loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streamsvm._warnings import warn
+from streamsvm.checks import shown
+from streamsvm.runtime.endpoints import BadRow, Position, Row, Rows, StreamError
+from streamsvm_spark.columns import RowsError, rows_of
+
+__all__ = ["MicroBatches", "in_order"]
+
+_FIRST_ROWS = 10_000  # which tell how many bytes a row has
+_BYTES = 2**25  # of rows that come to the driver at once
+_PARTITION_BITS = 33  # of `monotonically_increasing_id`: the bits of a row's number in its partition
+_TEXTS = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
+_BAD = "it has a null, or a number that is not finite"
+_ANEW = (
+    "To learn the stream from its beginning, give a new checkpoint and a new checkpointLocation. To go on with the model in this "
+    "query, give it with a new checkpoint: StreamLearner(streamsvm.load(OLD), NEW)"
+)
+
+
+class MicroBatches:
+    """The rows of micro-batches, one micro-batch after the other: a `BatchSource` that ends with each of them.
+
+    Its position is after a whole micro-batch. It has the query and the number of the micro-batch, so that one that comes again is
+    known.
+
+    Parameters
+    ----------
+    features, label
+        The columns.
+    names
+        Of the features; None: 0, 1, ...
+    skip
+        Whether rows with nulls, or numbers that are not finite, are given as `BadRow` or are an error.
+    classes
+        Whether labels may be texts.
+    """
+
+    name = "micro-batches of Spark"
+    raw = None
+
+    def __init__(self, features: str, label: str, names: Sequence[str] | None, *, skip: bool, classes: bool) -> None:
+        self._columns = features, label
+        self._names: tuple[Hashable, ...] | None = None if names is None else tuple(names)
+        self._skip, self._classes = skip, classes
+        self._query: str | None = None
+        self._batch = -1
+        self._rows: Generator[tuple[int, Rows | list[BadRow]]] | None = None
+        self._at_hand: Rows | list[BadRow] = []
+        self._taken, self._first = 0, 0  # of those at hand; and the number of the first of them in the micro-batch
+        self._last = 0  # the number of the first row that was taken last
+
+    def begin(self, frame: DataFrame, batch: int, query: str | None) -> bool:
+        """Begin with the rows of a micro-batch. Return whether there is anything to do: it may be the last one once more.
+
+        Raises
+        ------
+        StreamError
+            It is not the one after the last, or of another query.
+        """
+        if batch == self._batch and query == self._query:
+            return False
+        if self._batch < 0:
+            if batch > 0:
+                warn(f"the model is new, and this is batch {batch} of the query: rows of the batches before are not in the model")
+        elif problem := self._problem(batch, query):
+            learned = (
+                f"the model has learned batch {self._batch} of query {self._query}, and now comes batch {batch} of query {query}"
+            )
+            raise StreamError(f"{learned}: {problem}. Give the one that belongs to it. {_ANEW}")
+        self._query, self._batch = query, batch
+        self._rows, self._at_hand, self._taken, self._first, self._last = self._read(frame), [], 0, 0, 0
+        return True
+
+    def _problem(self, batch: int, query: str | None) -> str | None:
+        if query != self._query:
+            return "Spark's checkpointLocation is another one, or was deleted"
+        if batch < self._batch:
+            return "Spark's checkpointLocation is older than the model"
+        return "the model's checkpoint is older than Spark's checkpointLocation" if batch > self._batch + 1 else None
+
+    def _read(self, frame: DataFrame) -> Generator[tuple[int, Rows | list[BadRow]]]:
+        """Give the rows of a frame with the number of the first; of a chunk first those that are good."""
+        first = 0
+        for chunk in in_order(frame, *self._columns):
+            features, label = chunk.column(0), chunk.column(1)
+            texts = self._classes and any(is_text(label.type) for is_text in _TEXTS)
+            present = pa.array(np.zeros(len(label)), mask=~np.asarray(label.is_valid())) if texts else label
+            X, _, _, kept = rows_of(features, present, skip=self._skip)
+            if len(X):
+                yield first, Rows(self._names_of(X.shape[1]), X, label.filter(pa.array(kept)).to_pylist())
+            if not kept.all():
+                yield first, [BadRow(f"batch {self._batch}, row {first + i}", None, _BAD) for i in np.flatnonzero(~kept)]
+            first += len(chunk)
+
+    def _names_of(self, width: int) -> tuple[Hashable, ...]:
+        if self._names is None:
+            self._names = tuple(range(width))
+        if len(self._names) != width:
+            raise RowsError(f"vectors are of {len(self._names)} and of {width} features: all must be of one length")
+        return self._names
+
+    def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
+        """Return the next rows of the micro-batch; None at its end."""
+        if self._taken == len(self._at_hand):
+            if self._rows is None or (found := next(self._rows, None)) is None:
+                return None
+            (self._first, self._at_hand), self._taken = found, 0
+        begin, self._last = self._taken, self._first + self._taken
+        self._taken = end = min(begin + most, len(self._at_hand))
+        return self._at_hand.part(begin, end) if isinstance(self._at_hand, Rows) else self._at_hand[begin:end]
+
+    def __iter__(self) -> Iterator[Row | BadRow]:
+        while rows := self.take(1):
+            yield rows.row(0) if isinstance(rows, Rows) else rows[0]
+
+    def place_of(self, i: int) -> str:
+        """The micro-batch, and about which row: those that are left out are not counted."""
+        return f"batch {self._batch}, row {self._last + i}"
+
+    def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002 - rows of a frame have no bytes
+        """Return None."""
+        return None
+
+    @property
+    def place(self) -> str:
+        """The row that was given last."""
+        return self.place_of(0)
+
+    @property
+    def position(self) -> Position:
+        """The query, its last micro-batch, and the columns."""
+        names = None if self._names is None else list(self._names)
+        return {"query": self._query, "batch": self._batch, "features": names, "label": self._columns[1]}
+
+    def seek(self, position: Position) -> None:
+        """Continue after the micro-batch of a position; StreamError where it is of another stream, or of other features."""
+        query, batch, names = position.get("query"), position.get("batch"), position.get("features")
+        if (
+            type(batch) is not int
+            or batch < 0
+            or not isinstance(query, str | None)
+            or not (names is None or (type(names) is list and all(type(name) in (int, str) for name in names)))
+        ):
+            raise StreamError(f"the checkpoint is of another kind of stream, {shown(dict(position))}: give another checkpoint")
+        if names is not None and self._names is not None and tuple(names) != self._names:
+            raise StreamError(
+                f"the checkpoint has learned the features {shown(names)}, not {shown(list(self._names))}: give the same "
+                "featureNames, or another checkpoint to start afresh"
+            )
+        self._query, self._batch = query, batch
+        self._names = self._names if names is None else tuple(names)
+
+    def stop(self) -> None:
+        """Do nothing: a query is stopped by Spark."""
+
+    def close(self) -> None:
+        """Have the workers drop the rows of a micro-batch that was not read to its end."""
+        if self._rows is not None:
+            self._rows.close()
+
+
+def in_order(frame: DataFrame, *columns: str) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a frame, partition by partition, in the order that they have there.
+
+    Notes
+    -----
+    The frame is computed once, and lies in the memory or on the disk of the workers (``MEMORY_AND_DISK``) until the end. Some
+    32 MiB of it come to the driver at a time, whatever the size of the frame and of its partitions.
+    """
+    number = F.monotonically_increasing_id()
+    rows = frame.select(*(F.col(column) for column in columns), number.alias("number")).persist()
+    try:
+        partition = F.shiftright("number", _PARTITION_BITS)
+        counted = rows.groupBy(partition.alias("partition")).count().collect()
+        most, left = _FIRST_ROWS, sorted((int(part) << _PARTITION_BITS, int(count)) for part, count in counted)
+        while left:
+            begin, end, left = _cut(left, most)
+            found = rows.filter((F.col("number") >= begin) & (F.col("number") < end)).drop("number").toArrow()
+            most = max(_BYTES * len(found) // max(found.nbytes, 1), 1)
+            yield from found.to_batches()
+    finally:
+        rows.unpersist()
+
+
+def _cut(left: list[tuple[int, int]], most: int) -> tuple[int, int, list[tuple[int, int]]]:
+    """Return where the next ``most`` rows begin and end, and what is left: the numbers of first rows and how many follow each."""
+    begin, rows = left[0][0], 0
+    for i, (first, count) in enumerate(left):
+        if rows + count > most:
+            end = first + most - rows
+            return begin, end, [(end, count - (most - rows)), *left[i + 1 :]]
+        rows += count
+    return begin, left[-1][0] + left[-1][1], []

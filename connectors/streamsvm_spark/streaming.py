@@ -1,0 +1,210 @@
+"""A learner for ``foreachBatch``: the micro-batches of a streaming query are learned by a model, each once."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Self
+
+from pyspark.sql import DataFrame
+from river import base
+
+from streamsvm.checks import check_one_of
+from streamsvm.runtime.checkpoint import CheckpointFolder, Checkpoints
+from streamsvm.runtime.drift import DriftWatch
+from streamsvm.runtime.endpoints import Record
+from streamsvm.runtime.loop import LearningLoop
+from streamsvm.runtime.open import open_checkpoints
+from streamsvm.runtime.progress import Progress
+from streamsvm.runtime.rows import steps_of
+from streamsvm_spark.columns import RowsError
+from streamsvm_spark.micro_batches import MicroBatches
+
+__all__ = ["StreamLearner"]
+
+_QUERY = "sql.streaming.queryId"  # the property in which Spark says which query a job is of
+
+
+class StreamLearner:
+    """Learns the micro-batches of a streaming query: ``frame.writeStream.foreachBatch(StreamLearner(model, "state"))``.
+
+    It is a `LearningLoop` on the driver: each row is predicted and scored before it is learned. After each micro-batch it writes
+    one checkpoint, atomically, with the model, the metrics, the query and the number of the micro-batch. A micro-batch that Spark
+    gives once more, because it was stopped before it noted the end, is not learned again; one that was not learned wholly leaves
+    nothing. So a query that is killed at any moment and started again ends with the bytes of one that was not, as long as its
+    source gives the rows of a repeated micro-batch in the same order (see Notes).
+
+    Parameters
+    ----------
+    model
+        A learner of streamsvm, or a river classifier, regressor or pipeline. It stays as it is: a copy learns.
+    checkpoint
+        A folder on the driver, the URL of a model topic (``kafka://host:port/models?name=spam``), or open checkpoints
+        (`CheckpointFolder`, `TopicCheckpoints`). If there is a model, it goes on learning. ``streamsvm predict --follow`` finds
+        each newer model there.
+    featuresCol, labelCol
+        The columns. Features are vectors of pyspark.ml or arrays of numbers, all of one length. Labels are numbers or bools; of
+        classifiers also texts.
+    featureNames
+        The names that entries of a vector have in the model, for followers that read rows with names. None: 0, 1, ...
+    handleInvalid
+        What happens to rows with nulls, numbers that are not finite, or labels that the model refuses. ``"error"``: the query
+        ends, and the model stays as it was before the micro-batch. ``"skip"``: they are counted, in ``loop.refused``.
+    metric, positive, window, classes, drift
+        As of `LearningLoop`.
+    on_progress
+        Called after each micro-batch.
+    trusted
+        As of `CheckpointFolder`.
+
+    Attributes
+    ----------
+    loop : LearningLoop
+        The loop, with ``model``, ``metric``, ``windowed``, ``curve``, ``refused`` and ``progress``. It is another one after an
+        error.
+
+    Raises
+    ------
+    CheckpointError, ValueError
+        As of `LearningLoop`: the checkpoint is of a model with other parameters, for instance.
+    StreamError
+        From a call: the micro-batch is not the one after the last, or is of another query. The message says what to do.
+    RowsError
+        From a call: rows cannot be learned.
+
+    Notes
+    -----
+    Rows are learned in the order of partitions, and in each in its order. Kafka gives a repeated micro-batch the same partitions
+    and rows; a source of files does on the same number of cores. After a shuffle before it, the order is not known: then each
+    row is still learned once, but not the same model comes.
+
+    The micro-batch is computed once, lies with the workers meanwhile (in memory or on disk), and comes to the driver in chunks of
+    some 32 MiB, whatever its size. It needs a session on the driver, not Spark Connect.
+
+    Examples
+    --------
+    A query::
+
+        learner = StreamLearner(BSCAClassifier(500), "state/model", featuresCol="features", labelCol="label")
+        query = frame.writeStream.foreachBatch(learner).option("checkpointLocation", "state/spark").start()
+    """
+
+    def __init__(
+        self,
+        model: base.Classifier | base.Regressor,
+        checkpoint: str | os.PathLike[str] | Checkpoints,
+        *,
+        featuresCol: str = "features",
+        labelCol: str = "label",
+        featureNames: Sequence[str] | None = None,
+        handleInvalid: str = "error",
+        metric: Any = None,
+        positive: Hashable = None,
+        window: int = 1000,
+        classes: Iterable[Hashable] | None = None,
+        drift: DriftWatch | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        trusted: bool = False,
+    ) -> None:
+        check_one_of("handleInvalid", handleInvalid, ("error", "skip"))
+        self._columns, self._skip, self._on_progress = (featuresCol, labelCol, featureNames), handleInvalid == "skip", on_progress
+        # None of them learns: a loop begins with copies of them.
+        self._model, self._metric, self._drift = copy.deepcopy((model, metric, drift))
+        self._how: dict[str, Any] = {
+            "positive": positive,
+            "window": window,
+            "classes": None if classes is None else list(classes),
+        }
+        self._lock = threading.RLock()
+        self._checkpoints: Checkpoints
+        self._opened = isinstance(checkpoint, str | os.PathLike)
+        if isinstance(checkpoint, str) and "://" in checkpoint:
+            self._checkpoints = open_checkpoints(checkpoint, sources=["-"], trusted=trusted)
+        elif isinstance(checkpoint, str | os.PathLike):
+            self._checkpoints = CheckpointFolder(os.fspath(checkpoint), trusted)
+        else:
+            self._checkpoints = checkpoint
+        self._loop: LearningLoop | None = None
+        try:
+            self._loop = self._begun()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begun(self) -> LearningLoop:
+        """Return a loop that goes on from the newest checkpoint."""
+        model, metric, drift = copy.deepcopy((self._model, self._metric, self._drift))
+        source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(steps_of(model)[1], base.Regressor))
+        return LearningLoop(
+            source,
+            model,
+            metric,
+            checkpoints=self._checkpoints,
+            checkpoint_every=None,
+            on_error="skip" if self._skip else _Refusing(),
+            error_share=1.0,
+            drift=drift,
+            **self._how,
+        )
+
+    @property
+    def loop(self) -> LearningLoop:
+        with self._lock:
+            if self._loop is None:  # an error came
+                self._loop = self._begun()
+            return self._loop
+
+    @property
+    def model(self) -> Any:
+        """The model after the last micro-batch; within one, its present state."""
+        return self.loop.model
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Learn a micro-batch, unless it is learned; Spark calls it."""
+        with self._lock:
+            loop = self.loop
+            source: Any = loop.source
+            if not source.begin(batch, batch_id, batch.sparkSession.sparkContext.getLocalProperty(_QUERY)):
+                return
+            try:
+                loop.take(sys.maxsize)
+                loop.checkpoint(always=True)
+            except BaseException:  # the model may have learned a part, and whether there is a checkpoint may not be known
+                self._loop = None
+                source.close()
+                raise
+        if self._on_progress is not None:
+            self._on_progress(loop.progress)
+
+    def close(self) -> None:
+        """Let other processes write to the checkpoint, if it was opened here."""
+        if self._opened:
+            self._checkpoints.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Refusing:
+    """A sink of dead letters that takes none: the first one ends the run."""
+
+    name = "handleInvalid='error'"
+
+    def write(self, record: Record) -> None:
+        letter: Any = record
+        raise RowsError(f"{letter.place}: {letter.reason}. Leave such rows out with handleInvalid='skip'")
+
+    def flush(self) -> dict[str, Any]:
+        return {}
+
+    def seek(self, position: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

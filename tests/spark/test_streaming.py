@@ -1,0 +1,394 @@
+"""Micro-batches are learned once, in their order, as a plain loop learns their rows; whatever ends a query, and whenever."""
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.errors import StreamingQueryException
+from river import metrics
+
+import streamsvm
+from streamsvm import BSCAClassifier, BSGDRegressor, KernelRLSClassifier, SVMClassifier
+from streamsvm.cli.main import main
+from streamsvm.learners import OnlineLinearSVC
+from streamsvm.runtime import CheckpointFolder
+from streamsvm.runtime.checkpoint import CheckpointError
+from streamsvm.runtime.endpoints import StreamError
+from streamsvm.runtime.following import FollowedFolder
+from streamsvm.storage.model_file import to_bytes
+from streamsvm_spark import RowsError, StreamLearner, micro_batches
+
+SCHEMA = "features array<double>, label long"
+FILES = 3
+QUERY = "00000000-0000-0000-0000-000000000001"
+QUERY_PROPERTY = "sql.streaming.queryId"
+
+
+def bytes_of(model):
+    return to_bytes({"model": model}, {"kind": "model"})
+
+
+def new_model():
+    return BSCAClassifier(budget=20, seed=0)
+
+
+def frame_of(spark, X, y, kind="long", partitions=1):
+    table = pa.table({"features": pa.array([None if x is None else list(map(float, x)) for x in X]), "label": pa.array(y)})
+    return spark.createDataFrame(table).selectExpr("features", f"cast(label as {kind}) label").coalesce(partitions)
+
+
+def plain(model, X, y, metric):
+    """What a loop of single rows makes of a model and a metric; the first row is learned only."""
+    for x, label in zip(X.tolist(), y.tolist(), strict=True):
+        row = dict(enumerate(x))
+        predicted = model.predict_one(row)
+        if predicted is not None:
+            metric.update(label, predicted)
+        model.learn_one(row, label)
+    return bytes_of(model), metric.get()
+
+
+@pytest.fixture(scope="module")
+def folder(rows, tmp_path_factory):
+    """The rows in files that a stream reads in their order, one a micro-batch."""
+    made = tmp_path_factory.mktemp("rows")
+    X, _, three, _ = rows
+    for i, (part, labels) in enumerate(zip(np.split(X, FILES), np.split(three, FILES), strict=True)):
+        path = made / f"{i}.parquet"
+        parquet.write_table(pa.table({"features": part.astype("f8").tolist(), "label": labels}), path)
+        os.utime(path, (i + 1, i + 1))
+    return made
+
+
+@pytest.fixture
+def stream(spark, folder):
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def started(stream, learner, location):
+    if not location.exists():
+        location.mkdir()
+        (location / "metadata").write_text(json.dumps({"id": QUERY}))  # so that two runs are the same query
+    writer = stream.writeStream.foreachBatch(learner).option("checkpointLocation", str(location))
+    return writer.trigger(availableNow=True).start()
+
+
+@pytest.fixture
+def learning():
+    """Makes learners, which are closed at the end: ``learning(model, checkpoint)``."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *arguments, **how: stack.enter_context(StreamLearner(*arguments, **how))
+
+
+def run(stream, place, **how):
+    with StreamLearner(new_model(), place / "model", **how) as learner:
+        started(stream, learner, place / "spark").awaitTermination()
+        return learner.loop
+
+
+def saved(place):
+    [path] = (place / "model").glob(f"checkpoint-{600:012d}.ckpt")
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(spark, folder, tmp_path_factory):
+    """The last checkpoint of a query that nothing has ended."""
+    place = tmp_path_factory.mktemp("whole")
+    run(spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder)), place)
+    return saved(place)
+
+
+def test_a_query_learns_as_a_plain_loop_does(stream, rows, tmp_path, whole):
+    X, _, three, _ = rows
+    told = []
+    loop = run(stream, tmp_path, on_progress=told.append)
+    assert (bytes_of(loop.model), loop.metric.get()) == plain(new_model(), X, three, metrics.Accuracy())
+    assert [progress.rows for progress in told] == [200, 400, 600]
+    assert told[-1].metric == loop.metric.get()
+    assert saved(tmp_path) == whole
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: KernelRLSClassifier(20), lambda: SVMClassifier(effort="low", seed=0), OnlineLinearSVC],
+    ids=["rls", "committee", "linear"],
+)
+def test_any_learner_learns(spark, rows, tmp_path, make, learning):
+    X, two, _, _ = (part[:150] for part in rows)
+    learner = learning(make(), tmp_path)
+    for i in range(3):
+        part = slice(50 * i, 50 * i + 50)
+        learner(frame_of(spark, X[part], two[part]), i)
+    assert (bytes_of(learner.model), learner.loop.metric.get()) == plain(make(), X, two, metrics.Accuracy())
+
+
+class KilledError(Exception):
+    """In the place of a kill."""
+
+
+def kill_inside(patch):
+    """In the middle of the rows of the second micro-batch."""
+    take = micro_batches.MicroBatches.take
+
+    def taken(source, most):
+        if source.position["batch"] == 1 and source._taken >= 50:
+            raise KilledError
+        return take(source, min(most, 50))
+
+    patch.setattr(micro_batches.MicroBatches, "take", taken)
+
+
+def kill_before_the_write(patch):
+    save = CheckpointFolder.save
+
+    def killed(folder, *arguments, **facts):
+        if facts["position"]["batch"] == 1:
+            raise KilledError
+        return save(folder, *arguments, **facts)
+
+    patch.setattr(CheckpointFolder, "save", killed)
+
+
+def kill_after_the_write(patch):
+    save = CheckpointFolder.save
+
+    def killed(folder, *arguments, **facts):
+        path = save(folder, *arguments, **facts)
+        if facts["position"]["batch"] == 1:
+            raise KilledError
+        return path
+
+    patch.setattr(CheckpointFolder, "save", killed)
+
+
+def kill_before_the_commit(patch):
+    call = StreamLearner.__call__
+
+    def killed(learner, batch, batch_id):
+        call(learner, batch, batch_id)
+        if batch_id == 1:
+            raise KilledError
+
+    patch.setattr(StreamLearner, "__call__", killed)
+
+
+@pytest.mark.parametrize("kill", [kill_inside, kill_before_the_write, kill_after_the_write, kill_before_the_commit])
+@pytest.mark.parametrize("again", ["the same learner", "a new one"])
+def test_a_query_that_is_killed_ends_with_the_same_bytes(stream, tmp_path, monkeypatch, whole, kill, again):
+    with StreamLearner(new_model(), tmp_path / "model") as learner:
+        with monkeypatch.context() as patch:
+            kill(patch)
+            with pytest.raises(StreamingQueryException, match="KilledError"):
+                started(stream, learner, tmp_path / "spark").awaitTermination()
+        assert learner.loop.rows == (200 if kill in (kill_inside, kill_before_the_write) else 400)
+        if again == "the same learner":
+            started(stream, learner, tmp_path / "spark").awaitTermination()
+    if again == "a new one":
+        run(stream, tmp_path)
+    assert saved(tmp_path) == whole
+
+
+def test_a_commit_of_spark_that_is_lost(stream, tmp_path, whole):
+    run(stream, tmp_path)
+    commits = tmp_path / "spark" / "commits"
+    for name in ("2", ".2.crc"):
+        (commits / name).unlink()
+    told = []
+    run(stream, tmp_path, on_progress=told.append)
+    assert (commits / "2").exists()  # it was given once more
+    assert not told
+    assert saved(tmp_path) == whole
+
+
+def test_a_query_that_is_stopped_within_a_micro_batch(stream, tmp_path, monkeypatch, whole):
+    begun, going_on = threading.Event(), threading.Event()
+    take = micro_batches.MicroBatches.take
+
+    def taken(source, most):
+        begun.set()
+        going_on.wait(20)
+        return take(source, most)
+
+    with StreamLearner(new_model(), tmp_path / "model") as learner, monkeypatch.context() as patch:
+        patch.setattr(micro_batches.MicroBatches, "take", taken)
+        query = started(stream, learner, tmp_path / "spark")
+        assert begun.wait(20)
+        threading.Timer(0.5, going_on.set).start()
+        query.stop()
+        assert not query.isActive
+    run(stream, tmp_path)
+    assert saved(tmp_path) == whole
+
+
+def test_a_checkpoint_location_that_is_deleted(stream, tmp_path, learning):
+    run(stream, tmp_path)
+    before = saved(tmp_path)
+    shutil.rmtree(tmp_path / "spark")
+    with pytest.raises(StreamingQueryException, match="checkpointLocation is older than the model"):
+        run(stream, tmp_path)
+    anew = learning(new_model(), tmp_path / "model")
+    with pytest.raises(StreamingQueryException, match="checkpointLocation is another one, or was deleted.*StreamLearner"):
+        stream.writeStream.foreachBatch(anew).trigger(availableNow=True).start().awaitTermination()
+    anew.close()
+    assert saved(tmp_path) == before
+    # As the message says.
+    with StreamLearner(streamsvm.load(tmp_path / "model"), tmp_path / "new") as learner:
+        shutil.rmtree(tmp_path / "spark")
+        started(stream, learner, tmp_path / "spark").awaitTermination()
+        assert learner.model.n_learned == 1200
+    with StreamLearner(streamsvm.load(tmp_path / "model"), tmp_path / "new") as learner:
+        assert learner.model.n_learned == 1200
+
+
+def test_micro_batches_that_do_not_follow(spark, rows, tmp_path, learning):
+    X, two, _, _ = (part[:20] for part in rows)
+    frame, context = frame_of(spark, X, two), spark.sparkContext
+    learner = learning(new_model(), tmp_path)
+    learner(frame, 0)
+    before = bytes_of(learner.model)
+    learner(frame, 0)
+    assert bytes_of(learner.model) == before
+    learner(frame, 1)
+    with pytest.raises(StreamError, match="older than the model"):
+        learner(frame, 0)
+    with pytest.raises(StreamError, match="checkpoint is older than Spark's"):
+        learner(frame, 3)
+    context.setLocalProperty(QUERY_PROPERTY, QUERY)
+    try:
+        with pytest.raises(StreamError, match=f"of query {QUERY}: .* another one"):
+            learner(frame, 1)
+    finally:
+        context.setLocalProperty(QUERY_PROPERTY, None)
+    assert learner.loop.rows == 40
+    learner(frame, 2)
+    assert learner.model.n_learned == 60
+    with pytest.warns(UserWarning, match="is batch 7 of the query: rows of the batches before"):
+        learning(new_model(), tmp_path / "other")(frame, 7)
+
+
+def test_micro_batches_without_rows_count(spark, rows, tmp_path):
+    X, two, _, _ = (part[:20] for part in rows)
+    frame = frame_of(spark, X, two)
+    for batch in range(4):  # each by a process of its own
+        with StreamLearner(new_model(), tmp_path) as learner:
+            learner(frame if batch == 2 else frame.filter("label > 5"), batch)
+    assert learner.loop.rows == learner.model.n_learned == 20
+
+
+def test_rows_that_cannot_be_used(spark, rows, tmp_path, learning):
+    X, two, _, _ = (part[:30] for part in rows)
+    bad_X, bad_y = [*X[10:], None, [1.0, np.nan, 2.0], X[0], X[1]], [*two[10:].tolist(), 1, 1, None, 0]
+    frame = frame_of(spark, bad_X, bad_y)
+    learner = learning(new_model(), tmp_path / "stops")
+    learner(frame_of(spark, X[:10], two[:10]), 0)
+    before, file = bytes_of(learner.model), next((tmp_path / "stops").glob("*.ckpt")).read_bytes()
+    with pytest.raises(RowsError, match="3 of 24 rows of a batch .* handleInvalid='skip'"):
+        learner(frame, 1)
+    assert bytes_of(learner.model) == before
+    assert [path.read_bytes() for path in (tmp_path / "stops").glob("*.ckpt")] == [file]
+    learner.close()
+    with StreamLearner(new_model(), tmp_path / "stops", handleInvalid="skip") as learner:
+        learner(frame, 1)
+    assert learner.loop.refused == {"malformed": 3}
+    assert learner.loop.rows == 34
+    good = np.append(X, X[1:2], axis=0), np.append(two, 0)
+    assert (bytes_of(learner.model), learner.loop.metric.get()) == plain(new_model(), *good, metrics.Accuracy())
+    assert not spark.sparkContext._jsc.getPersistentRDDs()  # also not those of the micro-batch that failed
+
+
+def test_labels_that_the_model_refuses(spark, rows, tmp_path, learning):
+    X, two, _, _ = (part[:30] for part in rows)
+    texts = np.where(two, "spam", "ham").tolist()
+    learner = learning(new_model(), tmp_path / "a", classes=["spam", "ham"])
+    frame = frame_of(spark, X, [*texts[:-1], "eggs"], "string")
+    with pytest.raises(RowsError, match=r"batch 0, row 29: label 'eggs' .* handleInvalid='skip'"):
+        learner(frame, 0)
+    assert learner.model.n_learned == 0
+    assert learner.loop.saved_rows is None
+    learner.close()
+    learner = learning(new_model(), tmp_path / "a", classes=["spam", "ham"], handleInvalid="skip")
+    learner(frame, 0)
+    assert learner.loop.refused == {"label": 1}
+    assert bytes_of(learner.model) == plain(new_model(), X[:-1], np.array(texts[:-1]), metrics.Accuracy())[0]
+
+
+def test_targets(spark, rows, tmp_path, learning):
+    X, _, _, target = (part[:100] for part in rows)
+    learner = learning(BSGDRegressor(20, seed=0), tmp_path, metric=metrics.RMSE())
+    with pytest.raises(RowsError, match="label column is of type string"):
+        learner(frame_of(spark, X, target, "string"), 0)
+    learner(frame_of(spark, X, target, "double"), 0)
+    model, score = plain(BSGDRegressor(20, seed=0), X, target, metrics.RMSE())
+    assert bytes_of(learner.model) == model
+    assert learner.loop.metric.get() == pytest.approx(score)
+
+
+def test_vectors_of_several_lengths(spark, rows, tmp_path, learning):
+    X, two, _, _ = (part[:20] for part in rows)
+    learner = learning(new_model(), tmp_path)
+    learner(frame_of(spark, X, two), 0)
+    with pytest.raises(RowsError, match="3 and of 2 features"):
+        learner(frame_of(spark, X[:, :2], two), 1)
+
+
+def test_another_model_is_refused(spark, rows, tmp_path):
+    X, two, _, _ = (part[:20] for part in rows)
+    with StreamLearner(new_model(), tmp_path) as learner:
+        learner(frame_of(spark, X, two), 0)
+    with pytest.raises(CheckpointError, match="learned with .*20.* asked for is .*30"):
+        StreamLearner(BSCAClassifier(budget=30, seed=0), tmp_path)
+    with pytest.raises(StreamError, match="has learned the features .* featureNames"):
+        StreamLearner(new_model(), tmp_path, featureNames=["a", "b", "c"])
+    with pytest.raises(CheckpointError, match="has scored with Accuracy"):
+        StreamLearner(new_model(), tmp_path, metric=metrics.MacroF1())
+    with pytest.raises(ValueError, match="handleInvalid must be one of"):
+        StreamLearner(new_model(), tmp_path, handleInvalid="keep")
+
+
+def test_followers_find_each_newer_model(spark, rows, tmp_path):
+    X, two, _, _ = (part[:60] for part in rows)
+    models = FollowedFolder(tmp_path / "model", seconds=0.0)
+    assert models.newer() is None
+    names = ["a", "b", "c"]
+    with StreamLearner(new_model(), tmp_path / "model", featureNames=names, labelCol="label") as learner:
+        learner(frame_of(spark, X[:30], two[:30]), 0)
+        assert models.newer().version == 30
+        learner(frame_of(spark, X[30:], two[30:]), 1)
+        found = models.newer()
+    assert found.version == 60
+    assert bytes_of(found.model) == bytes_of(learner.model)
+    table = pa.table({name: X[:, i] for i, name in enumerate(names)} | {"label": two})
+    parquet.write_table(table, tmp_path / "new.parquet")
+    assert main(["predict", f"{tmp_path}/new.parquet", "--model", f"{tmp_path}/model", "--to", f"{tmp_path}/out.jsonl"]) == 0
+    answers = [json.loads(line)["y_pred"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert answers == [learner.model.predict_one(dict(zip(names, x, strict=True))) for x in X.tolist()]
+
+
+def test_rows_come_in_their_order_a_few_at_a_time(spark, monkeypatch):
+    monkeypatch.setattr(micro_batches, "_FIRST_ROWS", 7)
+    monkeypatch.setattr(micro_batches, "_BYTES", 40 * 8)
+    frame = spark.range(0, 300, 1, 5).filter("id < 60 or id >= 120")  # of the partitions one is empty
+    chunks = [chunk.column(0).to_pylist() for chunk in micro_batches.in_order(frame, "id")]
+    assert [n for chunk in chunks for n in chunk] == [*range(60), *range(120, 300)]
+    assert max(map(len, chunks)) <= 40
+    assert len(chunks) > 6
+    assert not spark.sparkContext._jsc.getPersistentRDDs()
+
+
+def test_a_query_of_many_partitions(spark, rows, tmp_path, learning):
+    X, two, _, _ = rows
+    frame = frame_of(spark, X, two).repartition(4)
+    order = [row.features for row in frame.collect()]
+    learner = learning(new_model(), tmp_path)
+    learner(frame, 0)
+    place = {x.tobytes(): i for i, x in enumerate(X)}
+    found = [place[np.array(x, np.float32).tobytes()] for x in order]
+    assert found != sorted(found)
+    assert bytes_of(learner.model) == plain(new_model(), X[found], two[found], metrics.Accuracy())[0]
