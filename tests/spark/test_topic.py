@@ -1,0 +1,76 @@
+"""A topic of a real Kafka is learned by a query that is killed, into a model topic that a follower reads."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from river import metrics
+
+from kafka_broker import jars_of, running_broker, why_no_broker
+from streamsvm import BSCAClassifier
+from streamsvm.storage.model_file import to_bytes
+from streamsvm_kafka import FollowedTopic
+
+HERE = Path(__file__).parent
+ROWS, ROWS_A_BATCH, PARTITIONS = 500, 100, 2
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    if reason := why_no_broker():
+        # A suite that skips its broker proves nothing of it, so where it counts that is a failure.
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no real Kafka broker: {reason}")
+    with running_broker(tmp_path_factory.mktemp("kafka")) as started:
+        yield started.plaintext
+
+
+def publish(broker, rows):
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker)) as admin:
+        admin.create_topics({"rows": {"num_partitions": PARTITIONS, "replication_factor": 1}}, wait_for_metadata=True)
+    with contextlib.closing(KafkaProducer(bootstrap_servers=broker)) as producer:
+        for i, (x, y) in enumerate(rows):
+            producer.send("rows", json.dumps({"x": x, "y": y}).encode(), partition=i % PARTITIONS)
+
+
+def plain(rows, partitions):
+    """What a plain loop learns where each micro-batch has the rows of one partition after those of another."""
+    model, metric = BSCAClassifier(budget=20, seed=0), metrics.Accuracy()
+    for first in range(0, ROWS, ROWS_A_BATCH):
+        for partition in partitions:
+            for x, y in rows[first : first + ROWS_A_BATCH][partition::PARTITIONS]:
+                x = dict(enumerate(x))
+                if (predicted := model.predict_one(x)) is not None:
+                    metric.update(y, predicted)
+                model.learn_one(x, y)
+    return to_bytes({"model": model}, {}), f"{metric.get():.4f}"
+
+
+@pytest.mark.broker
+def test_a_query_over_a_topic_that_is_killed(broker, rows, tmp_path):
+    X, two, _, _ = rows
+    rows = list(zip(X[:ROWS].tolist(), ["yes" if label else "no" for label in two], strict=False))
+    publish(broker, rows)
+    jars = ",".join(map(str, sorted(jars_of(HERE / "pom.xml").glob("*.jar"))))
+    models = f"kafka://{broker}/models?name=signs"
+
+    def learn(killed_in):
+        places = str(ROWS_A_BATCH), models, tmp_path / "spark", jars
+        command = [sys.executable, HERE / "topic_process.py", broker, "rows", *places, str(killed_in)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert learn(killed_in=2).returncode == 9
+    assert {path.name for path in (tmp_path / "spark" / "commits").glob("[0-9]*")} == {"0", "1"}  # and not 2
+    done = learn(killed_in=-1)
+    assert done.returncode == 0, done.stderr
+    with contextlib.closing(FollowedTopic(broker, "models", "signs")) as topic:
+        found = topic.read()
+    assert found.header["rows"] == ROWS
+    # Which partition comes first, Spark does not say; it is the same one in all micro-batches.
+    learned, score = to_bytes({"model": found.model}, {}), done.stdout.split()[-1]
+    assert (learned, score) in [plain(rows, order) for order in permutations(range(PARTITIONS))]

@@ -1,0 +1,50 @@
+"""Learns a topic of Kafka by a query of Spark, and ends itself between the checkpoint of the model and Spark's commit, if asked.
+
+    python topic_process.py BROKER TOPIC ROWS CHECKPOINT LOCATION JARS BATCH
+
+ROWS are those of a micro-batch; BATCH is the one in which it ends itself, -1 for none. It prints the score.
+"""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from streamsvm import BSCAClassifier
+from streamsvm_spark import StreamLearner
+
+OPTIONS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+def main(broker, topic, rows, checkpoint, location, jars, killed_in):
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
+    for name, value in OPTIONS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    options = {"kafka.bootstrap.servers": broker, "subscribe": topic, "startingOffsets": "earliest"}
+    messages = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger=rows).load()
+    row = F.from_json(F.col("value").cast("string"), "x array<double>, y string")
+    frame = messages.select(row.alias("row")).select("row.x", "row.y")
+    with StreamLearner(BSCAClassifier(budget=20, seed=0), checkpoint, featuresCol="x", labelCol="y") as learner:
+
+        def learn(batch, batch_id):
+            learner(batch, batch_id)
+            if batch_id == int(killed_in):
+                os._exit(9)
+
+        query = frame.writeStream.foreachBatch(learn).option("checkpointLocation", location).trigger(availableNow=True).start()
+        query.awaitTermination()
+        print(f"{learner.loop.progress.metric:.4f}")  # noqa: T201
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
