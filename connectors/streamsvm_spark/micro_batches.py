@@ -7,18 +7,15 @@ from collections.abc import Generator, Hashable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from streamsvm._warnings import warn
 from streamsvm.checks import shown
 from streamsvm.runtime.endpoints import BadRow, Position, Row, Rows, StreamError
+from streamsvm_spark.chunks import Chunks
 from streamsvm_spark.columns import RowsError, rows_of
 
-__all__ = ["MicroBatches", "in_order"]
+__all__ = ["MicroBatches"]
 
-_FIRST_ROWS = 10_000  # which tell how many bytes a row has
-_BYTES = 2**25  # of rows that come to the driver at once
-_PARTITION_BITS = 33  # of `monotonically_increasing_id`: the bits of a row's number in its partition
 _TEXTS = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
 _BAD = "it has a null, or a number that is not finite"
 _ANEW = (
@@ -49,7 +46,7 @@ class MicroBatches:
     raw = None
 
     def __init__(self, features: str, label: str, names: Sequence[str] | None, *, skip: bool, classes: bool) -> None:
-        self._columns = features, label
+        self._label, self._chunks = label, Chunks(features, label)
         self._names: tuple[Hashable, ...] | None = None if names is None else tuple(names)
         self._skip, self._classes = skip, classes
         self._query: str | None = None
@@ -91,8 +88,8 @@ class MicroBatches:
     def _read(self, frame: DataFrame) -> Generator[tuple[int, Rows | list[BadRow]]]:
         """Give the rows of a frame with the number of the first; of a chunk first those that are good."""
         first = 0
-        for chunk in in_order(frame, *self._columns):
-            features, label = chunk.column(0), chunk.column(1)
+        for chunk in self._chunks.of(frame):
+            features, label, _ = chunk.columns
             texts = self._classes and any(is_text(label.type) for is_text in _TEXTS)
             present = pa.array(np.zeros(len(label)), mask=~np.asarray(label.is_valid())) if texts else label
             X, _, _, kept = rows_of(features, present, skip=self._skip)
@@ -140,7 +137,7 @@ class MicroBatches:
     def position(self) -> Position:
         """The query, its last micro-batch, and the columns."""
         names = None if self._names is None else list(self._names)
-        return {"query": self._query, "batch": self._batch, "features": names, "label": self._columns[1]}
+        return {"query": self._query, "batch": self._batch, "features": names, "label": self._label}
 
     def seek(self, position: Position) -> None:
         """Continue after the micro-batch of a position; StreamError where it is of another stream, or of other features."""
@@ -167,37 +164,3 @@ class MicroBatches:
         """Have the workers drop the rows of a micro-batch that was not read to its end."""
         if self._rows is not None:
             self._rows.close()
-
-
-def in_order(frame: DataFrame, *columns: str) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a frame, partition by partition, in the order that they have there.
-
-    Notes
-    -----
-    The frame is computed once, and lies in the memory or on the disk of the workers (``MEMORY_AND_DISK``) until the end. Some
-    32 MiB of it come to the driver at a time, whatever the size of the frame and of its partitions.
-    """
-    number = F.monotonically_increasing_id()
-    rows = frame.select(*(F.col(column) for column in columns), number.alias("number")).persist()
-    try:
-        partition = F.shiftright("number", _PARTITION_BITS)
-        counted = rows.groupBy(partition.alias("partition")).count().collect()
-        most, left = _FIRST_ROWS, sorted((int(part) << _PARTITION_BITS, int(count)) for part, count in counted)
-        while left:
-            begin, end, left = _cut(left, most)
-            found = rows.filter((F.col("number") >= begin) & (F.col("number") < end)).drop("number").toArrow()
-            most = max(_BYTES * len(found) // max(found.nbytes, 1), 1)
-            yield from found.to_batches()
-    finally:
-        rows.unpersist()
-
-
-def _cut(left: list[tuple[int, int]], most: int) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return where the next ``most`` rows begin and end, and what is left: the numbers of first rows and how many follow each."""
-    begin, rows = left[0][0], 0
-    for i, (first, count) in enumerate(left):
-        if rows + count > most:
-            end = first + most - rows
-            return begin, end, [(end, count - (most - rows)), *left[i + 1 :]]
-        rows += count
-    return begin, left[-1][0] + left[-1][1], []

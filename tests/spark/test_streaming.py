@@ -22,7 +22,7 @@ from streamsvm.runtime.checkpoint import CheckpointError
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm.runtime.following import FollowedFolder
 from streamsvm.storage.model_file import to_bytes
-from streamsvm_spark import RowsError, StreamLearner, micro_batches
+from streamsvm_spark import RowsError, StreamLearner, chunks, micro_batches
 
 SCHEMA = "features array<double>, label long"
 FILES = 3
@@ -371,14 +371,24 @@ def test_followers_find_each_newer_model(spark, rows, tmp_path):
     assert answers == [learner.model.predict_one(dict(zip(names, x, strict=True))) for x in X.tolist()]
 
 
-def test_rows_come_in_their_order_a_few_at_a_time(spark, monkeypatch):
-    monkeypatch.setattr(micro_batches, "_FIRST_ROWS", 7)
-    monkeypatch.setattr(micro_batches, "_BYTES", 40 * 8)
+@pytest.mark.parametrize("first", [7, 1000])
+def test_rows_come_in_their_order_some_at_a_time(spark, monkeypatch, first):
+    monkeypatch.setattr(chunks, "_FIRST_ROWS", first)
+    monkeypatch.setattr(chunks, "_BYTES", 40 * 16)
     frame = spark.range(0, 300, 1, 5).filter("id < 60 or id >= 120")  # of the partitions one is empty
-    chunks = [chunk.column(0).to_pylist() for chunk in micro_batches.in_order(frame, "id")]
-    assert [n for chunk in chunks for n in chunk] == [*range(60), *range(120, 300)]
-    assert max(map(len, chunks)) <= 40
-    assert len(chunks) > 6
+    made = chunks.Chunks("id")
+    for _ in range(2):
+        found = [chunk.column(0).to_pylist() for chunk in made.of(frame)]
+        assert [n for chunk in found for n in chunk] == [*range(60), *range(120, 300)]
+        if first == 1000:
+            first = 40
+        else:
+            assert max(map(len, found)) <= 40
+            assert len(found) > 6
+    few = frame.filter("id % 60 < 5")
+    assert [n for chunk in made.of(few) for n in chunk.column(0).to_pylist()] == [
+        i for i in range(300) if i % 60 < 5 and i // 60 != 1
+    ]
     assert not spark.sparkContext._jsc.getPersistentRDDs()
 
 

@@ -15,6 +15,7 @@ from streamsvm import BSCAClassifier
 from streamsvm_spark import StreamLearner
 
 OPTIONS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # it starts sooner
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
