@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
 from streamsvm_spark.parts import PARTS, Part, Task, merge_parts
+from streamsvm_spark.refits import refit
 
 __all__ = ["BudgetedSVMClassifier", "BudgetedSVMRegressor"]
 
@@ -27,7 +28,7 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
     _classes: bool
 
     def _begin(self, given: dict[str, Any]) -> None:
-        self._setDefault(learner="bsca", budget=500, gamma="scale", passes=1, options={}, seed=0, handleInvalid="error")
+        self._setDefault(learner="bsca", budget=500, gamma="scale", rounds=1, passes=1, options={}, seed=0, handleInvalid="error")
         self._set(**given)
 
     def _fit(self, dataset: DataFrame) -> Any:
@@ -40,14 +41,17 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
 
         rows = self._columns_of(dataset)
         learner = merge_parts([Part(*row) for row in rows.mapInArrow(learned, PARTS).collect()])
+        for _ in range(1, self.getRounds()):
+            refit(rows, learner, skip, self._classes)
         return self._copyValues(self._model(learner))
 
 
 class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
     """A kernel support vector machine within a budget of support vectors, for rows of any number.
 
-    A fit reads each row once (``passes`` times): each partition is learned by its own model, in the order of its rows, and the
-    models become one. The same rows in the same partitions give the same model, whatever the order in which partitions end.
+    In the first round each partition is learned by its own model, in the order of its rows, and the models become one. Each
+    round more fits the coefficients of that model's support vectors once more, by the rows of all partitions, and calibrates
+    probabilities by them. The same rows in the same partitions give the same model, whatever the order in which partitions end.
 
     Parameters
     ----------
@@ -59,8 +63,10 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
         Support vectors, at most.
     gamma, C, seed
         Of the learner. ``C`` is for ``"bsca"``; without one the learner's own is used.
+    rounds
+        1 to read each row once. The second round gains most: see the guide.
     passes
-        Passes over the rows of a partition. For more than one, its rows are kept on the worker's disk meanwhile.
+        Passes of the first round over the rows of a partition, which for more than one are kept on the worker's disk meanwhile.
     handleInvalid
         What happens to rows with nulls, or numbers that are not finite: ``"error"`` or ``"skip"``.
     options
@@ -76,9 +82,13 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
     A worker needs the memory of its model and of a batch of rows (``spark.sql.execution.arrow.maxRecordsPerBatch``). A partition
     sends one model to the driver, some ``budget * (4 d + 30)`` bytes for d features.
 
+    A round after the first is one step of Newton's method on the squared hinge loss, with the penalty .1 |f|^2 / 2 whatever C is.
+    It reads the rows twice (cache a frame that is expensive to make), O(budget^2) a row; a partition sends some
+    ``8 outputs budget^2`` bytes, and those of 32 partitions are added up by a worker.
+
     References
     ----------
-    As of `BSCAClassifier` and `merge_with`.
+    As of `BSCAClassifier` and `merge_with`; Mangasarian (2002), A finite Newton method for classification.
     """
 
     _learners = CLASSIFIERS
@@ -93,6 +103,7 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
         budget: int = 500,
         gamma: float | str = "scale",
         C: float | None = None,
+        rounds: int = 1,
         passes: int = 1,
         seed: int = 0,
         featuresCol: str = "features",
@@ -118,8 +129,8 @@ class BudgetedSVMRegressor(_Estimator, Regressor):
         As of the regressors of pyspark.ml. Targets are of about unit variance: pyspark.ml.feature.StandardScaler scales them.
     learner
         ``"bsca"`` (`streamsvm.BSCARegressor`) or ``"bsgd"`` (`streamsvm.BSGDRegressor`).
-    budget, gamma, C, seed, passes, handleInvalid, options
-        As of `BudgetedSVMClassifier`; ``options={"epsilon": 0.1}``, say.
+    budget, gamma, C, seed, rounds, passes, handleInvalid, options
+        As of `BudgetedSVMClassifier`, with squares for the loss of later rounds; ``options={"epsilon": 0.1}``, say.
 
     Raises
     ------
@@ -143,6 +154,7 @@ class BudgetedSVMRegressor(_Estimator, Regressor):
         budget: int = 500,
         gamma: float | str = "scale",
         C: float | None = None,
+        rounds: int = 1,
         passes: int = 1,
         seed: int = 0,
         featuresCol: str = "features",

@@ -174,7 +174,7 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
     @staticmethod
     def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:
         # Each asks the learner once more, so what nobody wants is not asked for.
-        classes, labels, found = _classes_of(learner), [int(label) for label in learner.labels], {}
+        classes, labels, found = _classes_of(learner), _columns_of(learner), {}
         by_thresholds = settings is not None and "predictionCol" in keys
         if "probabilityCol" in keys or by_thresholds:
             found["probabilityCol"] = p = np.zeros((len(X), classes))
@@ -183,13 +183,21 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
             found["rawPredictionCol"] = f = np.full((len(X), classes), -np.inf)
             decisions = learner.decision_function_many(X)
             several = decisions.ndim > 1
-            f[:, labels] = decisions if several else np.column_stack([-decisions, decisions])[:, 2 - len(labels) :]
+            f[:, labels] = decisions if several else np.column_stack([-decisions, decisions])[:, : len(labels)]
         if by_thresholds:
             with np.errstate(divide="ignore", invalid="ignore"):
                 found["predictionCol"] = np.nan_to_num(p / settings, nan=0.0, posinf=np.inf).argmax(axis=1).astype(np.float64)
         elif "predictionCol" in keys:
             found["predictionCol"] = np.asarray(learner.predict_many(X), np.float64)
         return found
+
+
+def _columns_of(learner: Any) -> list[int]:
+    # The labels in the order of the columns of probabilities, and of decision values: of two, the negative one first.
+    labels = sorted(map(int, learner.labels), key=lambda label: label == learner.positive_label)
+    if len(labels) == 1 and labels[0] < 2:
+        return [0, 1]
+    return labels if len(labels) < 3 else [int(label) for label in learner.labels]
 
 
 def _classes_of(learner: Any) -> int:

@@ -111,6 +111,9 @@ class FitParams(MachineParams, HasSeed):
         Params._dummy(), "learner", "the learner: 'bsca' or 'bsgd'", typeConverter=TypeConverters.toString
     )
     budget: Param[int] = Param(Params._dummy(), "budget", "support vectors, at most", typeConverter=TypeConverters.toInt)
+    rounds: Param[int] = Param(
+        Params._dummy(), "rounds", "rounds over the rows of all partitions", typeConverter=TypeConverters.toInt
+    )
     passes: Param[int] = Param(
         Params._dummy(), "passes", "passes over the rows of each partition", typeConverter=TypeConverters.toInt
     )
@@ -125,6 +128,10 @@ class FitParams(MachineParams, HasSeed):
     def getBudget(self) -> int:
         """Return the value of budget."""
         return self.getOrDefault(self.budget)
+
+    def getRounds(self) -> int:
+        """Return the value of rounds."""
+        return self.getOrDefault(self.rounds)
 
     def getPasses(self) -> int:
         """Return the value of passes."""
@@ -141,6 +148,10 @@ class FitParams(MachineParams, HasSeed):
     def setBudget(self, value: int) -> Self:
         """Set the value of budget."""
         return self._set(budget=value)
+
+    def setRounds(self, value: int) -> Self:
+        """Set the value of rounds."""
+        return self._set(rounds=value)
 
     def setPasses(self, value: int) -> Self:
         """Set the value of passes."""
@@ -171,8 +182,9 @@ class FitParams(MachineParams, HasSeed):
         known = inspect.signature(kind).parameters.keys() - _OWN
         for name in (given | options).keys() - known:
             raise ValueError(f"{kind.__name__} has no parameter {name!r} to set: it has {', '.join(sorted(known))}")
-        if self.getPasses() < 1:
-            raise ValueError(f"passes must be at least 1, not {self.getPasses()}")
+        for name, number in {"rounds": self.getRounds(), "passes": self.getPasses()}.items():
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, not {number}")
         parameters = {**given, **options}
         kind(**parameters)  # which refuses what is wrong here, not in a partition
         return parameters

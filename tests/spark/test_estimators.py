@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from spark_frames import framed, of_file
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
+from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm.runtime.merging import merged
-from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError
+from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, refits
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -32,9 +33,45 @@ def test_a_fit_is_that_of_each_partition_merged(spark, rows, name, kind, passes)
     assert of_file(estimator.fit(framed(spark, X, y)).learner()) == of_file(model.learner())
 
 
+@pytest.mark.parametrize("width", [2, 32])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_what_is_predicted(spark, rows, classes):
+def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, monkeypatch):
+    monkeypatch.setattr(refits, "_WIDTH", width)  # so that four partitions are two groups, or one
     X, y = rows[0], rows[classes - 1]
+    estimator = BudgetedSVMClassifier(budget=30, gamma=0.5, rounds=3)
+    learner = estimator.copy({estimator.rounds: 1}).fit(framed(spark, X, y)).learner()
+    before = (learner.predict_many(X) == y).mean()
+    for _ in range(2):
+        step = Equations.of(learner, X, y.astype(float)).step(learner)
+        take_step(learner, step, Trial.of(learner, step, X, y.astype(float)))
+    model = estimator.fit(framed(spark, X, y))
+    np.testing.assert_allclose(model.learner().coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(model.learner().predict_proba_many(X), learner.predict_proba_many(X), atol=1e-6)
+    assert (model.learner().predict_many(X) == y).mean() >= before
+    assert of_file(estimator.fit(framed(spark, X, y)).learner()) == of_file(model.learner())
+
+
+def test_more_rounds_of_targets_and_weights(spark, rows):
+    X, _, _, y = rows
+    w = (np.arange(600) % 3).astype(float)
+    model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(framed(spark, X, y, w=w))
+    other = BudgetedSVMRegressor(budget=30, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
+    missed = w @ np.square(other.predict_many(X) - y)
+    assert w @ np.square(model.learner().predict_many(X) - y) < 0.9 * missed
+
+
+def test_sums_that_arrow_does_not_take_are_refused(spark, rows, monkeypatch):
+    monkeypatch.setattr(refits, "_MOST_BYTES", 1000)
+    with pytest.raises(RowsError, match="a second round sends .* bytes for each partition, .* rounds=1"):
+        BudgetedSVMClassifier(budget=30, rounds=2).fit(framed(spark, rows[0], rows[1]))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_what_is_predicted(spark, rows, classes, first):
+    X, y = rows[0], rows[classes - 1]
+    begin = np.argmax(y == first)  # the label that comes first, whatever it is, moves no column
+    X, y = X[begin:], y[begin:]
     frame = framed(spark, X, y).withColumn("other", F.lit("kept"))
     model = BudgetedSVMClassifier(budget=50, gamma=0.5).fit(frame)
     assert (model.numClasses, model.numFeatures) == (classes, 3)
@@ -42,8 +79,10 @@ def test_what_is_predicted(spark, rows, classes):
     assert list(found) == ["features", "label", "other", "rawPrediction", "probability", "prediction"]
     assert set(found.other) == {"kept"}
     learner = model.learner()
-    order = np.argsort(learner.labels)
+    assert learner.labels[0] == first
+    order = np.argsort(learner.labels) if classes > 2 else [0, 1]
     np.testing.assert_array_equal(found.prediction, learner.predict_many(X))
+    np.testing.assert_array_equal(found.prediction, np.stack(found.probability.map(lambda v: v.toArray())).argmax(axis=1))
     np.testing.assert_array_equal(np.stack(found.probability.map(lambda v: v.toArray())), learner.predict_proba_many(X)[:, order])
     raw, f = np.stack(found.rawPrediction.map(lambda v: v.toArray())), learner.decision_function_many(X)
     np.testing.assert_array_equal(raw, np.column_stack([-f, f]) if classes == 2 else f[:, order])
@@ -147,6 +186,7 @@ def test_what_is_saved(spark, rows, tmp_path):
         ({"budget": 0}, "budget"),
         ({"gamma": -1.0}, "gamma"),
         ({"passes": 0}, "passes must be at least 1, not 0"),
+        ({"rounds": 0}, "rounds must be at least 1, not 0"),
         ({"learner": "bsgd", "C": 1.0}, "BSGDClassifier has no parameter 'C' to set: it has .*l2"),
         ({"options": {"budget": 3}}, "budget is given twice"),
         ({"options": {"max_features": 3}}, "no parameter 'max_features' to set"),
