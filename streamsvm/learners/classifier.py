@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from river import base
@@ -15,12 +15,21 @@ from streamsvm.checks import LARGEST_WEIGHT, check_number, checked_weight
 from streamsvm.frames import Batch, as_batch, as_frame, as_series
 from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.learners.class_weights import ClassWeight, ClassWeights
+from streamsvm.learners.compiled.decisions import to_probabilities
 from streamsvm.learners.compiled.iterates import CHOSEN, PROBABILITY
 from streamsvm.learners.estimator import OnlineEstimator, learner
 from streamsvm.learners.labels import Labels
 from streamsvm.river_base import SupervisedEstimator
 
-__all__ = ["BudgetedClassifier", "OnlineClassifier"]
+__all__ = ["Answers", "BudgetedClassifier", "OnlineClassifier"]
+
+
+class Answers(NamedTuple):
+    """All answers to the rows of a frame: series or frames where they are one, else arrays."""
+
+    predictions: Any
+    decisions: Any
+    probabilities: Any
 
 
 @learner
@@ -237,10 +246,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         ValueError
             X is no frame or array of finite numbers.
         """
-        decisions, like = self._decide_rows(X, self._output(output))
-        if self._labels.many:
-            return as_frame(decisions[:, 1:], self._labels.many, like)
-        return as_series(decisions[:, 0], like)
+        answers, like = self._decide_rows(X, self._output(output))
+        return self._as_decisions(answers, like)
 
     def predict_many(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
@@ -265,12 +272,20 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         ValueError
             X is no frame or array of finite numbers.
         """
-        decisions, like = self._decide_rows(X, PROBABILITY)
+        answers, like = self._decide_rows(X, PROBABILITY)
+        return self._as_probabilities(answers, like)
+
+    def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
         if self._labels.many:
-            return as_frame(decisions[:, 1:], self._labels.many, like)
-        probabilities = self._labels.probabilities(decisions[:, 0])
-        values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(decisions), 0))
+            return as_frame(answers[:, 1:], self._labels.many, like)
+        probabilities = self._labels.probabilities(answers[:, 0])
+        values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(answers), 0))
         return as_frame(values, probabilities, like)
+
+    def _as_decisions(self, answers: np.ndarray, like: Any) -> Any:
+        if self._labels.many:
+            return as_frame(answers[:, 1:], self._labels.many, like)
+        return as_series(answers[:, 0], like)
 
     @property
     def labels(self) -> list[Any]:
@@ -305,6 +320,39 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 @learner
 class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
+
+    def answers_many(self, X: Any) -> Answers:
+        """Return predictions, decision values and probabilities of rows, for which their kernel values are computed once.
+
+        Parameters
+        ----------
+        X
+            As in `learn_many`.
+
+        Returns
+        -------
+        What `predict_many`, `decision_function_many` and `predict_proba_many` return.
+
+        Raises
+        ------
+        ValueError
+            X is no frame or array of finite numbers.
+
+        Examples
+        --------
+        >>> from streamsvm import BSGDClassifier
+        >>> X = np.array([[0.0], [1.0]])
+        >>> model = BSGDClassifier(budget=10)
+        >>> model.learn_many(X, [False, True])
+        >>> answers = model.answers_many(X)
+        >>> answers.predictions.tolist(), answers.probabilities.shape
+        ([False, True], (2, 2))
+        """
+        decided, like = self._decide_rows(X, CHOSEN)
+        predictions = as_series(self._labels.array(decided[:, 0]), like)
+        probable = decided.copy()
+        to_probabilities(self._block, probable)
+        return Answers(predictions, self._as_decisions(decided, like), self._as_probabilities(probable, like))
 
     @property
     def _most_outputs(self) -> int:

@@ -13,7 +13,7 @@ from streamsvm.learners.compiled.step import NO_OUTPUT, best_output, compute_sco
 from streamsvm.memory.slots import scan_row
 from streamsvm.memory.support_vectors import views
 
-__all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_out"]
+__all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_out", "to_probabilities"]
 
 
 @njit(cache=True, error_model="numpy")
@@ -98,3 +98,19 @@ def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int
         out[i, 0] = decide(block, what)
         for k in range(1, out.shape[1]):
             out[i, k] = v.scores[k - 1]
+
+
+@njit(cache=True, error_model="numpy")
+def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
+    """Turn decision values that `decide_many` has given, by the iterate that is chosen, into probabilities, in place."""
+    c, scores, iterate = common(block), views(block).scores, iterate_for(common(block), PROBABILITY)
+    outputs = out.shape[1] - 1
+    for i in range(out.shape[0]):
+        if outputs == 0:
+            out[i, 0] = probability(c, iterate, out[i, 0])
+            continue
+        for k in range(outputs):
+            scores[2 * k + iterate] = out[i, k + 1]
+        probabilities(c, scores, iterate, 2 * outputs, int(out[i, 0]))
+        for k in range(outputs):
+            out[i, k + 1] = scores[2 * k + iterate]
