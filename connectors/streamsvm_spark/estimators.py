@@ -80,7 +80,7 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
     Notes
     -----
     A worker needs the memory of its model and of a batch of rows (``spark.sql.execution.arrow.maxRecordsPerBatch``). A partition
-    sends one model to the driver, some ``budget * (4 d + 30)`` bytes for d features.
+    sends one model to the driver, some ``budget * (4 d + 260)`` bytes for d features.
 
     A round after the first is one step of Newton's method on the squared hinge loss, with the penalty .1 |f|^2 / 2 whatever C is.
     It reads the rows twice (cache a frame that is expensive to make), O(budget^2) a row; a partition sends some

@@ -1,0 +1,332 @@
+"""Fits and scores on Spark: rows a second and accuracy beside pyspark.ml, and accuracy, bytes and seconds by the partitions.
+
+    python benchmarks/spark_scaling.py --data DIR --only accuracy
+    python benchmarks/spark_scaling.py --only fit score --rows 10000000
+
+``accuracy`` needs the data sets, and no Spark: partitions are parts of shuffled rows. ``fit`` and ``score`` read synthetic rows
+from Parquet with ``local[2]``. All three together reckon what 10,000 workers do, by the constants that were measured here.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from common import Split, argument_parser, load, progress, show, write
+from pyarrow import parquet
+
+from streamsvm import BSCAClassifier
+from streamsvm.learners.refit import Equations, Trial, take_step
+from streamsvm.runtime.merging import merged
+from streamsvm.storage.model_file import to_bytes
+
+SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")
+PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FEATURES, FILES, BATCH = 20, 8, 10_000
+OPTIONS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "4g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def accuracy_by_parts(split: Split, budget: int, parts: tuple[int, ...], seed: int) -> dict[str, dict[str, float]]:
+    """Test accuracies of one and two rounds for numbers of parts; seconds of the merge, and bytes that go to the driver."""
+    X, y = split.shuffled(np.random.default_rng(seed))
+
+    def accuracy(model: Any) -> float:
+        return 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean())
+
+    found = {}
+    for n in parts:
+        slices = np.array_split(np.arange(len(y)), n)
+        models = []
+        for rows in slices:
+            models.append(BSCAClassifier(budget, max_features=X.shape[1], seed=0))
+            models[-1].learn_many(X[rows], y[rows])
+        began = time.perf_counter()
+        model = merged(models)
+        seconds = time.perf_counter() - began
+        first, sent = accuracy(model), sum(len(to_bytes({"model": each}, {})) for each in models)
+        model = copy.deepcopy(model)
+        equations, trial = Equations.none(model), Trial.none()
+        for rows in slices:
+            equations.add(Equations.of(model, X[rows], y[rows]))
+        step = equations.step(model)
+        for rows in slices:
+            trial.add(Trial.of(model, step, X[rows], y[rows]))
+        take_step(model, step, trial)
+        sums = n * (equations.A.nbytes + equations.g.nbytes)
+        found[str(n)] = {"one": first, "two": accuracy(model), "seconds": seconds, "models": sent, "sums": sums}
+    return found
+
+
+def run_accuracy(args: Any) -> dict[str, Any]:
+    """Print and return accuracies by the number of parts."""
+    results: dict[str, Any] = {}
+    models = [BSCAClassifier(2), BSCAClassifier(2)]
+    for model in models:
+        model.learn_many(np.eye(2), [True, False])
+    merged(models)  # compiled
+    for name in args.sets:
+        split = load(name, args.data)
+        runs = [accuracy_by_parts(split, args.budget, tuple(args.parts), seed) for seed in range(args.shuffles)]
+        results[name] = {
+            n: {key: float(np.mean([run[n][key] for run in runs])) for key in runs[0][n]} | {"runs": [run[n] for run in runs]}
+            for n in runs[0]
+        }
+        progress(f"{name}: {results[name]}")
+    of_one = {name: results[name].get("1", {}).get("one", np.nan) for name in results}
+    for rounds in ("one", "two"):
+        rows = [(n, *(f"{results[name][n][rounds] - of_one[name]:+.2f}" for name in results)) for n in map(str, args.parts)]
+        first = ("one pass", *(f"{of_one[name]:.2f}" for name in results))
+        show(f"Test accuracy after {rounds} round(s), less that of one pass over all rows", ("parts", *results), [first, *rows])
+    rows = [
+        (
+            n,
+            f"{max(of[n]['seconds'] for of in results.values()):.2f}",
+            f"{max(of[n]['models'] for of in results.values()) / 2**20:.1f}",
+            f"{max(of[n]['sums'] for of in results.values()) / 2**20:.0f}",
+        )
+        for n in map(str, args.parts)
+    ]
+    show("Of the set that needs most", ("parts", "merge, s", "models, MiB", "sums of a second round, MiB"), rows)
+    return results
+
+
+def write_rows(folder: Path, rows: int) -> None:
+    """Write Parquet files of random rows: features of float32 in an array, and labels of a function that is not linear."""
+    rng = np.random.default_rng(0)
+    for i in range(FILES):
+        with parquet.ParquetWriter(
+            folder / f"{i:04d}.parquet", pa.schema([("features", pa.list_(pa.float32())), ("label", pa.float64())])
+        ) as writer:
+            left = rows // FILES
+            while left:
+                n = min(left, 250_000)
+                X = rng.normal(size=(n, FEATURES)).astype(np.float32)
+                label = (X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0).astype(np.float64)
+                offsets = pa.array(np.arange(0, X.size + 1, FEATURES, dtype=np.int32))
+                writer.write_table(pa.table({"features": pa.ListArray.from_arrays(offsets, pa.array(X.ravel())), "label": label}))
+                left -= n
+
+
+def batches_of(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows of Parquet files, as a process without Spark reads them."""
+    for path in sorted(folder.glob("*.parquet")):
+        for batch in parquet.ParquetFile(path).iter_batches(BATCH):
+            features = batch.column("features").flatten().to_numpy(zero_copy_only=False)
+            yield features.reshape(-1, FEATURES), batch.column("label").to_numpy()
+
+
+class Memory(threading.Thread):
+    """The largest resident memory of this process, of its Java and of all workers, in MiB, while it is open."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most = {"driver": 0.0, "java": 0.0, "workers": 0.0}
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Look at all processes, ten times a second."""
+        page = os.sysconf("SC_PAGE_SIZE") / 2**20
+        while not self.ended.wait(0.1):
+            now = dict.fromkeys(self.most, 0.0)
+            for path in Path("/proc").glob("[0-9]*"):
+                try:
+                    name, size = (path / "comm").read_text().strip(), int((path / "statm").read_text().split()[1]) * page
+                    command = (path / "cmdline").read_bytes()
+                except OSError:
+                    continue  # it has ended
+                if path.name == str(os.getpid()):
+                    now["driver"] += size
+                elif name == "java":
+                    now["java"] += size
+                elif b"pyspark" in command and b"daemon" in command:
+                    now["workers"] += size
+            self.most = {key: max(value, now[key]) for key, value in self.most.items()}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join()
+
+
+def session(folder: Path, cores: int) -> Any:
+    """A session of Spark on this machine."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the rest needs none
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.local.dir", str(folder))
+    for key, value in OPTIONS.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
+    """Print and return rows a second of fits, and their accuracy on fresh rows."""
+    from pyspark.ml.classification import LinearSVC, LogisticRegression, RandomForestClassifier  # noqa: PLC0415
+    from pyspark.ml.functions import array_to_vector  # noqa: PLC0415
+
+    from streamsvm_spark import BudgetedSVMClassifier  # noqa: PLC0415
+
+    X_test = np.random.default_rng(1).normal(size=(100_000, FEATURES)).astype(np.float32)
+    y_test = (X_test[:, 0] * X_test[:, 1] + 0.5 * X_test[:, 2] > 0).astype(np.float64)
+    found: dict[str, Any] = {}
+
+    def note(name: str, seconds: float, accuracy: float, memory: dict[str, float]) -> None:
+        found[name] = {"seconds": seconds, "rows_per_second": args.rows / seconds, "accuracy": 100.0 * accuracy, **memory}
+        progress(f"{name}: {found[name]}")
+
+    BSCAClassifier(10, max_features=FEATURES).learn_many(X_test[:10], y_test[:10])  # compiled
+    alone = BSCAClassifier(args.budget, max_features=FEATURES, seed=0)
+    began = time.perf_counter()
+    with Memory() as memory:
+        for X, y in batches_of(folder):
+            alone.learn_many(X, y)
+    note("one core, no Spark", time.perf_counter() - began, float((alone.predict_many(X_test) == y_test).mean()), memory.most)
+    frame = spark.read.parquet(str(folder))
+    vectors = frame.select(array_to_vector("features").alias("features"), "label")
+    test = spark.createDataFrame(pa.table({"features": list(X_test[:10_000]), "label": y_test[:10_000]}))
+    test = test.select(array_to_vector("features").alias("features"), "label")
+    BudgetedSVMClassifier(budget=20).fit(frame.limit(1000))  # workers have begun
+    fits = {
+        "BudgetedSVMClassifier": (BudgetedSVMClassifier(budget=args.budget), frame),
+        "the same, vectors": (BudgetedSVMClassifier(budget=args.budget), vectors),
+        "the same, rounds=2": (BudgetedSVMClassifier(budget=args.budget, rounds=2), frame),
+        "LinearSVC": (LinearSVC(), vectors),
+        "LogisticRegression": (LogisticRegression(), vectors),
+        "RandomForestClassifier": (RandomForestClassifier(seed=0), vectors),
+    }
+    for name, (estimator, rows) in fits.items():
+        began = time.perf_counter()
+        with Memory() as memory:
+            model = estimator.fit(rows)
+        seconds = time.perf_counter() - began
+        right = model.transform(test).filter("prediction = label").count() / test.count()
+        note(name, seconds, right, memory.most)
+    rate = found["one core, no Spark"]["rows_per_second"]
+    rows = []
+    for name, of in found.items():
+        times, memory = of["rows_per_second"] / rate, (f"{of[key]:,.0f}" for key in ("driver", "java", "workers"))
+        rows.append(
+            (name, f"{of['seconds']:.1f}", f"{of['rows_per_second']:,.0f}", f"{times:.2f}", f"{of['accuracy']:.2f}", *memory)
+        )
+    columns = ("fit", "s", "rows/s", "of one core", "accuracy %", "driver, MiB", "Java, MiB", "workers, MiB")
+    show(f"{args.rows:,} rows of {FEATURES} features in Parquet, B = {args.budget}, local[{args.cores}]", columns, rows)
+    return found
+
+
+def run_score(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
+    """Print and return rows a second of predictions in batches of 10,000 rows."""
+    from streamsvm_spark import BudgetedSVMClassificationModel  # noqa: PLC0415
+
+    learner = BSCAClassifier(args.budget, max_features=FEATURES, seed=0)
+    batches = []
+    for X, y in batches_of(folder):
+        batches.append(X)
+        if learner.n_learned < 200_000:
+            learner.learn_many(X, y)
+        elif len(batches) == 100:
+            break
+    began = time.perf_counter()
+    for X in batches:
+        learner.predict_many(X)
+    rate = sum(map(len, batches)) / (time.perf_counter() - began)
+    model, frame = BudgetedSVMClassificationModel(learner), spark.read.parquet(str(folder))
+    found = {"predict_many, one core": rate, f"predict_many, times {args.cores}": rate * args.cores}
+    whole = model.copy()
+    only = model.copy({model.rawPredictionCol: "", model.probabilityCol: ""})
+
+    def first_of_each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.slice(0, 1) for batch in batches)
+
+    frames = {
+        "rows read alone": frame.select("features").mapInArrow(first_of_each, "features array<float>"),
+        "the prediction": only.transform(frame).select("prediction"),
+        "all three columns": whole.transform(frame).select("prediction", "rawPrediction", "probability"),
+    }
+    for name, scored in frames.items():
+        for _ in range(2):  # the first one starts workers
+            began = time.perf_counter()
+            scored.write.format("noop").mode("overwrite").save()
+            found[name] = args.rows / (time.perf_counter() - began)
+        progress(f"{name}: {found[name]:,.0f} rows/s")
+    base = rate * args.cores
+    rows = [(name, f"{value:,.0f}", f"{100.0 * value / base:.0f} %") for name, value in found.items()]
+    show(f"Scores of {args.rows:,} rows, B = {args.budget}, local[{args.cores}]", ("", "rows/s", "of predict_many"), rows)
+    return found
+
+
+def run_paper(args: Any, results: dict[str, Any]) -> dict[str, Any]:
+    """Print and return what clusters do by reckoning: seconds of a round where workers, network and driver do their parts."""
+    fit, twice = (results["fit"][name] for name in ("BudgetedSVMClassifier", "the same, rounds=2"))
+    rate, again = fit["rows_per_second"] / args.cores, (twice["seconds"] - fit["seconds"]) * args.cores / args.rows
+    most = str(max(args.parts))
+    per_model = max(of[most]["seconds"] for of in results["accuracy"].values()) / int(most)
+    network = 125e6  # bytes a second to the driver: 1 Gbit/s
+    model_bytes, sums_bytes = args.budget * (4 * FEATURES + 30), 8.0 * args.budget * (args.budget + 1)
+    rows, found = [], {}
+    for cores in (1, 10, 100, 1000, 10_000):
+        n = 1e7 * cores
+        learn, send, merge = n / cores / rate, cores * model_bytes / network, cores * per_model
+        second = n / cores * again + np.ceil(cores / 32) * sums_bytes / network
+        found[str(cores)] = {"learn": learn, "send": send, "merge": merge, "second": second}
+        total = learn + send + merge
+        seconds = (f"{x:,.1f}" for x in (learn, send, merge, total))
+        rows.append((f"{cores:,}", f"{n:.0e}", *seconds, f"{n / total:.1e}", f"{second:,.1f}"))
+    columns = ("cores", "rows", "learn, s", "to the driver, s", "merge, s", "together, s", "rows/s", "a second round, s")
+    show(f"Reckoned: 10^7 rows a core at {rate:,.0f} rows/s, {per_model * 1e3:.1f} ms to merge a model, 1 Gbit/s", columns, rows)
+    return found
+
+
+def main() -> None:
+    """Run what is asked for, print tables and write JSON."""
+    parser = argument_parser(__doc__, "spark_scaling")
+    parts = ("accuracy", "fit", "score")
+    parser.add_argument("--only", nargs="*", choices=parts, default=list(parts))
+    parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
+    parser.add_argument("--parts", nargs="*", type=int, default=list(PARTS))
+    parser.add_argument("--shuffles", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--budget", type=int, default=500)
+    parser.add_argument("--cores", type=int, default=2)
+    args = parser.parse_args()
+    results: dict[str, Any] = {}
+    if "accuracy" in args.only:
+        results["accuracy"] = run_accuracy(args)
+    if {"fit", "score"} & set(args.only):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name, "rows")
+            folder.mkdir()
+            write_rows(folder, args.rows)
+            spark = session(Path(name), args.cores)
+            if "fit" in args.only:
+                results["fit"] = run_fit(args, folder, spark)
+            if "score" in args.only:
+                results["score"] = run_score(args, folder, spark)
+            spark.stop()
+    if set(parts) <= set(args.only):  # the reckoning needs all the others
+        results["paper"] = run_paper(args, results)
+    write(args.out, {"results": results})
+
+
+if __name__ == "__main__":
+    main()
