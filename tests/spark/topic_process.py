@@ -43,7 +43,7 @@ def main(broker, topic, rows, checkpoint, location, jars, killed_in):
 
         query = frame.writeStream.foreachBatch(learn).option("checkpointLocation", location).trigger(availableNow=True).start()
         query.awaitTermination()
-        print(f"{learner.loop.progress.metric:.4f}")  # noqa: T201
+        print(f"{learner.loop.progress.metric:.4f}")
     spark.stop()
 
 
