@@ -26,6 +26,7 @@ from streamsvm_spark.parameters import CascadeParams
 __all__ = ["CascadeSVC"]
 
 _KERNELS = ("rbf", "linear", "poly")
+_GROWTH, _FEW = 5, 1000  # new rows of a round, at most so many times the support vectors: more would not stay
 
 
 class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParamsWritable):
@@ -213,7 +214,7 @@ class _Cascade:
         while True:
             learner, held = fitted(held, {**self._machine, "tol": self._tol})
             support = held.take(held.alpha > 0.0)
-            room = max(self._most - len(support.row), 0)
+            room = min(self._most - len(support.row), _GROWTH * max(len(support.row), _FEW))
             found = self._scanned(learner, held, support, room // len(self._counts))
             history.append([len(held.row), len(support.row), found.violators, found.objective, found.gap])
             if not len(found.new.row) or len(history) == rounds:

@@ -20,8 +20,9 @@ from streamsvm_spark.columns import RowsError, rows_of
 __all__ = ["Moments", "Read", "Scan", "Solve", "fitted"]
 
 _TOL = 0.1  # the gap below the top, where another solution follows
-_ONE_CLASS = 1000  # rows of a set of one class that pass on: no row of it is known to be a support vector
+_ONE_CLASS = 1000  # rows of a partition of one class that pass on: of none is it known whether it is a support vector
 _NEAR = 0.05  # by how much a row may be beyond the margin that is sent with those that violate it: it may be the next to do so
+_FEW = 100  # such rows, more than there are that violate it
 
 
 class Moments(NamedTuple):
@@ -122,7 +123,7 @@ class Solve(NamedTuple):
     def passed(self, rows: Candidates) -> Candidates:
         """Return the support vectors of a set, with their coefficients: of one class, rows at equal distances."""
         if not len(rows.row) or rows.y.all() or not rows.y.any():
-            n, most = len(rows.row), min(_ONE_CLASS, self.most)
+            n, most = len(rows.row), min(_ONE_CLASS * len(np.unique(rows.part)), self.most)
             return rows if n <= most else rows.take(np.linspace(0, n - 1, most).astype(np.int64))
         with kept_warnings():  # the solution at the top gives them
             _, rows = fitted(rows, {**self.machine, "tol": _TOL})
@@ -168,9 +169,10 @@ class Scan(NamedTuple):
             sent, short = Candidates.of([sent, rows.take(new)]), np.concatenate([short, all_short[new]])  # by their numbers
             kept = np.sort(np.argsort(-short, kind="stable")[: self.quota])
             sent, short = sent.take(kept), short[kept]
-        if violators:
-            yield from sent.batches()
         worst = float(short.max(initial=0.0))
+        if violators:  # where few do, few will next
+            most = np.sort(np.argsort(-short, kind="stable")[: 2 * violators + _FEW])
+            yield from sent.take(most).batches()
         yield facts_batch(
             {"part": part, "loss": loss, "product": product, "found": found, "violators": violators, "worst": worst}
         )
