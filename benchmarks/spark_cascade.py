@@ -182,8 +182,8 @@ def main() -> None:
         spark.stop()
     mega = 2**20
     show(
-        f"{args.partitions} partitions, {args.cores} cores, rows {'sorted by class' if args.sorted else 'shuffled'}; from all on: MB",
-        ("set, C, gamma", "s, all", "s", "of tasks", "off after each round", "gap", "SV", "held", "all", "tree", "driver", "node"),
+        f"{args.partitions} partitions, {args.cores} cores, {'sorted by class' if args.sorted else 'shuffled'}; from all on: MB",
+        ("set, C, gamma", "s, all", "s", "of tasks", "off after each round", "gap", "SV", "held", "all", "tree", "out", "back"),
         [
             (
                 label,

@@ -11,10 +11,9 @@ from pyspark import TaskContext
 
 from streamsvm._warnings import kept_warnings
 from streamsvm.batch import CSMOClassifier
-from streamsvm.batch.csmo.columns import pack, store, subset
-from streamsvm.batch.csmo.state import add_expansions
-from streamsvm.kernels import RBF, Kernel
+from streamsvm.kernels import Kernel
 from streamsvm_spark.candidates import Candidates, facts_batch, received
+from streamsvm_spark.cascade_values import decision_values
 from streamsvm_spark.columns import RowsError, rows_of
 
 __all__ = ["Moments", "Read", "Scan", "Solve", "fitted"]
@@ -158,7 +157,7 @@ class Scan(NamedTuple):
             rows, _ = received([batch])
             if not len(rows.row):
                 continue
-            f = self.decisions(rows.X)
+            f = decision_values(self.support, self.bias, self.kernel, rows, _NEAR)
             all_short = 1.0 - rows.signs * f
             loss += float(rows.w @ np.maximum(all_short, 0.0))
             at, mine = self._support_in(rows)
@@ -176,17 +175,6 @@ class Scan(NamedTuple):
         yield facts_batch(
             {"part": part, "loss": loss, "product": product, "found": found, "violators": violators, "worst": worst}
         )
-
-    def decisions(self, X: np.ndarray) -> np.ndarray:
-        """Return the machine's decision values at rows, float64 [n]. Features of two values each are compared bit by bit."""
-        m, n = len(self.support.row), len(X)
-        both = np.concatenate([self.support.X, X]).astype(np.float64)
-        packed = pack(both, self.kernel.gamma) if self.kernel.kind == RBF else None
-        rows = store(both, dense=True) if packed is None else packed[1]
-        out = np.full((m + n, 1), self.bias)
-        coefficients = (self.support.alpha * self.support.signs)[np.newaxis]
-        add_expansions(subset(rows, np.arange(m)), coefficients, rows, np.arange(m, m + n), self.kernel, out)
-        return out[m:, 0]
 
     def _support_in(self, rows: Candidates) -> tuple[np.ndarray, np.ndarray]:
         """Return which of some rows, in the order of their numbers, are support vectors, and which of these they are."""

@@ -14,9 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 import streamsvm
 from spark_frames import LocalFrame, framed, of_file
 from streamsvm.batch import CSMOClassifier
+from streamsvm.kernels import MACHINE_KERNELS, Kernel
 from streamsvm_spark import CascadeSVC, CascadeSVCModel, RowsError, cascade
-from streamsvm_spark.candidates import received
+from streamsvm_spark.candidates import Candidates, received
 from streamsvm_spark.cascade_tasks import Read
+from streamsvm_spark.cascade_values import decision_values
 
 
 @pytest.fixture
@@ -99,6 +101,28 @@ def test_bits_are_compared_as_numbers_are(local):
     whole = CSMOClassifier(C=2.0, gamma=0.1, tol=5e-5).fit(X, y)
     found = local(X, y, np.array_split(np.arange(300), 3), tol=1e-4, C=2.0, gamma=0.1)
     np.testing.assert_allclose(found.decision_function(X), whole.decision_function(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("case", ["near", "some are far", "large coefficients", "all are far"])
+def test_values_are_exact_near_the_margin_and_close_elsewhere(case):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 5)).astype(np.float32)
+    X[:3] *= 30.0 if case == "some are far" else 1.0
+    X[297:] *= 30.0 if case == "some are far" else 1.0
+    gamma = 50.0 if case == "all are far" else 0.2
+    alpha = rng.random(300) * {"large coefficients": 1e4, "all are far": 3.0}.get(case, 0.5)
+    y = rng.random(300) < 0.5
+    all_rows = Candidates(np.zeros(300, np.int32), np.arange(300), X, y, np.ones(300), alpha)
+    support, rows = all_rows.take(np.arange(200)), all_rows.take(np.arange(100, 300))
+    kernel = Kernel(MACHINE_KERNELS["rbf"], gamma, 0.0, 1)
+    distances = np.square(rows.X[:, None].astype(float) - support.X[None]).sum(axis=2)
+    f = 0.3 + np.exp(-gamma * distances) @ (support.alpha * support.signs)
+    found = decision_values(support, 0.3, kernel, rows, 0.05)
+    within = 1.0 - rows.signs * f > -0.05
+    assert 20 < within.sum() < 180
+    np.testing.assert_allclose(found[within], f[within], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, f, atol=0.05 / 8.0)
+    assert (np.abs(found - f).max() > 1e-9) == (case in {"near", "some are far"})  # float32 is used where it may be
 
 
 def test_the_gap_bounds_how_far_the_optimum_is(local):
