@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sklearn.exceptions import ConvergenceWarning
 
-from streamsvm._warnings import warn
+from streamsvm._warnings import kept_warnings, warn
 from streamsvm.batch import CSMOClassifier
 from streamsvm.checks import check_number, check_one_of
 from streamsvm_spark.candidates import SCHEMA, Candidates, received
@@ -26,7 +26,8 @@ from streamsvm_spark.parameters import CascadeParams
 __all__ = ["CascadeSVC"]
 
 _KERNELS = ("rbf", "linear", "poly")
-_GROWTH, _FEW = 5, 1000  # new rows of a round, at most so many times the support vectors: more would not stay
+_GROWTH = 5  # new rows of a round, at most so many times the support vectors: of more, most would not stay
+_LEAST = 5000  # such rows, whatever the support vectors
 
 
 class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParamsWritable):
@@ -139,7 +140,8 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
         check_number("C", self.getC(), 0.0)
         check_one_of("kernel", self.getKernel(), _KERNELS)  # with others no gap bounds how far the optimum is
         check_number("coef0", self.getCoef0(), 0.0, inclusive=True)
-        CSMOClassifier(**self._parameters(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
+        with kept_warnings():
+            CSMOClassifier(**self._parameters(self.getGamma()), tol=self.getTol()).fit([[0.0], [1.0]], [0, 1])
 
     def _parameters(self, gamma: float | str) -> dict[str, Any]:
         of = {"C": self.getC(), "kernel": self.getKernel(), "degree": self.getDegree(), "coef0": self.getCoef0()}
@@ -214,8 +216,9 @@ class _Cascade:
         while True:
             learner, held = fitted(held, {**self._machine, "tol": self._tol})
             support = held.take(held.alpha > 0.0)
-            room = min(self._most - len(support.row), _GROWTH * max(len(support.row), _FEW))
-            found = self._scanned(learner, held, support, room // len(self._counts))
+            parts = len(self._counts)
+            room = min(self._most - len(support.row), max(_GROWTH * len(support.row), _LEAST, parts))
+            found = self._scanned(learner, held, support, room // parts)
             history.append([len(held.row), len(support.row), found.violators, found.objective, found.gap])
             if not len(found.new.row) or len(history) == rounds:
                 break
@@ -223,11 +226,12 @@ class _Cascade:
                 held = support
             held = Candidates.of([held, found.new])
         first = np.cumsum(self._counts) - self._counts
-        learner.support_ = (first[held.part] + held.row)[learner.support_].astype(np.int32)
-        learner.shape_fit_ = (int(self._counts.sum()), held.X.shape[1])
+        n = int(self._counts.sum())
+        learner.support_ = (first[held.part] + held.row)[learner.support_].astype(np.int32 if n < 2**31 else np.int64)
+        learner.shape_fit_ = (n, held.X.shape[1])
         learner.objective_, learner.duality_gap_ = found.objective, found.gap
         learner.gap_ = max(float(learner.gap_), found.worst)
-        learner.fit_status_ = int(found.violators > 0)
+        learner.fit_status_ = int(learner.gap_ > self._tol)
         learner.rounds_ = np.array(history)
         if found.violators:
             self._complain(found, len(history), rounds)

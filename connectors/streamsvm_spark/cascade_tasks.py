@@ -152,7 +152,7 @@ class Scan(NamedTuple):
         """Yield rows that the driver lacks, those that violate the margin most, and facts for the objectives."""
         part = TaskContext.get().partitionId()
         held, sent, short = self.held.get(part, np.empty(0)), Candidates.of([]), np.empty(0)
-        loss, product, found, violators = 0.0, 0.0, 0, 0
+        loss, product, found, violators, worst = 0.0, 0.0, 0, 0, 0.0
         for batch in batches:
             rows, _ = received([batch])
             if not len(rows.row):
@@ -165,10 +165,10 @@ class Scan(NamedTuple):
             found += len(at)
             new = np.flatnonzero((all_short > -_NEAR) & ~np.isin(rows.row, held))
             violators += int((all_short[new] > self.tol).sum())
+            worst = max(worst, float(all_short[new].max(initial=0.0)))
             sent, short = Candidates.of([sent, rows.take(new)]), np.concatenate([short, all_short[new]])  # by their numbers
             kept = np.sort(np.argsort(-short, kind="stable")[: self.quota])
             sent, short = sent.take(kept), short[kept]
-        worst = float(short.max(initial=0.0))
         if violators:  # where few do, few will next
             most = np.sort(np.argsort(-short, kind="stable")[: 2 * violators + _FEW])
             yield from sent.take(most).batches()

@@ -167,6 +167,7 @@ def test_a_driver_with_little_room(local):
     assert found.rounds_[:, 0].max() <= n + 20
     with pytest.warns(ConvergenceWarning, match="raise maxCandidates"):
         found = local(X, y, parts, w, C=5.0, gamma=1.0, tol=1e-4, most=n + 1)
+    assert found.gap_ > 1e-4
     assert found.objective_ - found.duality_gap_ < whole.objective_ < found.objective_
     with pytest.raises(RowsError, match="support vectors, and the driver holds at most 20 rows: raise maxCandidates"):
         local(X, y, parts, w, C=5.0, gamma=1.0, most=20)
@@ -190,6 +191,22 @@ def test_rows_that_are_others_at_each_reading_are_refused(local):
 
     with pytest.raises(RowsError, match="gives other rows, or another order, each time"):
         local(X, y, np.array_split(np.arange(400), 3), w, C=5.0, gamma=1.0, again=moved)
+
+
+def test_frames_that_are_refused(local):
+    X, y, _ = random_set(6)
+    halves = [np.arange(200), np.arange(200, 400)]
+    with pytest.raises(RowsError, match="all rows have the label 1: there is nothing to tell apart"):
+        local(X, np.ones(400), halves)
+    with pytest.raises(RowsError, match="no row to learn"):
+        local(X, y, halves, w=np.zeros(400))
+    with pytest.raises(RowsError, match="vectors have no features"):
+        local(X[:, :0], y, halves)
+    lists = [{"part": part, "rows": 1, "width": 2 + part, "labels": [True, True]} for part in range(2)]
+    with pytest.raises(RowsError, match="vectors are of 2 features in partition 0, and of 3 in partition 1"):
+        cascade._width(lists)
+    with pytest.raises(RowsError, match="partition 1: C times the rows' weights is 0 or infinite"):
+        local(X, y, halves, w=np.where(np.arange(400) == 300, 1e-300, 1.0), C=1e-300, gamma=1.0)
 
 
 # In Spark --------------------------------------------------------------------------------------------------------------------
@@ -297,9 +314,3 @@ def test_rows_that_are_refused_and_rows_that_are_skipped(spark, fit):
     whole = CSMOClassifier(gamma=1.0 / 3.0, tol=5e-5).fit(X[kept], y[kept])
     assert learner.objective_ == pytest.approx(whole.objective_, rel=1e-6)
     np.testing.assert_array_equal(X[learner.support_], learner.support_vectors_)
-    with pytest.raises(RowsError, match="all rows have the label 1: there is nothing to tell apart"):
-        CascadeSVC().fit(framed(spark, X[:50], np.ones(50), 2))
-    with pytest.raises(RowsError, match="no row to learn"):
-        CascadeSVC().fit(frame.filter("label > 5"))
-    with pytest.raises(RowsError, match="vectors are of 2 features in partition 0, and of 3 in partition 1"):
-        CascadeSVC().fit(framed(spark, X[:9, :2], y[:9], 1).union(framed(spark, X[:9], y[:9], 1)))
