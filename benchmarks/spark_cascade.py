@@ -32,6 +32,22 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 TARGET = 1e-3  # the objective's distance from that of all rows, relative
 
 
+COLUMNS = (
+    "set, C, gamma",
+    "all, s",
+    "cascade, s",
+    "tasks, s",
+    "off after each round",
+    "gap",
+    "SV",
+    "held",
+    "MB: all",
+    "tree",
+    "to driver",
+    "to node",
+)
+
+
 class Case(NamedTuple):
     """A set, or a mixture of so many rows, with C and gamma."""
 
@@ -182,8 +198,8 @@ def main() -> None:
         spark.stop()
     mega = 2**20
     show(
-        f"{args.partitions} partitions, {args.cores} cores, {'sorted by class' if args.sorted else 'shuffled'}; from all on: MB",
-        ("set, C, gamma", "s, all", "s", "of tasks", "off after each round", "gap", "SV", "held", "all", "tree", "out", "back"),
+        f"{args.partitions} partitions on {args.cores} cores, rows {'sorted by class' if args.sorted else 'shuffled'}",
+        COLUMNS,
         [
             (
                 label,
