@@ -18,7 +18,7 @@ settings.load_profile("whole")
 collect_ignore = ["warm_learner.py"]
 
 if find_spec("pyspark") is None or DISABLE_JIT:
-    collect_ignore.append("spark")  # 450 MB: an environment of its own, and a step of its own in .ci/run
+    collect_ignore += ["spark", "spark_frames.py"]  # 450 MB: an environment of its own, and a step of its own in .ci/run
 
 if DISABLE_JIT:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.
