@@ -89,7 +89,7 @@ class MicroBatches:
         """Give the rows of a frame with the number of the first; of a chunk first those that are good."""
         first = 0
         for chunk in self._chunks.of(frame):
-            features, label, _ = chunk.columns
+            features, label = chunk.columns
             texts = self._classes and any(is_text(label.type) for is_text in _TEXTS)
             present = pa.array(np.zeros(len(label)), mask=~np.asarray(label.is_valid())) if texts else label
             X, _, _, kept = rows_of(features, present, skip=self._skip)

@@ -15,7 +15,7 @@ from river import base
 from streamsvm.checks import check_one_of
 from streamsvm.runtime.checkpoint import CheckpointFolder, Checkpoints
 from streamsvm.runtime.drift import DriftWatch
-from streamsvm.runtime.endpoints import Record
+from streamsvm.runtime.endpoints import Record, StreamError
 from streamsvm.runtime.loop import LearningLoop
 from streamsvm.runtime.open import open_checkpoints
 from streamsvm.runtime.progress import Progress
@@ -81,8 +81,8 @@ class StreamLearner:
     and rows; a source of files does on the same number of cores. After a shuffle before it, the order is not known: then each
     row is still learned once, but not the same model comes.
 
-    The micro-batch is computed once, lies with the workers meanwhile (in memory or on disk), and comes to the driver in chunks of
-    some 32 MiB, whatever its size. It needs a session on the driver, not Spark Connect.
+    A micro-batch of few rows comes to the driver by one job; a larger one is computed once, lies on the disks of the workers, and
+    comes in chunks of some 8 MiB, whatever its size. It needs a session on the driver, not Spark Connect.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class StreamLearner:
             "window": window,
             "classes": None if classes is None else list(classes),
         }
-        self._lock = threading.RLock()
+        self._lock, self._closed = threading.RLock(), False
         self._checkpoints: Checkpoints
         self._opened = isinstance(checkpoint, str | os.PathLike)
         if isinstance(checkpoint, str) and "://" in checkpoint:
@@ -152,8 +152,10 @@ class StreamLearner:
 
     @property
     def loop(self) -> LearningLoop:
+        if (loop := self._loop) is not None:  # which a thread may ask for while a micro-batch is learned
+            return loop
         with self._lock:
-            if self._loop is None:  # an error came
+            if self._loop is None:
                 self._loop = self._begun()
             return self._loop
 
@@ -171,6 +173,8 @@ class StreamLearner:
                 return
             try:
                 loop.take(sys.maxsize)
+                if self._closed:
+                    raise StreamError(f"the learner was closed in batch {batch_id}, which a new one learns from its beginning")
                 loop.checkpoint(always=True)
             except BaseException:  # the model may have learned a part, and whether there is a checkpoint may not be known
                 self._loop = None
@@ -179,10 +183,17 @@ class StreamLearner:
         if self._on_progress is not None:
             self._on_progress(loop.progress)
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a StreamLearner learns on the driver and is not sent anywhere: take a session that is no Spark Connect")
+
     def close(self) -> None:
-        """Let other processes write to the checkpoint, if it was opened here."""
-        if self._opened:
-            self._checkpoints.close()
+        """Let other processes write to the checkpoint, if it was opened here. A micro-batch that is learned just now fails."""
+        self._closed = True
+        if (loop := self._loop) is not None:
+            loop.stop()
+        with self._lock:  # once that has ended
+            if self._opened:
+                self._checkpoints.close()
 
     def __enter__(self) -> Self:
         return self

@@ -3,21 +3,24 @@
 import contextlib
 import json
 import os
+import pickle
 import shutil
 import threading
+import time
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark.errors import StreamingQueryException
-from river import metrics
+from river import drift, metrics
 
 import streamsvm
 from streamsvm import BSCAClassifier, BSGDRegressor, KernelRLSClassifier, SVMClassifier
 from streamsvm.cli.main import main
 from streamsvm.learners import OnlineLinearSVC
-from streamsvm.runtime import CheckpointFolder
+from streamsvm.runtime import CheckpointFolder, DriftWatch
 from streamsvm.runtime.checkpoint import CheckpointError
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm.runtime.following import FollowedFolder
@@ -207,7 +210,11 @@ def test_a_commit_of_spark_that_is_lost(stream, tmp_path, whole):
     assert saved(tmp_path) == whole
 
 
-def test_a_query_that_is_stopped_within_a_micro_batch(stream, tmp_path, monkeypatch, whole):
+@pytest.mark.parametrize("brought", ["by one job", "in chunks"])
+def test_a_query_that_is_stopped_within_a_micro_batch(stream, tmp_path, monkeypatch, whole, brought):
+    if brought == "in chunks":
+        monkeypatch.setattr(chunks, "_FIRST_ROWS", 10)
+        monkeypatch.setattr(chunks, "_BYTES", 1000)
     begun, going_on = threading.Event(), threading.Event()
     take = micro_batches.MicroBatches.take
 
@@ -223,6 +230,27 @@ def test_a_query_that_is_stopped_within_a_micro_batch(stream, tmp_path, monkeypa
         threading.Timer(0.5, going_on.set).start()
         query.stop()
         assert not query.isActive
+        assert learner.loop.rows == (0 if brought == "in chunks" else 200)  # which were at hand
+    run(stream, tmp_path)
+    assert saved(tmp_path) == whole
+
+
+def test_a_learner_that_is_closed_within_a_micro_batch(stream, tmp_path, monkeypatch, whole):
+    begun, take = threading.Event(), micro_batches.MicroBatches.take
+
+    def taken(source, most):
+        begun.set()
+        time.sleep(0.05)  # so that 200 rows take a second
+        return take(source, min(most, 10))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(micro_batches.MicroBatches, "take", taken)
+        with StreamLearner(new_model(), tmp_path / "model") as learner:  # as Ctrl-C leaves it
+            query = started(stream, learner, tmp_path / "spark")
+            assert begun.wait(20)
+    assert not list((tmp_path / "model").glob("*.ckpt"))
+    with pytest.raises(StreamingQueryException, match="the learner was closed in batch 0"):
+        query.awaitTermination()
     run(stream, tmp_path)
     assert saved(tmp_path) == whole
 
@@ -303,6 +331,32 @@ def test_rows_that_cannot_be_used(spark, rows, tmp_path, learning):
     assert not spark.sparkContext._jsc.getPersistentRDDs()  # also not those of the micro-batch that failed
 
 
+def test_an_error_leaves_scores_and_detectors_as_they_were(spark, rows, tmp_path, learning):
+    X, two, _, _ = rows
+    begin, end = frame_of(spark, X[:300], two[:300]), frame_of(spark, X[300:], 1 - two[300:])
+    bad = frame_of(spark, [*X[300:], None], [*(1 - two[300:]).tolist(), 1])
+    ends = []
+    for name, batches in {"whole": [begin, end], "with errors": [bad, begin, bad, end]}.items():
+        watch = DriftWatch(drift.ADWIN(), "anew")
+        learner = learning(new_model(), tmp_path / name, metric=metrics.MacroF1(), drift=watch)
+        number = 0
+        for batch in batches:
+            if batch is bad:
+                with pytest.raises(RowsError):
+                    learner(batch, number)
+            else:
+                learner(batch, number)
+                number += 1
+        assert learner.loop.drift.drifts > 0
+        ends.append(next((tmp_path / name).glob("*600.ckpt")).read_bytes())
+    assert ends[0] == ends[1]
+
+
+def test_it_is_not_sent_anywhere(tmp_path, learning):
+    with pytest.raises(TypeError, match="Spark Connect"):
+        pickle.dumps(learning(new_model(), tmp_path))
+
+
 def test_labels_that_the_model_refuses(spark, rows, tmp_path, learning):
     X, two, _, _ = (part[:30] for part in rows)
     texts = np.where(two, "spam", "ham").tolist()
@@ -371,25 +425,46 @@ def test_followers_find_each_newer_model(spark, rows, tmp_path):
     assert answers == [learner.model.predict_one(dict(zip(names, x, strict=True))) for x in X.tolist()]
 
 
-@pytest.mark.parametrize("first", [7, 1000])
-def test_rows_come_in_their_order_some_at_a_time(spark, monkeypatch, first):
-    monkeypatch.setattr(chunks, "_FIRST_ROWS", first)
-    monkeypatch.setattr(chunks, "_BYTES", 40 * 16)
-    frame = spark.range(0, 300, 1, 5).filter("id < 60 or id >= 120")  # of the partitions one is empty
-    made = chunks.Chunks("id")
-    for _ in range(2):
+def test_rows_come_in_their_order(spark, monkeypatch):
+    def brought(made, frame):
         found = [chunk.column(0).to_pylist() for chunk in made.of(frame)]
-        assert [n for chunk in found for n in chunk] == [*range(60), *range(120, 300)]
-        if first == 1000:
-            first = 40
-        else:
-            assert max(map(len, found)) <= 40
-            assert len(found) > 6
-    few = frame.filter("id % 60 < 5")
-    assert [n for chunk in made.of(few) for n in chunk.column(0).to_pylist()] == [
-        i for i in range(300) if i % 60 < 5 and i // 60 != 1
-    ]
-    assert not spark.sparkContext._jsc.getPersistentRDDs()
+        assert not spark.sparkContext._jsc.getPersistentRDDs()
+        return [n for chunk in found for n in chunk]
+
+    frame = spark.range(0, 3000, 1, 5).filter("id < 600 or id >= 1200")  # of the partitions one is empty
+    order = [*range(600), *range(1200, 3000)]
+    asked = []
+    numbered = chunks._numbered
+    monkeypatch.setattr(chunks, "_numbered", lambda sizes, most: asked.append(numbered(sizes, most)) or asked[-1])
+    made = chunks.Chunks("id")
+    assert brought(made, frame) == order
+    assert not asked  # by one job
+    monkeypatch.setattr(chunks, "_BYTES", 4000)
+    assert brought(made, frame) == order  # it is known that they are few
+    monkeypatch.setattr(chunks, "_FIRST_ROWS", 100)
+    made = chunks.Chunks("id")
+    assert brought(made, frame) == order
+    [several] = asked
+    assert several[1] >= 8  # a batch has 100 rows here, of which three are some 4,000 bytes
+    few = frame.filter("id % 600 < 5")
+    for known in (2, 2):  # once more by several jobs, then by one
+        assert brought(made, few) == [n for n in order if n % 600 < 5]
+        assert len(asked) == known
+
+
+def test_chunks_have_batches_in_their_order_up_to_a_size():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        sizes = [(partition, rng.integers(1, 120, rng.integers(0, 8)).tolist()) for partition in range(5)]
+        numbers, count = chunks._numbered(sizes, 100)
+        made = [[] for _ in range(count)]
+        for partition, lengths in sizes:
+            assert len(numbers[partition]) == len(lengths)
+            for number, length in zip(numbers[partition], lengths, strict=True):
+                assert not any(made[number + 1 :])  # none after it was begun
+                made[number].append(length)
+        assert all(0 < sum(chunk) <= 100 or len(chunk) == 1 for chunk in made)
+        assert all(sum(one) + other[0] > 100 for one, other in pairwise(made))  # no chunk could have one more
 
 
 def test_a_query_of_many_partitions(spark, rows, tmp_path, learning):
