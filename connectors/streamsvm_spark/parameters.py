@@ -22,11 +22,47 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor
+from streamsvm.learners import (
+    BOGD,
+    BPAS,
+    NOGD,
+    RBP,
+    Forgetron,
+    OnlineLinearSVC,
+    OnlineLinearSVR,
+    Projectron,
+    ProjectronPP,
+    Stoptron,
+)
 
 __all__ = ["CLASSIFIERS", "REGRESSORS", "CascadeParams", "FitParams", "ScoreParams"]
 
-CLASSIFIERS = {"bsca": BSCAClassifier, "bsgd": BSGDClassifier}
-REGRESSORS = {"bsca": BSCARegressor, "bsgd": BSGDRegressor}
+#: Learners by name.
+CLASSIFIERS: Mapping[str, type] = {
+    "bsca": BSCAClassifier,
+    "bsgd": BSGDClassifier,
+    "linear": OnlineLinearSVC,
+    "stoptron": Stoptron,
+    "rbp": RBP,
+    "forgetron": Forgetron,
+    "projectron": Projectron,
+    "projectron++": ProjectronPP,
+    "bpas": BPAS,
+    "bogd": BOGD,
+    "nogd": NOGD,
+}
+REGRESSORS: Mapping[str, type] = {"bsca": BSCARegressor, "bsgd": BSGDRegressor, "linear": OnlineLinearSVR}
+
+_NO_BUDGET = "it has no budget, and a partition may need a support vector for each row"
+#: Learners whose models do not become one: why, and what to take instead.
+_REFUSED = {
+    "perceptron": f"{_NO_BUDGET}: take 'rbp', a perceptron within a budget",
+    "ogd": f"{_NO_BUDGET}: take 'bsgd'",
+    "pegasos": f"{_NO_BUDGET}: take 'bsgd', which is Pegasos within a budget",
+    "fogd": "its coefficients are those of frequencies, which belong to the scale that each partition has found: take 'nogd'",
+    "krls": "the landmarks and the inverse of each partition are its own: take 'bsca' with rounds=2, which ends in least squares",
+    "svm": "the stack of each partition is fitted to the decision values of its own experts: take 'bsca'",
+}
 
 _OWN = {"max_features"}  # is what vectors have
 _INVALID = ("error", "skip")
@@ -108,7 +144,7 @@ class FitParams(MachineParams, HasSeed):
     """The parameters of a fit of budgeted learners."""
 
     learner: Param[str] = Param(
-        Params._dummy(), "learner", "the learner: 'bsca' or 'bsgd'", typeConverter=TypeConverters.toString
+        Params._dummy(), "learner", "the learner: 'bsca', 'bsgd', 'linear', ...", typeConverter=TypeConverters.toString
     )
     budget: Param[int] = Param(Params._dummy(), "budget", "support vectors, at most", typeConverter=TypeConverters.toInt)
     rounds: Param[int] = Param(
@@ -167,19 +203,22 @@ class FitParams(MachineParams, HasSeed):
 
     def _kind(self, learners: Mapping[str, type]) -> type:
         name = self.getLearner()
+        if name in _REFUSED:
+            raise ValueError(f"learner={name!r} does not learn partitions: {_REFUSED[name]}")
         if name not in learners:
             raise ValueError(f"learner={name!r} is none: it is one of {', '.join(map(repr, learners))}")
         return learners[name]
 
     def _parameters_of(self, kind: type) -> dict[str, Any]:
         """Return the parameters of a learner; ValueError where it does not have them, or refuses a value."""
-        given = {"budget": self.getBudget(), "gamma": self.getGamma(), "seed": self.getSeed()}
-        if self.isDefined(self.C):
-            given["C"] = self.getC()
+        known = inspect.signature(kind).parameters.keys() - _OWN
+        given = {"seed": self.getSeed()} if "seed" in known else {}  # of a learner without chance, any seed is right
+        for param in (self.budget, self.gamma, self.C):
+            if self.isSet(param) or (self.isDefined(param) and param.name in known):
+                given[param.name] = self.getOrDefault(param)
         options = self.getOptions()
         if both := given.keys() & options.keys():
             raise ValueError(f"{min(both)} is given twice: as a parameter of the estimator, and in options")
-        known = inspect.signature(kind).parameters.keys() - _OWN
         for name in (given | options).keys() - known:
             raise ValueError(f"{kind.__name__} has no parameter {name!r} to set: it has {', '.join(sorted(known))}")
         for name, number in {"rounds": self.getRounds(), "passes": self.getPasses()}.items():

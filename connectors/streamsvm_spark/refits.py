@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from streamsvm.learners.basis import SupportVectors, basis_of
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm.runtime.checkpoint import checkpoint_of
 from streamsvm.storage.model_file import to_bytes
@@ -94,20 +95,23 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
     RowsError
         Rows cannot be learned, or the sums of a partition are more than Arrow takes in a column.
     """
-    if not learner.n_support:
+    basis = basis_of(learner)
+    outputs, n = basis.coefficients.shape
+    if not n:
         return
-    bytes_of_sums = 8 * learner.n_support * (learner.n_support + 1) * len(learner.coefficients)
+    bytes_of_sums = 8 * n * (n + 1) * outputs
     if bytes_of_sums > _MOST_BYTES // 2:
+        kernel = isinstance(basis, SupportVectors)
+        what, less = ("support vectors", "a smaller budget") if kernel else ("features", "fewer features")
         raise RowsError(
-            f"a second round sends {bytes_of_sums:,} bytes for each partition, with {learner.n_support:,} support vectors and "
-            f"{len(learner.coefficients)} outputs: take rounds=1, or a smaller budget"
+            f"a second round sends {bytes_of_sums:,} bytes for each partition, with {n:,} {what} and {outputs} outputs: take "
+            f"rounds=1, or {less}"
         )
     file = to_bytes({"model": learner}, {"kind": "model"})
     width = max(2, min(_WIDTH, _MOST_BYTES // bytes_of_sums))
     parts = _mapped(rows, _Sums(file, None, skip, classes))
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, _SUMS)
-    n = learner.n_support
-    A, g = np.split(_collected(groups), [len(learner.coefficients) * n * n])
+    A, g = np.split(_collected(groups), [outputs * n * n])
     step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
     tried = _collected(_mapped(rows, _Sums(file, step, skip, classes)))
     take_step(learner, step, Trial(tried.reshape(Trial.none().sums.shape)))

@@ -10,6 +10,7 @@ from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector, random_slot
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import views
 
@@ -35,7 +36,7 @@ def step(block: np.ndarray, row: Row) -> None:
 
 
 @learner
-class BOGD(Baseline):
+class BOGD(Baseline, MergeableExpansion):
     """Bounded online gradient descent: a random support vector goes, and the others grow so that the model stays the same on
     average.
 

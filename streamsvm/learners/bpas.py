@@ -14,6 +14,7 @@ from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import views
 
@@ -54,7 +55,7 @@ def step(block: np.ndarray, row: Row) -> None:
 
 
 @learner
-class BPAS(Baseline):
+class BPAS(Baseline, MergeableExpansion):
     """Budget passive-aggressive learning, the simple variant: a support vector that goes is projected onto the new one.
 
     Parameters

@@ -10,14 +10,14 @@ from streamsvm.checks import parameter
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.dual_ascent import DualAscent
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.merging import Mergeable
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import OnlineRegressor
 
 __all__ = ["BSCAClassifier", "BSCARegressor"]
 
 
 @learner
-class BSCAClassifier(BudgetedClassifier, DualAscent, Mergeable):
+class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     """A kernel support vector machine that learns row by row in the dual, within a budget of support vectors.
 
     Each row inside the margin becomes a support vector, with the coefficient that puts it onto the margin, C at most: there is no
@@ -115,7 +115,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, Mergeable):
 
 
 @learner
-class BSCARegressor(OnlineRegressor, DualAscent, Mergeable):
+class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
     """A kernel support vector regression that learns row by row in the dual, within a budget of support vectors.
 
     Each row whose prediction is off by more than epsilon becomes a support vector, with the coefficient that brings it back, C at

@@ -16,7 +16,7 @@ from streamsvm.learners.compiled.iterates import ONE_CLASS, common
 from streamsvm.learners.compiled.rule import FITTED, rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector, violation
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.merging import Mergeable
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.learners.regressor import OnlineRegressor
 from streamsvm.memory.support_vectors import views
 
@@ -82,7 +82,7 @@ class Descent(BudgetedEstimator):
 
 
 @learner
-class BSGDClassifier(BudgetedClassifier, Descent, Mergeable):
+class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     """A kernel support vector machine that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the primal of the SVM with hinge loss. A row inside the margin becomes a support vector; when
@@ -199,7 +199,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, Mergeable):
 
 
 @learner
-class BSGDRegressor(OnlineRegressor, Descent, Mergeable):
+class BSGDRegressor(OnlineRegressor, Descent, MergeableExpansion):
     """A kernel support vector regression that learns row by row within a budget of support vectors.
 
     Stochastic gradient descent on the epsilon-insensitive loss, otherwise as `BSGDClassifier`. Targets should be about 0 and

@@ -275,54 +275,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         answers, like = self._decide_rows(X, PROBABILITY)
         return self._as_probabilities(answers, like)
 
-    def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
-        if self._labels.many:
-            return as_frame(answers[:, 1:], self._labels.many, like)
-        probabilities = self._labels.probabilities(answers[:, 0])
-        values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(answers), 0))
-        return as_frame(values, probabilities, like)
-
-    def _as_decisions(self, answers: np.ndarray, like: Any) -> Any:
-        if self._labels.many:
-            return as_frame(answers[:, 1:], self._labels.many, like)
-        return as_series(answers[:, 0], like)
-
-    @property
-    def labels(self) -> list[Any]:
-        """The labels seen, in the order in which they came."""
-        return self._labels.seen
-
-    @property
-    def positive_label(self) -> Any:
-        """The label of decision values above 0 while there are two; None before it is known."""
-        return self._labels.positive
-
-    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
-        if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
-            raise ValueError(f"labels must be two for one output, or as many as outputs, and there are {outputs}; not {labels!r}")
-        for label in labels:
-            self._labels.target(label)
-        if len(self._labels.targets) != len(labels):
-            raise ValueError(f"labels must be different: {labels!r}")
-        return 1.0 if len(labels) > 2 or self._labels.targets[labels[1]] > 0.0 else -1.0
-
-    def __getstate__(self) -> dict[str, Any]:
-        counted = {} if self._class_weights is None else {"label_counts": self._class_weights.counts_of(self.labels)}
-        return {**super().__getstate__(), "labels": self.labels, **counted}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._labels.restore(state["labels"])
-        if self._class_weights is not None:
-            self._class_weights.restore(self.labels, state["label_counts"])
-
-
-@learner
-class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
-    """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
-
     def answers_many(self, X: Any) -> Answers:
-        """Return predictions, decision values and probabilities of rows, for which their kernel values are computed once.
+        """Return predictions, decision values and probabilities of rows, with as little computed twice as can be.
 
         Parameters
         ----------
@@ -350,9 +304,70 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
         """
         decided, like = self._decide_rows(X, CHOSEN)
         predictions = as_series(self._labels.array(decided[:, 0]), like)
+        probable = self._probabilities_of(X, decided)
+        return Answers(predictions, self._as_decisions(decided, like), self._as_probabilities(probable, like))
+
+    def _probabilities_of(self, X: Any, decided: np.ndarray) -> np.ndarray:  # noqa: ARG002
+        # Answers to `PROBABILITY`, where those to `CHOSEN` are known.
+        return self._decide_rows(X, PROBABILITY)[0]
+
+    def _as_probabilities(self, answers: np.ndarray, like: Any) -> Any:
+        if self._labels.many:
+            return as_frame(answers[:, 1:], self._labels.many, like)
+        probabilities = self._labels.probabilities(answers[:, 0])
+        values = np.column_stack(list(probabilities.values())) if probabilities else np.empty((len(answers), 0))
+        return as_frame(values, probabilities, like)
+
+    def _as_decisions(self, answers: np.ndarray, like: Any) -> Any:
+        if self._labels.many:
+            return as_frame(answers[:, 1:], self._labels.many, like)
+        return as_series(answers[:, 0], like)
+
+    @property
+    def labels(self) -> list[Any]:
+        """The labels seen, in the order in which they came."""
+        return self._labels.seen
+
+    @property
+    def positive_label(self) -> Any:
+        """The label of decision values above 0 while there are two; None before it is known."""
+        return self._labels.positive
+
+    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
+        known = self._labels.targets
+        try:
+            return np.array([np.nan if label is None else known[label] for label in y])
+        except (KeyError, TypeError):
+            return None
+
+    def _start_labels(self, labels: Sequence[Any] | None, outputs: int) -> float:
+        if labels is None or outputs != (len(labels) if len(labels) > 2 else 1) or len(labels) < 2:
+            raise ValueError(f"labels must be two for one output, or as many as outputs, and there are {outputs}; not {labels!r}")
+        for label in labels:
+            self._labels.target(label)
+        if len(self._labels.targets) != len(labels):
+            raise ValueError(f"labels must be different: {labels!r}")
+        return 1.0 if len(labels) > 2 or self._labels.targets[labels[1]] > 0.0 else -1.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        counted = {} if self._class_weights is None else {"label_counts": self._class_weights.counts_of(self.labels)}
+        return {**super().__getstate__(), "labels": self.labels, **counted}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._labels.restore(state["labels"])
+        if self._class_weights is not None:
+            self._class_weights.restore(self.labels, state["label_counts"])
+
+
+@learner
+class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
+    """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
+
+    def _probabilities_of(self, X: Any, decided: np.ndarray) -> np.ndarray:  # noqa: ARG002
         probable = decided.copy()
         to_probabilities(self._block, probable)
-        return Answers(predictions, self._as_decisions(decided, like), self._as_probabilities(probable, like))
+        return probable
 
     @property
     def _most_outputs(self) -> int:
@@ -362,13 +377,6 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
     def learns_many_at_once(self) -> bool:
         """Whether `predict_then_learn` may learn rows; those of classes with weights are learned one by one."""
         return super().learns_many_at_once and self._class_weights is None
-
-    def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
-        known = self._labels.targets
-        try:
-            return np.array([np.nan if label is None else known[label] for label in y])
-        except (KeyError, TypeError):
-            return None
 
     def _answered(self, decisions: np.ndarray) -> list[Any]:
         return self._labels.of_each(decisions)

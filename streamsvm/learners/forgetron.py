@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numba import njit
 
@@ -10,6 +12,8 @@ from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, add_to_coefficient
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.mergeable import Part
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.memory.slots import append, kernel_row_of, remove
 from streamsvm.memory.support_vectors import views
 
@@ -63,7 +67,7 @@ def step(block: np.ndarray, row: Row) -> None:
 
 
 @learner
-class Forgetron(Baseline):
+class Forgetron(Baseline, MergeableExpansion):
     """The self-tuned Forgetron: a kernel perceptron that shrinks all its coefficients, by as little as its mistake bound allows,
     before it removes its oldest support vector.
 
@@ -88,3 +92,8 @@ class Forgetron(Baseline):
     """
 
     _rule = step
+
+    def _take(self, parts: Sequence[Part]) -> None:
+        super()._take(parts)
+        for name in STATE.names or ():  # the damage stays within what the mistakes of all allow
+            self._own[name] = sum(part.model._own[name][0] for part in parts)

@@ -14,7 +14,8 @@ from streamsvm.frames import Batch
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.compiled import linear_step
 from streamsvm.learners.compiled.rule import Rule
-from streamsvm.learners.estimator import OnlineEstimator, learner
+from streamsvm.learners.estimator import learner
+from streamsvm.learners.mergeable import Mergeable, Part
 from streamsvm.learners.regressor import OnlineRegressor
 from streamsvm.memory.block import LARGEST
 from streamsvm.memory.features import OVERFLOW
@@ -24,7 +25,7 @@ __all__ = ["OnlineLinearSVC", "OnlineLinearSVR"]
 
 
 @learner
-class LinearEstimator(OnlineEstimator):
+class LinearEstimator(Mergeable):
     """A model that is a weight for each feature, and the rule of `linear_step`."""
 
     C: float = parameter(default=1.0, above=0.0, high=1e15, kw_only=False)
@@ -137,9 +138,39 @@ class LinearEstimator(OnlineEstimator):
             sign = self._start_labels(labels, 1)
             self._features.restore(names)
         self._store.used = len(names)
-        self._store.views.weights[:, : len(names)] = sign * weights
-        self._store.views.biases[:] = sign * intercept
+        self.set_coefficients(sign * weights, sign * intercept)
         self._common["t"], self._common["slope"] = n_learned, 0.0
+
+    def set_coefficients(self, coefficients: Any, intercept: float = 0.0) -> None:
+        """Make both iterates a model with other weights of the same features.
+
+        Parameters
+        ----------
+        coefficients, intercept
+            Float [features seen], and a number, in the order and with the signs of the attributes of the same names.
+
+        Raises
+        ------
+        ValueError
+            The shape does not fit, or a number is not finite.
+        """
+        weights, used = np.asarray(coefficients, np.float64), self._store.used
+        if weights.shape != (used,):
+            raise ValueError(f"coefficients must be [{used}], one for each feature, not {list(weights.shape)}")
+        if not ((np.abs(weights) < LARGEST).all() and abs(intercept) < LARGEST):
+            raise ValueError(f"coefficients and intercept must be numbers below {LARGEST:g}")
+        self._store.views.weights[:, :used], self._store.views.biases[:] = weights, intercept
+        self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
+
+    def _take(self, parts: Sequence[Part]) -> None:
+        self._take_counters(parts)
+        weights, intercept = np.zeros(self._store.used), 0.0
+        for part in parts:
+            # A factor of 0 is that of a feature that was 0 in all rows: it has no weight.
+            moved = np.divide(part.coefficients[0], part.factors, out=np.zeros(len(part.columns)), where=part.factors != 0.0)
+            weights[part.columns] += part.share * moved
+            intercept += part.share * float(part.intercept[0] - moved @ part.shifts)
+        self.set_coefficients(weights, intercept)
 
 
 @learner

@@ -13,6 +13,7 @@ from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.memory.slots import append, kernel_row_of
 from streamsvm.memory.support_vectors import views
 
@@ -76,7 +77,7 @@ def step(block: np.ndarray, row: Row) -> None:
 
 
 @learner
-class NOGD(Baseline):
+class NOGD(Baseline, MergeableExpansion):
     """Online gradient descent on Nystroem features: the first rows are landmarks, and the model stays within their span.
 
     Parameters

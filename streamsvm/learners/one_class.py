@@ -15,7 +15,7 @@ from streamsvm.frames import Batch, as_matrix, as_series
 from streamsvm.learners.bsgd import CAPPED, Descent
 from streamsvm.learners.compiled.iterates import CHOSEN, ONE_CLASS
 from streamsvm.learners.estimator import learner
-from streamsvm.learners.merging import Mergeable
+from streamsvm.learners.merging import MergeableExpansion
 
 __all__ = ["OneClassBSGD"]
 
@@ -23,7 +23,7 @@ _FARTHEST = 1e100  # deviation that a score tells from a smaller one, before flo
 
 
 @learner
-class OneClassBSGD(Descent, Mergeable, base.AnomalyDetector):
+class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     """A one-class support vector machine that learns row by row within a budget of support vectors.
 
     It learns where most rows are: a threshold on the kernel expansion below which a share of about ``nu`` of the rows falls.

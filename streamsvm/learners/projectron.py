@@ -14,6 +14,7 @@ from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.compiled.rule import rule, state_of
 from streamsvm.learners.compiled.step import Row, compute_scores
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.memory.block import LARGEST_COEFFICIENT
 from streamsvm.memory.slots import append, kernel_row_of, remove, scan_row
 from streamsvm.memory.support_vectors import views
@@ -128,7 +129,7 @@ def step(block: np.ndarray, row: Row) -> None:
 
 
 @learner
-class Projectron(Baseline):
+class Projectron(Baseline, MergeableExpansion):
     """A kernel perceptron whose mistakes are projected onto its support vectors.
 
     A mistake becomes a support vector only where it is farther than ``eta`` from the span of those there are, and there is room.

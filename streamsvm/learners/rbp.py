@@ -8,6 +8,7 @@ from streamsvm.learners.baseline import Baseline
 from streamsvm.learners.compiled.rule import rule
 from streamsvm.learners.compiled.step import Row, add_support_vector, random_slot
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import views
 
@@ -26,7 +27,7 @@ def step(block: np.ndarray, row: Row) -> None:
 
 
 @learner
-class RBP(Baseline):
+class RBP(Baseline, MergeableExpansion):
     """The randomised budget perceptron: a new support vector takes the place of a random one.
 
     Parameters

@@ -1,10 +1,10 @@
 """The coefficients of a model by least squares over rows, in sums that the parts of the rows give and that add up.
 
-A refit makes the sum over the rows of w loss + ridge / 2 |f|^2 small in the coefficients of the support vectors that are there.
-The loss is max(0, 1 - y f)^2 / 2 of two labels, max(0, 1 - f_y + f_j)^2 / 4 of more, where j is the best other label, and
-(y - f)^2 / 2 of targets. A step is one of Newton's method (Mangasarian 2002, A finite Newton method for classification), output
-by output: `Equations` of all rows give its direction, a `Trial` of all rows how far to go along it, and how sure probabilities
-are. Rows can lie anywhere: only the sums meet.
+A refit makes the sum over the rows of w loss + ridge / 2 |f|^2 small in the coefficients of the support vectors that are there,
+or in the weights of a linear model. The loss is max(0, 1 - y f)^2 / 2 of two labels, max(0, 1 - f_y + f_j)^2 / 4 of more, where j
+is the best other label, and (y - f)^2 / 2 of targets. A step is one of Newton's method (Mangasarian 2002, A finite Newton method
+for classification), output by output: `Equations` of all rows give its direction, a `Trial` of all rows how far to go along it,
+and how sure probabilities are. Rows can lie anywhere: only the sums meet.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 from scipy import linalg
 
 from streamsvm.frames import as_batch
-from streamsvm.kernels import kernel_matrix
+from streamsvm.learners.basis import basis_of
 from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE
 
-__all__ = ["RIDGE", "Equations", "Trial", "add_equations", "kernel_of", "residuals", "solved", "take_step"]
+__all__ = ["RIDGE", "Equations", "Trial", "add_equations", "residuals", "solved", "take_step"]
 
-#: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`.)
+#: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`. Of linear models any from
+#: .1 to 100 does as well.)
 RIDGE = 0.1
 
 _SINGULAR = 1e-9  # of the mean of the diagonal: vectors that nearly coincide are singular to rounding
@@ -29,12 +30,6 @@ _CHUNK = 2000  # rows whose kernel values are held at once
 _SIZES = np.array([1.0, 0.5, 0.25, 0.0])  # of a step
 _FACTORS = np.exp(np.linspace(-4.0, 8.0, 25))  # from decision values to log odds
 _MEASURES = 4  # numbers of a trial of one size, before those of the factors: weight, loss, errors, size of decision values
-
-
-def kernel_of(model: Any) -> tuple[int, float, float, int]:
-    """Return what `kernel_matrix` needs to know of the kernel of a model with support vectors."""
-    h = model._store.views.header[0]
-    return h["kernel"], h["gamma"], h["coef0"], h["degree"]
 
 
 def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +81,7 @@ def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 class _Rows(NamedTuple):
     X: np.ndarray
-    """float64 [n, features of the model], as the kernel takes them."""
+    """float32 [n, features of the model]."""
     wanted: np.ndarray
     """float64 [n]: see `residuals`."""
     weights: np.ndarray
@@ -106,8 +101,7 @@ def _rows_of(model: Any, X: Any, y: Any, w: Any) -> _Rows:
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)
     if of_class is not None:
         weights = weights * np.array([of_class.of(label) for label in batch.y])
-    scale = model.scale_in_use
-    return _Rows(matrix.astype(np.float64) if scale is None else scale.of(matrix), wanted, weights)
+    return _Rows(matrix, wanted, weights)
 
 
 class Equations(NamedTuple):
@@ -125,7 +119,7 @@ class Equations(NamedTuple):
         Parameters
         ----------
         model
-            A classifier or regressor with a store of support vectors.
+            A classifier or regressor with a store of support vectors, or a linear one.
         X, y, w
             As in ``learn_many``; all labels are those that the model has learned.
 
@@ -136,15 +130,17 @@ class Equations(NamedTuple):
 
         Notes
         -----
-        O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d).
+        O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d). A linear model
+        has B = d, or d + 1 with an intercept.
         """
-        rows, (a, b, Z, numbers) = _rows_of(model, X, y, w), _model_of(model)
+        rows, basis, numbers = _rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
         sums = cls.none(model)
         for begin in range(0, len(rows.X), _CHUNK):
             some = slice(begin, begin + _CHUNK)
-            K, wanted = kernel_matrix(*kernel_of(model), rows.X[some], Z), rows.wanted[some]
-            residual, active = residuals(K @ a.T + b, wanted, np.ones(len(wanted)), numbers)
-            for k in range(len(a)):
+            K, wanted = basis.values(rows.X[some]), rows.wanted[some]
+            F = K @ basis.coefficients.T + basis.intercept
+            residual, active = residuals(F, wanted, np.ones(len(wanted)), numbers)
+            for k in range(F.shape[1]):
                 on = active[:, k]
                 add_equations(sums.A[k], sums.g[k], K[on], residual[on, k], rows.weights[some][on])
         return sums
@@ -152,7 +148,7 @@ class Equations(NamedTuple):
     @classmethod
     def none(cls, model: Any) -> Self:
         """Return those of no row."""
-        outputs, n = model._outputs, model.n_support
+        outputs, n = basis_of(model).coefficients.shape
         return cls(np.zeros((outputs, n, n)), np.zeros((outputs, n)))
 
     def add(self, other: Self) -> None:
@@ -162,9 +158,9 @@ class Equations(NamedTuple):
 
     def step(self, model: Any, ridge: float = RIDGE) -> np.ndarray:
         """Return the step from the coefficients of the model, float64 [outputs, B], by the rows of these sums."""
-        Z = model.support_vectors.astype(np.float64)
-        penalty = ridge * kernel_matrix(*kernel_of(model), Z, Z)
-        outputs = zip(self.A, self.g, model.coefficients, strict=True)
+        basis = basis_of(model)
+        penalty = ridge * basis.penalty()
+        outputs = zip(self.A, self.g, basis.coefficients, strict=True)
         return np.array([solved(A + penalty, g - penalty @ a) for A, g, a in outputs])
 
 
@@ -177,12 +173,12 @@ class Trial(NamedTuple):
     @classmethod
     def of(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
         """Return that of some rows: see `Equations.of`. O(n B d)."""
-        rows, (a, b, Z, numbers) = _rows_of(model, X, y, w), _model_of(model)
+        rows, basis, numbers = _rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
         trial = cls.none()
         for begin in range(0, len(rows.X), _CHUNK):
             some = slice(begin, begin + _CHUNK)
-            K, wanted, weights = kernel_matrix(*kernel_of(model), rows.X[some], Z), rows.wanted[some], rows.weights[some]
-            F, change = K @ a.T + b, K @ step.T
+            K, wanted, weights = basis.values(rows.X[some]), rows.wanted[some], rows.weights[some]
+            F, change = K @ basis.coefficients.T + basis.intercept, K @ step.T
             for sums, size in zip(trial.sums, _SIZES, strict=True):
                 sums += _measures(F + size * change, wanted, weights, numbers)
         return trial
@@ -197,9 +193,8 @@ class Trial(NamedTuple):
         self.sums[:] += other.sums
 
 
-def _model_of(model: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-    numbers = model._common["loss"][0] == EPSILON_INSENSITIVE
-    return model.coefficients, model.intercept, model.support_vectors.astype(np.float64), numbers
+def _has_numbers(model: Any) -> bool:
+    return bool(model._common["loss"][0] == EPSILON_INSENSITIVE)
 
 
 def _measures(F: np.ndarray, wanted: np.ndarray, weights: np.ndarray, numbers: bool) -> np.ndarray:
@@ -243,18 +238,18 @@ def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) 
     -------
     The size of the step that was taken: 0 where the loss only rises.
     """
-    a, b, Z, numbers = _model_of(model)
-    between = kernel_matrix(*kernel_of(model), Z, Z)
-    tried = [a + size * step for size in _SIZES]
+    basis = basis_of(model)
+    between = basis.penalty()
+    tried = [basis.coefficients + size * step for size in _SIZES]
     penalties = [0.5 * ridge * sum(float(one @ between @ one) for one in each) for each in tried]
     best = int(np.argmin(trial.sums[:, 1] + penalties))
-    model.set_coefficients(tried[best], b)
+    basis.set(tried[best])
     weight, _, errors, size = trial.sums[best, :_MEASURES]
     if weight == 0.0:
         return 0.0
     c, size = model._common, size / weight
     c["error"] = errors / weight
-    if not numbers:
+    if not _has_numbers(model):
         c["size"] = size
         c["slope"] = math.log(_best_factor(trial.sums[best, _MEASURES:]) * max(size, 1.0))
     return float(_SIZES[best])

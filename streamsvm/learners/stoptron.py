@@ -8,6 +8,7 @@ from streamsvm.learners.baseline import Baseline
 from streamsvm.learners.compiled.rule import rule
 from streamsvm.learners.compiled.step import Row, add_support_vector
 from streamsvm.learners.estimator import learner
+from streamsvm.learners.merging import MergeableExpansion
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Stoptron"]
@@ -23,7 +24,7 @@ def step(block: np.ndarray, row: Row) -> None:
 
 
 @learner
-class Stoptron(Baseline):
+class Stoptron(Baseline, MergeableExpansion):
     """A kernel perceptron that stops learning when its budget is full.
 
     Parameters

@@ -65,7 +65,7 @@ def merged(models: Sequence[Any]) -> Any:
     if not hasattr(learner, "merge_with"):
         raise ValueError(
             f"models of {type(learner).__name__} cannot become one: learn with BSGDClassifier or BSCAClassifier, or their "
-            "regressors"
+            "regressors, or with a linear learner"
         )
     model = copy.deepcopy(models[0])
     (transformers, last), *others = [steps_of(each) for each in (model, *models[1:])]
