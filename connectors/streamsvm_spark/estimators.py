@@ -58,11 +58,14 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
     featuresCol, labelCol, predictionCol, rawPredictionCol, probabilityCol, weightCol, thresholds
         As of the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers; labels are 0, 1, ...
     learner
-        ``"bsca"`` (`streamsvm.BSCAClassifier`) or ``"bsgd"`` (`streamsvm.BSGDClassifier`).
+        ``"bsca"`` (`streamsvm.BSCAClassifier`), ``"bsgd"`` (`streamsvm.BSGDClassifier`) or ``"linear"``
+        (`streamsvm.learners.OnlineLinearSVC`, for two classes and features of about unit variance); and the rules that these are
+        compared with, for two classes: ``"stoptron"``, ``"rbp"``, ``"forgetron"``, ``"projectron"``, ``"projectron++"``,
+        ``"bpas"``, ``"bogd"``, ``"nogd"``.
     budget
-        Support vectors, at most.
+        Support vectors, at most. A linear model has none, and refuses a budget or gamma that is set.
     gamma, C, seed
-        Of the learner. ``C`` is for ``"bsca"``; without one the learner's own is used.
+        Of the learner. ``C`` is for ``"bsca"``, ``"linear"`` and ``"bpas"``; without one the learner's own is used.
     rounds
         1 to read each row once. The second round gains most: see the guide.
     passes
@@ -80,15 +83,16 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
     Notes
     -----
     A worker needs the memory of its model and of a batch of rows (``spark.sql.execution.arrow.maxRecordsPerBatch``). A partition
-    sends one model to the driver, some ``budget * (4 d + 260)`` bytes for d features.
+    sends one model to the driver, some ``budget * (4 d + 260)`` bytes for d features, or ``16 d`` of a linear one.
 
     A round after the first is one step of Newton's method on the squared hinge loss, with the penalty .1 |f|^2 / 2 whatever C is.
     It reads the rows twice (cache a frame that is expensive to make), O(budget^2) a row; a partition sends some
-    ``8 outputs budget^2`` bytes, and those of 32 partitions are added up by a worker.
+    ``8 outputs budget^2`` bytes, and those of 32 partitions are added up by a worker. For a linear model read d for the budget:
+    beyond some 8,000 features a second round is refused.
 
     References
     ----------
-    As of `BSCAClassifier` and `merge_with`; Mangasarian (2002), A finite Newton method for classification.
+    As of the learner and of `merge_with`; Mangasarian (2002), A finite Newton method for classification.
     """
 
     _learners = CLASSIFIERS
@@ -128,7 +132,8 @@ class BudgetedSVMRegressor(_Estimator, Regressor):
     featuresCol, labelCol, predictionCol, weightCol
         As of the regressors of pyspark.ml. Targets are of about unit variance: pyspark.ml.feature.StandardScaler scales them.
     learner
-        ``"bsca"`` (`streamsvm.BSCARegressor`) or ``"bsgd"`` (`streamsvm.BSGDRegressor`).
+        ``"bsca"`` (`streamsvm.BSCARegressor`), ``"bsgd"`` (`streamsvm.BSGDRegressor`) or ``"linear"``
+        (`streamsvm.learners.OnlineLinearSVR`).
     budget, gamma, C, seed, rounds, passes, handleInvalid, options
         As of `BudgetedSVMClassifier`, with squares for the loss of later rounds; ``options={"epsilon": 0.1}``, say.
 

@@ -7,7 +7,7 @@ import numpy as np
 from streamsvm.checks import check_decay, parameter
 from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.learners.compiled.iterates import common
-from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.rule import FITTED, rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector, random_slot
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
@@ -16,10 +16,10 @@ from streamsvm.memory.support_vectors import views
 
 __all__ = ["BOGD"]
 
-STATE = np.dtype([("l2", "f8"), ("eta0", "f8")])
+STATE = np.dtype([("l2", "f8"), ("eta0", "f8"), ("fitted", "i8")])
 
 
-@rule(STATE)
+@rule(STATE, learned=FITTED)
 def step(block: np.ndarray, row: Row) -> None:
     """A gradient step; where the store is full, a random support vector goes and the others grow for it."""
     v, c, s = views(block), common(block), state_of(block, STATE)

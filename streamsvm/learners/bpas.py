@@ -11,7 +11,7 @@ from streamsvm.checks import parameter
 from streamsvm.kernels import LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.learners.compiled.iterates import common
-from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.rule import FITTED, rule, state_of
 from streamsvm.learners.compiled.step import Row, add_support_vector
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
@@ -20,7 +20,7 @@ from streamsvm.memory.support_vectors import views
 
 __all__ = ["BPAS"]
 
-STATE = np.dtype([("C", "f8")])
+STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 
 @njit(cache=True, error_model="numpy")
@@ -41,7 +41,7 @@ def _replace(block: np.ndarray, diagonal: float) -> float:
     return multiple
 
 
-@rule(STATE)
+@rule(STATE, learned=FITTED)
 def step(block: np.ndarray, row: Row) -> None:
     """A passive-aggressive step; where the store is full, the support vector goes that the new one replaces at the least loss."""
     v, s = views(block), state_of(block, STATE)

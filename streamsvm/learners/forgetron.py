@@ -9,7 +9,7 @@ from numba import njit
 
 from streamsvm.learners.baseline import Baseline
 from streamsvm.learners.compiled.iterates import common
-from streamsvm.learners.compiled.rule import rule, state_of
+from streamsvm.learners.compiled.rule import FITTED, rule, state_of
 from streamsvm.learners.compiled.step import Row, add_to_coefficient
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.mergeable import Part
@@ -19,7 +19,7 @@ from streamsvm.memory.support_vectors import views
 
 __all__ = ["Forgetron"]
 
-STATE = np.dtype([("mistakes", "i8"), ("damage", "f8")])
+STATE = np.dtype([("mistakes", "i8"), ("damage", "f8"), ("fitted", "i8")])
 
 _TOLERANCE = 15.0 / 32.0  # the damage that a mistake allows
 
@@ -54,7 +54,7 @@ def _forget_oldest(block: np.ndarray) -> None:
     remove(block, oldest)
 
 
-@rule(STATE, learned={"mistakes": (0, 2**62), "damage": (-1e100, 1e100)})
+@rule(STATE, learned={"mistakes": (0, 2**62), "damage": (-1e100, 1e100), **FITTED})
 def step(block: np.ndarray, row: Row) -> None:
     """A mistake becomes a support vector; where that is one too many, all shrink and the oldest goes."""
     v, s = views(block), state_of(block, STATE)
@@ -95,5 +95,5 @@ class Forgetron(Baseline, MergeableExpansion):
 
     def _take(self, parts: Sequence[Part]) -> None:
         super()._take(parts)
-        for name in STATE.names or ():  # the damage stays within what the mistakes of all allow
+        for name in ("mistakes", "damage"):  # the damage stays within what the mistakes of all allow
             self._own[name] = sum(part.model._own[name][0] for part in parts)

@@ -164,12 +164,17 @@ class LinearEstimator(Mergeable):
 
     def _take(self, parts: Sequence[Part]) -> None:
         self._take_counters(parts)
-        weights, intercept = np.zeros(self._store.used), 0.0
+        weights, constants, shares = np.zeros((3, self._store.used))
         for part in parts:
             # A factor of 0 is that of a feature that was 0 in all rows: it has no weight.
             moved = np.divide(part.coefficients[0], part.factors, out=np.zeros(len(part.columns)), where=part.factors != 0.0)
             weights[part.columns] += part.share * moved
-            intercept += part.share * float(part.intercept[0] - moved @ part.shifts)
+            constants[part.columns] -= part.share * moved * part.shifts
+            shares[part.columns] += part.share * (moved != 0.0)
+        weights, constants = (
+            np.divide(sums, shares, out=np.zeros_like(sums), where=shares > 0.0) for sums in (weights, constants)
+        )
+        intercept = sum(part.share * float(part.intercept[0]) for part in parts) + float(constants.sum())
         self.set_coefficients(weights, intercept)
 
 

@@ -76,9 +76,12 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
             self.set_coefficients(self._coefficients_of("last"), intercept)
             return
         weights = np.concatenate([part.model._store.views.weights[: part.model.n_support] for part in parts]).astype(np.float64)
-        order = np.argsort(-np.square(coefficients).sum(axis=0), kind="stable")
-        if isinstance(self._strategy, Refusal):  # the rule maintains the budget: the least are the first that it lets go
-            order = order[: self.budget][::-1]
+        sizes = np.square(coefficients).sum(axis=0)
+        order = np.argsort(-sizes, kind="stable")
+        if isinstance(self._strategy, Refusal):
+            # The rule maintains the budget: the least come first, which it lets go first. Of equal ones each model has some.
+            places = np.concatenate([np.arange(part.model.n_support) for part in parts])
+            order = np.lexsort((places, -sizes))[: self.budget][::-1]
         self._get_ready()
         sorted_coefficients = np.ascontiguousarray(coefficients[:, order].T)
         if not expand(self._block, vectors[order], np.arange(vectors.shape[1]), weights[order], sorted_coefficients):

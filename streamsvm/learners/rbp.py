@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.learners.baseline import Baseline
-from streamsvm.learners.compiled.rule import rule
+from streamsvm.learners.compiled.rule import FITTED, rule
 from streamsvm.learners.compiled.step import Row, add_support_vector, random_slot
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.merging import MergeableExpansion
@@ -14,8 +14,10 @@ from streamsvm.memory.support_vectors import views
 
 __all__ = ["RBP"]
 
+STATE = np.dtype([("fitted", "i8")])
 
-@rule()
+
+@rule(STATE, learned=FITTED)
 def step(block: np.ndarray, row: Row) -> None:
     """A mistake becomes a support vector, in the place of a random one where the store is full."""
     v = views(block)

@@ -7,6 +7,7 @@ import pytest
 from scipy import optimize
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
+from streamsvm.learners import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.learners.refit import Equations, Trial, take_step
 
 ROWS = 240
@@ -178,3 +179,64 @@ def test_rows_that_do_not_fit_are_refused(change, reason):
     model, X, y = fitted(BSCAClassifier, 2)
     with pytest.raises(ValueError, match=reason):
         Equations.of(model, *change(X, y))
+
+
+def linear(kind, fit_intercept):
+    X, y = problem(0 if kind is OnlineLinearSVR else 2)
+    model = kind(fit_intercept=fit_intercept)
+    model.learn_many(X, y)
+    return model, X, y
+
+
+def linear_loss(model, a, X, y, w):
+    """The slow twin: row by row, of weights and, where one is fitted, of the intercept."""
+    total = 0.05 * a @ a
+    for x, label, weight in zip(X.astype(float), y, w, strict=True):
+        f = a[:3] @ x + a[3:].sum()
+        if isinstance(model, OnlineLinearSVR):
+            total += 0.5 * weight * (label - f) ** 2
+        else:
+            total += 0.5 * weight * max(0.0, 1.0 - (1.0 if label == model.positive_label else -1.0) * f) ** 2
+    return total
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
+def test_steps_of_linear_models_lead_to_the_smallest_loss(kind, fit_intercept):
+    model, X, y = linear(kind, fit_intercept)
+    w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
+    size = 3 + fit_intercept
+    best = optimize.minimize(lambda a: linear_loss(model, a, X, y, w), np.zeros(size), tol=1e-10)
+    for _ in range(12):
+        step, trial = step_by_parts(model, X, y, w, 3)
+        take_step(model, step, trial)
+    assert step.shape == (1, size)
+    found = np.append(model.coefficients, model.intercept)
+    assert linear_loss(model, found[:size], X, y, w) == pytest.approx(best.fun, rel=1e-9)
+    np.testing.assert_allclose(found[:size], best.x, rtol=1e-4, atol=1e-6)
+    assert fit_intercept or model.intercept == 0.0
+
+
+def test_an_intercept_that_is_given_stays():
+    X, y = problem(2)
+    model = OnlineLinearSVC(fit_intercept=False)
+    model.start_from([1.0, 0.0, 0.0], 0.7, labels=[0, 1])
+    step, trial = step_by_parts(model, X, y, np.ones(len(y)), 2)
+    assert take_step(model, step, trial) > 0.0
+    assert model.intercept == 0.7
+
+
+def test_probabilities_of_linear_models_fit_the_rows():
+    model, X, y = linear(OnlineLinearSVC, True)
+    take_step(model, *step_by_parts(model, X, y, np.ones(len(y)), 2))
+    signs, f = np.where(y == 1, 1.0, -1.0), model.decision_function_many(X)
+    factor = np.exp(model._common["slope"][0, 0]) / max(model._common["size"][0, 0], 1.0)
+
+    def log_loss(factor):
+        return np.log1p(np.exp(-factor * signs * f)).mean()
+
+    assert log_loss(factor) == pytest.approx(min(log_loss(factor * by) for by in np.geomspace(0.1, 10.0, 201)), rel=1e-3)
+    answers = model.answers_many(X)
+    np.testing.assert_array_equal(answers.decisions, f)
+    np.testing.assert_array_equal(answers.predictions, model.predict_many(X))
+    np.testing.assert_array_equal(answers.probabilities, model.predict_proba_many(X))

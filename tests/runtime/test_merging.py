@@ -11,7 +11,7 @@ from partition_models import MAKERS, learned, numbers, save, table
 from saved import dumps
 from streamsvm import BSCARegressor, BSGDClassifier, SVMClassifier
 from streamsvm.edge.container import pack, unpack
-from streamsvm.learners import OnlineLinearSVC, merging
+from streamsvm.learners import KernelPerceptron, merging
 from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.runtime import CheckpointError, CheckpointFolder, FollowedFolder
 from streamsvm.runtime.merging import PartMerger, merged
@@ -105,7 +105,7 @@ def test_encoders_know_what_each_knew():
     ("makers", "reason"),
     [
         ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot become one.*BSGDClassifier or BSCA"),
-        ([OnlineLinearSVC] * 2, "OnlineLinearSVC cannot become one.*BSGDClassifier or BSCA"),
+        ([KernelPerceptron] * 2, "KernelPerceptron cannot become one.*BSGDClassifier or BSCA"),
         ([lambda: BoundedScaler(4.0) | BSGDClassifier(), lambda: BoundedScaler() | BSGDClassifier()], "deviations=4.0 and 8.0"),
         ([lambda: BoundedScaler() | BSGDClassifier(), BSGDClassifier], "different steps"),
         (
