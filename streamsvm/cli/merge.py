@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> bool:
                     _show(found, arguments)
                 stopped.wait(arguments.every)
     except CheckpointError as error:
-        hint = "BSGDClassifier or BSCAClassifier, or their regressors"
-        raise CommandError(str(error).replace(hint, f"{hint} (--model bsgd or bsca)")) from error
+        hint = "BSGDClassifier or BSCAClassifier, their regressors, or a linear learner"
+        raise CommandError(str(error).replace(hint, f"{hint} (--model bsgd, bsca or linear)")) from error
     finally:
         checkpoints.close()
     return True

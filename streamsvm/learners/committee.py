@@ -173,7 +173,8 @@ class Committee(OnlineEstimator):
         """
         raise ValueError(
             f"models of {type(self).__name__} cannot become one: the stack of each is fitted to the decision values of its own "
-            "experts, and no rows are left to fit another one. Learn with BSGDClassifier or BSCAClassifier, or their regressors"
+            "experts, and no rows are left to fit another one. Learn with BSGDClassifier or BSCAClassifier, their regressors, or "
+            "a linear learner"
         )
 
     @property

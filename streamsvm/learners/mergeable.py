@@ -83,20 +83,20 @@ class Mergeable(OnlineEstimator):
 
         Notes
         -----
-        The decision function of model p is f_p, the one that its predictions follow, and n_p rows have made it. The union is
-        f = sum of n_p / n f_p (Zinkevich et al. 2010, with parts of unequal size). Of linear models that is
-        all, but that a weight of exactly 0, as of a feature that a model has not seen, does not count in the mean of that weight.
+        The decision function of model p is f_p, the one that its predictions follow, and n_p rows have made it. The union is f =
+        sum of n_p / n f_p (Zinkevich et al. 2010, with parts of unequal size). Of linear models that is all, but that a weight of
+        exactly 0, as of a feature that a model has not seen, does not count in the mean of that weight.
 
         The support vectors of the union come into the budget in the order of their coefficients, the largest first, each by an
         event of the strategy (``maintenance``). A rule without one keeps those with the largest coefficients, whatever it does
-        where its own rows fill the budget; what its paper proves holds of its own rows alone. Then the coefficients a are fitted once more, for a mean of models
-        knows less than each of them near its own support vectors: they make |f_a - f|^2 trust + sum over the support vectors of
-        all models of max(0, m - y f_a)^2 smallest, where y is the label of a support vector, and the margin m is 1 where the
-        model that it is from decides as y, and else 0. From the third label on, each margin is that to the best other label. Of a
-        model whose coefficients were fitted before, as here, their signs are no labels: y is what the model decides, and m how
-        surely, at most 1.
-        Of numbers, the second sum is over (f_p - f_a)^2; an anomaly detector has none. The trust is .03, and up to 10 where the
-        average iterates have erred less than the last ones, which is a sign of noise: see `BSCAClassifier`.
+        where its own rows fill the budget; what its paper proves holds of its own rows alone. Then the coefficients a are fitted
+        once more, for a mean of models knows less than each of them near its own support vectors: they make |f_a - f|^2 trust +
+        sum over the support vectors of all models of max(0, m - y f_a)^2 smallest, where y is the label of a support vector, and
+        the margin m is 1 where the model that it is from decides as y, and else 0. From the third label on, each margin is that
+        to the best other label. Of a model whose coefficients were fitted before, as here, their signs are no labels: y is what
+        the model decides, and m how surely, at most 1. Of numbers, the second sum is over (f_p - f_a)^2; an anomaly detector has
+        none. The trust is .03, and up to 10 where the average iterates have erred less than the last ones, which is a sign of
+        noise: see `BSCAClassifier`.
 
         With ``scaling="auto"``, the moments of each feature are pooled, and support vectors are brought to that scale. Both
         iterates become the model, recent errors are the means of theirs, and counters are summed: learning goes on with the

@@ -64,8 +64,8 @@ def merged(models: Sequence[Any]) -> Any:
     learner = learner_of(models[0])
     if not hasattr(learner, "merge_with"):
         raise ValueError(
-            f"models of {type(learner).__name__} cannot become one: learn with BSGDClassifier or BSCAClassifier, or their "
-            "regressors, or with a linear learner"
+            f"models of {type(learner).__name__} cannot become one: learn with BSGDClassifier or BSCAClassifier, their "
+            "regressors, or a linear learner"
         )
     model = copy.deepcopy(models[0])
     (transformers, last), *others = [steps_of(each) for each in (model, *models[1:])]

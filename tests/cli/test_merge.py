@@ -61,7 +61,7 @@ def test_a_committee_is_refused_with_the_way_out(tmp_path, call):
     done = call("merge", tmp_path / "one", "--to", tmp_path / "merged")
     assert done.returncode == 1
     assert "SVMClassifier cannot become one" in done.stderr
-    assert "--model bsgd or bsca" in done.stderr
+    assert "--model bsgd, bsca or linear" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["--every", "0"], ["--every", "nan"], []])
