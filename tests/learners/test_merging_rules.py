@@ -24,7 +24,9 @@ from streamsvm.runtime.merging import merged
 EACH = 60 if DISABLE_JIT else 300  # rows of a model
 BUDGET = 20
 KINDS = [Stoptron, RBP, Forgetron, Projectron, ProjectronPP, BPAS, BOGD, NOGD]
-SCALES = [{}, {"scaling": None, "gamma": 0.5}, {"scaling": None}]
+SCALES = [{}, {"scaling": None, "gamma": 0.5}]
+if not DISABLE_JIT:
+    SCALES.append({"scaling": None})  # few rows find a gamma that differs by more than a quarter
 
 
 def rows(n, seed=0):
@@ -33,9 +35,9 @@ def rows(n, seed=0):
     return X, (X[:, 0] > 0.5 * np.sin(2.0 * X[:, 1])).astype(int)
 
 
-def parts(kind, n=3, **parameters):
+def parts(kind, n=3, budget=BUDGET, **parameters):
     X, y = rows(n * EACH)
-    models = [kind(BUDGET, **({"seed": 0} if kind in (RBP, BOGD) else {}), **parameters) for _ in range(n)]
+    models = [kind(budget, **({"seed": 0} if kind in (RBP, BOGD) else {}), **parameters) for _ in range(n)]
     for i, model in enumerate(models):
         model.learn_many(X[i::n], y[i::n])
     return models
@@ -73,7 +75,7 @@ def test_one_model_of_all_is_better_than_each(kind):
 
 
 def test_the_damage_of_a_forgetron_is_that_of_all():
-    models = parts(Forgetron)
+    models = parts(Forgetron, budget=5)  # less than the mistakes of few rows
     mistakes, damage = (sum(float(model._own[name][0]) for model in models) for name in ("mistakes", "damage"))
     models[0].merge_with(*models[1:])
     own = models[0]._own[0]
