@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from pyspark import StorageLevel, keyword_only
 from pyspark.ml.classification import Classifier
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
@@ -20,7 +19,7 @@ from streamsvm.checks import check_number, check_one_of
 from streamsvm_spark.candidates import SCHEMA, Candidates, received
 from streamsvm_spark.cascade_model import CascadeSVCModel
 from streamsvm_spark.cascade_tasks import Moments, Read, Scan, Solve, fitted
-from streamsvm_spark.columns import RowsError
+from streamsvm_spark.columns import RowsError, mapped
 from streamsvm_spark.parameters import CascadeParams
 
 __all__ = ["CascadeSVC"]
@@ -122,7 +121,9 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
 
     def _fit(self, dataset: DataFrame) -> CascadeSVCModel:
         self._check()
-        rows = _mapped(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip")).persist(StorageLevel.MEMORY_AND_DISK)
+        rows = mapped(self._columns_of(dataset), Read(self.getHandleInvalid() == "skip"), SCHEMA).persist(
+            StorageLevel.MEMORY_AND_DISK
+        )
         try:
             _, facts = received(rows.filter("facts IS NOT NULL").toArrow().to_batches())
             width = _width(facts)
@@ -159,13 +160,6 @@ class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParams
             variance = moments.square / moments.weight
             gamma = 1.0 / (width * variance) if variance > 1e-15 * moments.mean**2 else 1.0
         return self._parameters(gamma)
-
-
-def _mapped(frame: DataFrame, task: Any) -> DataFrame:
-    def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
-
-    return frame.mapInArrow(of_partition, SCHEMA)
 
 
 def _width(facts: Sequence[dict[str, Any]]) -> int:
@@ -240,10 +234,10 @@ class _Cascade:
     def _first(self) -> Candidates:
         """Return the support vectors of the last set of the tree."""
         solve = Solve(self._machine, self._most)
-        sets, level, n = _mapped(self._rows, solve), 0, len(self._counts)
+        sets, level, n = mapped(self._rows, solve, SCHEMA), 0, len(self._counts)
         while n > 1:
             level, n = level + 1, (n + 1) // 2
-            sets = _mapped(sets.repartitionById(n, F.shiftright("part", level)), solve)
+            sets = mapped(sets.repartitionById(n, F.shiftright("part", level)), solve, SCHEMA)
         return received(sets.toArrow().to_batches())[0]
 
     def _scanned(self, learner: CSMOClassifier, held: Candidates, support: Candidates, quota: int) -> _Round:
@@ -251,7 +245,7 @@ class _Cascade:
         numbers = {int(part): held.row[held.part == part] for part in np.unique(held.part)}
         bias = float(learner.intercept_[0])
         scan = Scan(support, bias, learner._kernel, numbers, self._tol, quota)
-        new, facts = received(_mapped(self._rows, scan).toArrow().to_batches())
+        new, facts = received(mapped(self._rows, scan, SCHEMA).toArrow().to_batches())
         if sum(each["found"] for each in facts) != len(support.row):
             raise RowsError(
                 "the frame gives other rows, or another order, each time it is read, and Spark has read it again: write it to a "

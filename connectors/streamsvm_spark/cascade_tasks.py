@@ -14,7 +14,7 @@ from streamsvm.batch import CSMOClassifier
 from streamsvm.kernels import Kernel
 from streamsvm_spark.candidates import Candidates, facts_batch, received
 from streamsvm_spark.cascade_values import decision_values
-from streamsvm_spark.columns import RowsError, rows_of
+from streamsvm_spark.columns import RowsError, rows_of_batch
 
 __all__ = ["Moments", "Read", "Scan", "Solve", "fitted"]
 
@@ -78,15 +78,13 @@ class Read(NamedTuple):
         yield facts_batch(facts)
 
     def _candidates(self, batch: pa.RecordBatch, part: int, begin: int) -> Candidates:
-        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-        rows = rows_of(columns["features"], columns["label"], columns.get("weight"), skip=self.skip, classes=True)
+        rows = rows_of_batch(batch, skip=self.skip, classes=True)
         if (rows.y > 1.0).any():
             raise RowsError(
                 f"a label is {rows.y.max():g}: CascadeSVC tells 0 from 1. pyspark.ml.classification.OneVsRest(classifier="
                 "CascadeSVC(...)) learns more classes"
             )
-        n = len(rows.X)
-        w = rows.w if "weight" in columns else np.ones(n)
+        n, w = len(rows.X), rows.w
         number = begin + np.flatnonzero(rows.kept)
         found = Candidates(np.full(n, part, np.int32), number, rows.X, rows.y == 1.0, w, np.zeros(n))
         return found if (w > 0.0).all() else found.take(w > 0.0)

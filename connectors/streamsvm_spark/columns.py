@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from streamsvm.checks import LARGEST_WEIGHT
 
-__all__ = ["Rows", "RowsError", "rows_of", "vectors_of"]
+__all__ = ["Rows", "RowsError", "mapped", "rows_of", "rows_of_batch", "vectors_of"]
 
 _DENSE = 1  # of the field ``type`` of a vector of pyspark.ml; 0 is a sparse one
 _MOST_CLASSES = 1000
@@ -82,6 +84,25 @@ def rows_of(
     if len(w) and not ((w >= 0.0) & (w <= LARGEST_WEIGHT)).all():
         raise RowsError(f"a weight is {w[(w < 0.0) | (w > LARGEST_WEIGHT)][0]:g}: weights are from 0 to {LARGEST_WEIGHT:g}")
     return Rows(X, y, w, kept)
+
+
+def rows_of_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> Rows:
+    """Return the rows of a batch with the columns ``features``, ``label`` and, if they are weighted, ``weight``: see `rows_of`.
+
+    Without that column, each weighs 1.
+    """
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    rows = rows_of(columns["features"], columns["label"], columns.get("weight"), skip=skip, classes=classes)
+    return rows if "weight" in columns else rows._replace(w=np.ones(len(rows.X)))
+
+
+def mapped(frame: DataFrame, task: Any, schema: str) -> DataFrame:
+    """Return what a task makes of the batches of each partition; Spark takes a function, and no other object that is called."""
+
+    def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    return frame.mapInArrow(of_partition, schema)
 
 
 def _complain(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 from pyspark import keyword_only
 from pyspark.ml.classification import ProbabilisticClassifier
 from pyspark.ml.regression import Regressor
 from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
+from streamsvm_spark.columns import mapped
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
 from streamsvm_spark.parts import PARTS, Part, Task, merge_parts
@@ -35,12 +35,8 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         kind = self._kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
         task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes)
-
-        def learned(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return task(batches)
-
         rows = self._columns_of(dataset)
-        learner = merge_parts([Part(*row) for row in rows.mapInArrow(learned, PARTS).collect()])
+        learner = merge_parts([Part(*row) for row in mapped(rows, task, PARTS).collect()])
         for _ in range(1, self.getRounds()):
             refit(rows, learner, skip, self._classes)
         return self._copyValues(self._model(learner))

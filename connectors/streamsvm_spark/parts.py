@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from streamsvm.runtime.checkpoint import checkpoint_of
 from streamsvm.runtime.merging import merged
 from streamsvm.storage.model_file import to_bytes
-from streamsvm_spark.columns import RowsError, rows_of
+from streamsvm_spark.columns import RowsError, rows_of_batch
 
 __all__ = ["PARTS", "Part", "Task", "merge_parts"]
 
@@ -77,8 +77,7 @@ class Task(NamedTuple):
     def _pass(self, model: Any, batches: Any) -> tuple[Any, int, int]:
         learned = skipped = 0
         for batch in batches:
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            rows = rows_of(columns["features"], columns["label"], columns.get("weight"), skip=self.skip, classes=self.classes)
+            rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)
             skipped += len(rows.kept) - len(rows.X)
             if not len(rows.X):
                 continue
@@ -88,7 +87,7 @@ class Task(NamedTuple):
                 raise RowsError(
                     f"vectors are of {len(model.feature_names)} and of {rows.X.shape[1]} features: all must be of one length"
                 )
-            model.learn_many(rows.X, rows.y, rows.w if "weight" in columns else 1.0)
+            model.learn_many(rows.X, rows.y, rows.w)
             learned += len(rows.X)
         return model, learned, skipped
 

@@ -15,7 +15,7 @@ from streamsvm.learners.basis import SupportVectors, basis_of
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm.runtime.checkpoint import checkpoint_of
 from streamsvm.storage.model_file import to_bytes
-from streamsvm_spark.columns import RowsError, rows_of
+from streamsvm_spark.columns import RowsError, mapped, rows_of_batch
 
 __all__ = ["refit"]
 
@@ -48,15 +48,13 @@ class _Sums(NamedTuple):
         model = checkpoint_of(self.file, "the model").model
         sums: Any = Equations.none(model) if self.step is None else Trial.none()
         for batch in batches:
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            rows = rows_of(columns["features"], columns["label"], columns.get("weight"), skip=self.skip, classes=self.classes)
+            rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)
             if not len(rows.X):
                 continue
-            weights = rows.w if "weight" in columns else 1.0
             if self.step is None:
-                sums.add(Equations.of(model, rows.X, rows.y, weights))
+                sums.add(Equations.of(model, rows.X, rows.y, rows.w))
             else:
-                sums.add(Trial.of(model, self.step, rows.X, rows.y, weights))
+                sums.add(Trial.of(model, self.step, rows.X, rows.y, rows.w))
         return np.concatenate([array.ravel() for array in sums])
 
 
@@ -109,16 +107,9 @@ def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
         )
     file = to_bytes({"model": learner}, {"kind": "model"})
     width = max(2, min(_WIDTH, _MOST_BYTES // bytes_of_sums))
-    parts = _mapped(rows, _Sums(file, None, skip, classes))
+    parts = mapped(rows, _Sums(file, None, skip, classes), _SUMS)
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, _SUMS)
     A, g = np.split(_collected(groups), [outputs * n * n])
     step = Equations(A.reshape(-1, n, n), g.reshape(-1, n)).step(learner)
-    tried = _collected(_mapped(rows, _Sums(file, step, skip, classes)))
+    tried = _collected(mapped(rows, _Sums(file, step, skip, classes), _SUMS))
     take_step(learner, step, Trial(tried.reshape(Trial.none().sums.shape)))
-
-
-def _mapped(rows: DataFrame, task: _Sums) -> DataFrame:
-    def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
-
-    return rows.mapInArrow(sums, _SUMS)
