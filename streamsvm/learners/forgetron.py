@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -93,7 +94,7 @@ class Forgetron(Baseline, MergeableExpansion):
 
     _rule = step
 
-    def _take(self, parts: Sequence[Part]) -> None:
-        super()._take(parts)
+    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+        super()._take(parts, rows)
         for name in ("mistakes", "damage"):  # the damage stays within what the mistakes of all allow
             self._own[name] = sum(part.model._own[name][0] for part in parts)

@@ -162,7 +162,9 @@ class LinearEstimator(Mergeable):
         self._store.views.weights[:, :used], self._store.views.biases[:] = weights, intercept
         self._common["scale"], self._common["average_v"], self._common["average_u"] = 1.0, 1.0, 0.0
 
-    def _take(self, parts: Sequence[Part]) -> None:
+    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+        if rows is not None:
+            raise ValueError("linear models become one by the mean of their weights: merge them without rows")
         self._take_counters(parts)
         weights, constants, shares = np.zeros((3, self._store.used))
         for part in parts:

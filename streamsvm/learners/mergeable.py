@@ -60,6 +60,7 @@ class Mergeable(OnlineEstimator):
         *others: Self,
         units: Sequence[Mapping[Hashable, tuple[float, float]]] | None = None,
         targets: Sequence[tuple[float, float]] | None = None,
+        rows: tuple[Any, ...] | None = None,
     ) -> None:
         """Become the model of all the rows that this model and others have learned, in the memory of this one.
 
@@ -73,13 +74,17 @@ class Mergeable(OnlineEstimator):
             which values of a feature come into the units of the model that results. None: into those they have.
         targets
             As ``units``, of the targets.
+        rows
+            ``(X, y)`` or ``(X, y, w)``, as ``learn_many`` takes them, of features and labels that the models have learned, in the
+            units of the model that results: rows that the coefficients are fitted to besides. A sample of those that the models
+            have learned tells what no support vector does, as far from the boundary. Linear models and detectors take none.
 
         Raises
         ------
         ValueError
             A model is of another class, has another value of a parameter or a window of rows (``replay``), or has found a
-            ``gamma="scale"`` that differs by more than a quarter; or there is no room for the features or labels of all. This
-            model is as it was then.
+            ``gamma="scale"`` that differs by more than a quarter; there is no room for the features or labels of all; or a row
+            cannot be fitted. This model is as it was then.
 
         Notes
         -----
@@ -125,12 +130,13 @@ class Mergeable(OnlineEstimator):
         models = self, *others
         moves = units or [{}] * len(models), targets or [(1.0, 0.0)] * len(models)
         given = [_Given(*each) for each in zip(models, *moves, strict=True) if each[0].n_learned]
-        if not given or (len(given) == 1 and given[0].model is self and not units and not targets):
+        if not given or (len(given) == 1 and given[0].model is self and not units and not targets and rows is None):
             return
         merged = type(self)(**self._get_params())
         parts = _parts(merged, given, _admit_features(merged, [each.model for each in given]))
-        merged._take(parts)
-        _become(self, merged, [each.model for each in given])
+        _take_facts(merged, [each.model for each in given])
+        merged._take(parts, rows)
+        _become(self, merged)
 
     def _check_merge(self, other: Any) -> None:
         """Raise a ValueError unless the other model can become one with this one."""
@@ -144,7 +150,7 @@ class Mergeable(OnlineEstimator):
                 )
 
     @abstractmethod
-    def _take(self, parts: Sequence[Part]) -> None:
+    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
         """Become the union of parts, as a new model that has learned nothing, but has all their features and labels."""
 
     def _take_counters(self, parts: Sequence[Part]) -> None:
@@ -202,17 +208,22 @@ def _outputs_of(labels: Labels, union: Labels) -> np.ndarray:
     return matrix
 
 
-def _become(model: Any, merged: Any, models: Sequence[Any]) -> None:
-    counts: list[int] = []
-    if getattr(model, "class_weight", None) is not None:
+def _take_facts(merged: Any, models: Sequence[Any]) -> None:
+    # What a model finds out of its rows besides, and needs to know of others.
+    if hasattr(merged, "_first_targets"):
+        merged._first_targets = None
+    if getattr(merged, "class_weight", None) is not None:
         each = [one._class_weights.counts_of(merged.labels) for one in models]
-        counts = [sum(of_label) for of_label in zip(*each, strict=True)]
+        merged._class_weights.restore(merged.labels, [sum(of_label) for of_label in zip(*each, strict=True)])
+
+
+def _become(model: Any, merged: Any) -> None:
     model._block[:] = merged._block  # of the same parameters, and so of the same size
     model._features.restore(merged.feature_names)
     model._outputs, model._ready = merged._outputs, False
     if hasattr(model, "_labels"):
         model._labels.restore(merged.labels)
         if model._class_weights is not None:
-            model._class_weights.restore(merged.labels, counts)
+            model._class_weights.restore(merged.labels, merged._class_weights.counts_of(merged.labels))
     if hasattr(model, "_first_targets"):
         model._first_targets = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.learners.compiled.rescale import scale_moved, units_of
 from streamsvm.learners.compiled.scaled_rows import FOLLOWS
 from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.refit import add_equations, residuals, solved
+from streamsvm.learners.refit import Rows, add_equations, calibrate, residuals, rows_of, solved
 from streamsvm.memory.moments import move_moments, pool_moments
 
 __all__ = ["MergeableExpansion"]
@@ -27,6 +27,7 @@ _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a f
 #: How much the mean of the models counts against what each knew of its own support vectors: the first where labels are clean,
 #: and more by the advantage of the average iterate, which says that they are noisy.
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
+_ROW = 3.0  # what a row that is given counts, where a support vector counts 1
 _STEPS = 10  # of Newton's method, which ends earlier where the same rows are short of their margins
 _CHUNK = 2000  # rows whose kernel values are held at once
 
@@ -62,7 +63,11 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
                 'give a gamma that is a number, or scaling="auto"'
             )
 
-    def _take(self, parts: Sequence[Part]) -> None:
+    def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:
+        fits = self._common["loss"][0] in (HINGE, EPSILON_INSENSITIVE)
+        if rows is not None and not fits:
+            raise ValueError(f"a {type(self).__name__} has no labels or targets to fit: merge without rows")
+        checked = None if rows is None else rows_of(self, *rows)
         _take_scale(self, parts)
         self._take_counters(parts)
         coefficients = np.hstack([part.share * part.coefficients for part in parts])
@@ -72,7 +77,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
         for part in parts:
             vectors[first : first + part.model.n_support, part.columns] = _vectors_of(part)
             first += part.model.n_support
-        if not len(vectors):
+        if not len(vectors):  # nor is there a coefficient to fit
             self.set_coefficients(self._coefficients_of("last"), intercept)
             return
         weights = np.concatenate([part.model._store.views.weights[: part.model.n_support] for part in parts]).astype(np.float64)
@@ -87,8 +92,10 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
         if not expand(self._block, vectors[order], np.arange(vectors.shape[1]), weights[order], sorted_coefficients):
             self._complain_of_strategy()
         self.set_coefficients(self._coefficients_of("last"), intercept)
-        if self._common["loss"][0] in (HINGE, EPSILON_INSENSITIVE):
-            _fit_again(self, parts, vectors)
+        if fits:
+            _fit_again(self, parts, _asked_of(self, parts, vectors, checked))
+            if checked is not None:
+                calibrate(self, checked)
 
 
 def _vectors_of(part: Part) -> np.ndarray:
@@ -127,11 +134,34 @@ def _take_scale(merged: Any, parts: Sequence[Part]) -> None:
         v.means[first.columns] = first.model._store.views.means[: len(first.columns)]
 
 
-def _fit_again(merged: Any, parts: Sequence[Part], vectors: np.ndarray) -> None:
-    kernel, numbers = kernel_of(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
+class _Asked(NamedTuple):
+    """What the coefficients are fitted to: the support vectors of all models, and rows."""
+
+    X: np.ndarray
+    """float64 [n, features], in the scale of the union."""
+    wanted: np.ndarray
+    margins: np.ndarray
+    """float64 [n]: see `residuals`."""
+    weights: np.ndarray
+    """float64 [n]."""
+
+
+def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Rows | None) -> _Asked:
+    wanted, margins = (np.concatenate(each) for each in zip(*(_own_answers(merged, part) for part in parts), strict=True))
+    weights = np.ones(len(wanted))
+    if rows is not None:
+        margin = 0.0 if merged._common["loss"][0] == EPSILON_INSENSITIVE else 1.0
+        vectors = np.vstack([vectors, rows.X])
+        wanted, margins = np.append(wanted, rows.wanted), np.append(margins, np.full(len(rows.X), margin))
+        weights = np.append(weights, _ROW * rows.weights)
     X = vectors.astype(np.float64) if merged.scaling is None else merged.scale_in_use.of(vectors)
+    return _Asked(X, wanted, margins, weights)
+
+
+def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
+    kernel, numbers = kernel_of(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
+    X = asked.X
     Z = merged.support_vectors.astype(np.float64)
-    labels, margins = (np.concatenate(numbers) for numbers in zip(*(_own_answers(merged, part) for part in parts), strict=True))
     a0, b = merged._coefficients_of("last").T, merged.intercept
     between = kernel_matrix(*kernel, Z, Z)
     penalty = _trust(parts) * float(np.mean(np.diag(between))) * between
@@ -139,7 +169,7 @@ def _fit_again(merged: Any, parts: Sequence[Part], vectors: np.ndarray) -> None:
     chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(X), _CHUNK)]
     for _ in range(_STEPS):
         F = np.vstack([kernel_matrix(*kernel, X[rows], Z) @ a for rows in chunks]) + b
-        residual, active = residuals(F, labels, margins, numbers)
+        residual, active = residuals(F, asked.wanted, asked.margins, numbers)
         if before is not None and (active == before).all():
             break
         step = np.empty_like(a)
@@ -147,7 +177,7 @@ def _fit_again(merged: Any, parts: Sequence[Part], vectors: np.ndarray) -> None:
             A, g = penalty.copy(), penalty @ (a0[:, k] - a[:, k])
             for rows in chunks:
                 some = np.flatnonzero(active[rows, k]) + rows.start
-                add_equations(A, g, kernel_matrix(*kernel, X[some], Z), residual[some, k])
+                add_equations(A, g, kernel_matrix(*kernel, X[some], Z), residual[some, k], asked.weights[some])
             step[:, k] = solved(A, g)
         a, before = a + step, active
     merged.set_coefficients(a.T, b)

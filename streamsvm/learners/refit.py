@@ -19,7 +19,7 @@ from streamsvm.frames import as_batch
 from streamsvm.learners.basis import basis_of
 from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE
 
-__all__ = ["RIDGE", "Equations", "Trial", "add_equations", "residuals", "solved", "take_step"]
+__all__ = ["RIDGE", "Equations", "Rows", "Trial", "add_equations", "calibrate", "residuals", "rows_of", "solved", "take_step"]
 
 #: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`. Of linear models any from
 #: .1 to 100 does as well.)
@@ -79,7 +79,9 @@ def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
     return np.asarray(linalg.solve(A, g, assume_a="pos"))
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
+    """Rows that coefficients are fitted to."""
+
     X: np.ndarray
     """float32 [n, features of the model]."""
     wanted: np.ndarray
@@ -88,7 +90,14 @@ class _Rows(NamedTuple):
     """float64 [n]."""
 
 
-def _rows_of(model: Any, X: Any, y: Any, w: Any) -> _Rows:
+def rows_of(model: Any, X: Any, y: Any, w: Any = 1.0) -> Rows:
+    """Return rows as ``learn_many`` takes them, of features and labels that a model has learned.
+
+    Raises
+    ------
+    ValueError
+        As ``learn_many``, or a label is new.
+    """
     batch = as_batch(X, y, w)
     wanted = model._known_targets(batch.y)
     if wanted is None or np.isnan(wanted).any():
@@ -101,7 +110,7 @@ def _rows_of(model: Any, X: Any, y: Any, w: Any) -> _Rows:
     weights, of_class = batch.weights, getattr(model, "_class_weights", None)
     if of_class is not None:
         weights = weights * np.array([of_class.of(label) for label in batch.y])
-    return _Rows(matrix, wanted, weights)
+    return Rows(matrix, wanted, weights)
 
 
 class Equations(NamedTuple):
@@ -133,7 +142,7 @@ class Equations(NamedTuple):
         O(n B (d + B)) and a memory of O(outputs B^2), whatever n. Rows that are beyond their margins cost O(B d). A linear model
         has B = d, or d + 1 with an intercept.
         """
-        rows, basis, numbers = _rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
+        rows, basis, numbers = rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
         sums = cls.none(model)
         for begin in range(0, len(rows.X), _CHUNK):
             some = slice(begin, begin + _CHUNK)
@@ -173,7 +182,7 @@ class Trial(NamedTuple):
     @classmethod
     def of(cls, model: Any, step: np.ndarray, X: Any, y: Any, w: Any = 1.0) -> Self:
         """Return that of some rows: see `Equations.of`. O(n B d)."""
-        rows, basis, numbers = _rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
+        rows, basis, numbers = rows_of(model, X, y, w), basis_of(model), _has_numbers(model)
         trial = cls.none()
         for begin in range(0, len(rows.X), _CHUNK):
             some = slice(begin, begin + _CHUNK)
@@ -244,15 +253,30 @@ def take_step(model: Any, step: np.ndarray, trial: Trial, ridge: float = RIDGE) 
     penalties = [0.5 * ridge * sum(float(one @ between @ one) for one in each) for each in tried]
     best = int(np.argmin(trial.sums[:, 1] + penalties))
     basis.set(tried[best])
-    weight, _, errors, size = trial.sums[best, :_MEASURES]
-    if weight == 0.0:
+    measures = trial.sums[best]
+    if measures[0] == 0.0:
         return 0.0
-    c, size = model._common, size / weight
-    c["error"] = errors / weight
-    if not _has_numbers(model):
-        c["size"] = size
-        c["slope"] = math.log(_best_factor(trial.sums[best, _MEASURES:]) * max(size, 1.0))
+    model._common["error"] = measures[2] / measures[0]
+    _calibrate(model, measures)
     return float(_SIZES[best])
+
+
+def calibrate(model: Any, rows: Rows) -> None:
+    """Make the probabilities of a classifier those that have the lowest log loss of rows; of a regressor nothing changes."""
+    if not _has_numbers(model) and rows.weights.sum() > 0.0:
+        basis, measures = basis_of(model), np.zeros(_MEASURES + len(_FACTORS))
+        for begin in range(0, len(rows.X), _CHUNK):
+            some = slice(begin, begin + _CHUNK)
+            F = basis.values(rows.X[some]) @ basis.coefficients.T + basis.intercept
+            measures += _measures(F, rows.wanted[some], rows.weights[some], False)
+        _calibrate(model, measures)
+
+
+def _calibrate(model: Any, measures: np.ndarray) -> None:
+    if not _has_numbers(model):
+        size = measures[3] / measures[0]
+        model._common["size"] = size
+        model._common["slope"] = math.log(_best_factor(measures[_MEASURES:]) * max(size, 1.0))
 
 
 def _best_factor(losses: np.ndarray) -> float:
