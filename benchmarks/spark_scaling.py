@@ -1,10 +1,11 @@
 """Fits and scores on Spark: rows a second and accuracy beside pyspark.ml, and accuracy, bytes and seconds by the partitions.
 
-    python benchmarks/spark_scaling.py --data DIR --only accuracy
+    python benchmarks/spark_scaling.py --data DIR --only accuracy weights
     python benchmarks/spark_scaling.py --only fit score --rows 10000000
 
-``accuracy`` needs the data sets, and no Spark: partitions are parts of shuffled rows. ``fit`` and ``score`` read synthetic rows
-from Parquet with ``local[2]``. All three together reckon what 10,000 workers do, by the constants that were measured here.
+``accuracy`` and ``weights`` need the data sets, and no session: partitions are parts of shuffled rows. ``weights`` is how the
+weight of a row in a merge was chosen, on half of the sets, for the other half. ``fit`` and ``score`` read synthetic rows from
+Parquet with ``local[2]``. ``accuracy`` and ``fit`` reckon what 10,000 workers do, by the constants that were measured here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +26,13 @@ from common import Split, argument_parser, load, progress, show, write
 from pyarrow import parquet
 
 from streamsvm import BSCAClassifier
+from streamsvm.learners import merging
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm.runtime.merging import merged
 from streamsvm.storage.model_file import to_bytes
+from streamsvm_spark.samples import Reservoir, Sample, joined
 
 SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")
+WEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEATURES, FILES, BATCH = 20, 8, 10_000
 OPTIONS = {
@@ -42,44 +45,65 @@ OPTIONS = {
 }
 
 
+def accuracy_of(model: Any, split: Split) -> float:
+    """Percent right of the rows to test on."""
+    return 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean())
+
+
+class Parts(NamedTuple):
+    """Models of the parts of rows, and samples of the rows, as the partitions of a frame give them."""
+
+    models: list[Any]
+    samples: list[Sample]
+    slices: list[np.ndarray]
+
+    @classmethod
+    def of(cls, X: np.ndarray, y: np.ndarray, n: int, budget: int) -> Self:
+        """Those of rows in n parts."""
+        models, samples, slices = [], [], np.array_split(np.arange(len(y)), n)
+        for part, rows in enumerate(slices):
+            models.append(BSCAClassifier(budget, max_features=X.shape[1], seed=0))
+            models[-1].learn_many(X[rows], y[rows])
+            reservoir = Reservoir([0, part])
+            reservoir.add(X[rows], y[rows].astype(np.float64), np.ones(len(rows)))
+            samples.append(reservoir.sample())
+        return cls(models, samples, slices)
+
+    def merged(self) -> Any:
+        """One model of them all."""
+        model = copy.deepcopy(self.models[0])
+        if len(self.models) > 1:
+            X, y, w = joined(self.samples, [len(rows) for rows in self.slices])
+            model.merge_with(*self.models[1:], rows=(X, y > 0.0, w))
+        return model
+
+
 def accuracy_by_parts(split: Split, budget: int, parts: tuple[int, ...], seed: int) -> dict[str, dict[str, float]]:
     """Test accuracies of one and two rounds for numbers of parts; seconds of the merge, and bytes that go to the driver."""
     X, y = split.shuffled(np.random.default_rng(seed))
-
-    def accuracy(model: Any) -> float:
-        return 100.0 * float((np.asarray(model.predict_many(split.X_test)) == split.y_test).mean())
-
     found = {}
     for n in parts:
-        slices = np.array_split(np.arange(len(y)), n)
-        models = []
-        for rows in slices:
-            models.append(BSCAClassifier(budget, max_features=X.shape[1], seed=0))
-            models[-1].learn_many(X[rows], y[rows])
+        each = Parts.of(X, y, n, budget)
         began = time.perf_counter()
-        model = merged(models)
-        seconds = time.perf_counter() - began
-        first, sent = accuracy(model), sum(len(to_bytes({"model": each}, {})) for each in models)
-        model = copy.deepcopy(model)
+        model = each.merged()
+        seconds, first = time.perf_counter() - began, accuracy_of(model, split)
+        sent = sum(len(to_bytes({"model": one}, {})) for one in each.models) + sum(len(one.to_bytes()) for one in each.samples)
         equations, trial = Equations.none(model), Trial.none()
-        for rows in slices:
+        for rows in each.slices:
             equations.add(Equations.of(model, X[rows], y[rows]))
         step = equations.step(model)
-        for rows in slices:
+        for rows in each.slices:
             trial.add(Trial.of(model, step, X[rows], y[rows]))
         take_step(model, step, trial)
         sums = n * (equations.A.nbytes + equations.g.nbytes)
-        found[str(n)] = {"one": first, "two": accuracy(model), "seconds": seconds, "models": sent, "sums": sums}
+        found[str(n)] = {"one": first, "two": accuracy_of(model, split), "seconds": seconds, "models": sent, "sums": sums}
     return found
 
 
 def run_accuracy(args: Any) -> dict[str, Any]:
     """Print and return accuracies by the number of parts."""
     results: dict[str, Any] = {}
-    models = [BSCAClassifier(2), BSCAClassifier(2)]
-    for model in models:
-        model.learn_many(np.eye(2), [True, False])
-    merged(models)  # compiled
+    Parts.of(np.eye(4, dtype=np.float32), np.arange(4) % 2 > 0, 2, 2).merged()  # compiled
     for name in args.sets:
         split = load(name, args.data)
         runs = [accuracy_by_parts(split, args.budget, tuple(args.parts), seed) for seed in range(args.shuffles)]
@@ -104,6 +128,38 @@ def run_accuracy(args: Any) -> dict[str, Any]:
     ]
     show("Of the set that needs most", ("parts", "merge, s", "models, MiB", "sums of a second round, MiB"), rows)
     return results
+
+
+def run_weights(args: Any) -> dict[str, Any]:
+    """Print and return accuracies by what a row weighs in the merge, and what each half of the sets chooses for the other one."""
+    found: dict[str, dict[str, float]] = {}
+    kept = merging._ROW
+    for name in args.sets:
+        split = load(name, args.data)
+        runs: dict[str, list[float]] = {}
+        for seed in range(args.shuffles):
+            X, y = split.shuffled(np.random.default_rng(seed))
+            for n in (2, 8, 64):
+                each = Parts.of(X, y, n, args.budget)
+                for weight in WEIGHTS:
+                    merging._ROW = weight
+                    runs.setdefault(f"{weight:g}", []).append(accuracy_of(each.merged(), split))
+        found[name] = {weight: float(np.mean(values)) for weight, values in runs.items()}
+        progress(f"{name}: {found[name]}")
+    merging._ROW = kept
+    show(
+        "Test accuracy by the weight of a row in the merge, mean of 2, 8 and 64 parts",
+        ("weight", *found),
+        [(weight, *(f"{found[name][weight]:.2f}" for name in found)) for weight in next(iter(found.values()))],
+    )
+    halves, rows = (args.sets[::2], args.sets[1::2]), []
+    for chosen_on, used_on in (halves, halves[::-1]):
+        means = {weight: np.mean([found[name][weight] for name in chosen_on]) for weight in found[chosen_on[0]]}
+        chosen = max(means, key=lambda weight: float(means[weight]))
+        others = [found[name][chosen] - max(found[name].values()) for name in used_on]
+        rows.append((", ".join(chosen_on), chosen, f"{np.mean(others):+.2f}", f"{min(others):+.2f}"))
+    show("Chosen on half of the sets", ("on", "weight", "the others, from their best: mean", "worst"), rows)
+    return found
 
 
 def write_rows(folder: Path, rows: int) -> None:
@@ -209,8 +265,10 @@ def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
     BudgetedSVMClassifier(budget=20).fit(frame.limit(1000))  # workers have begun
     fits = {
         "BudgetedSVMClassifier": (BudgetedSVMClassifier(budget=args.budget), frame),
+        "the same, files": (BudgetedSVMClassifier(budget=args.budget), str(folder)),
         "the same, vectors": (BudgetedSVMClassifier(budget=args.budget), vectors),
         "the same, rounds=2": (BudgetedSVMClassifier(budget=args.budget, rounds=2), frame),
+        "the same, files, rounds=2": (BudgetedSVMClassifier(budget=args.budget, rounds=2), str(folder)),
         "LinearSVC": (LinearSVC(), vectors),
         "LogisticRegression": (LogisticRegression(), vectors),
         "RandomForestClassifier": (RandomForestClassifier(seed=0), vectors),
@@ -218,7 +276,7 @@ def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
     for name, (estimator, rows) in fits.items():
         began = time.perf_counter()
         with Memory() as memory:
-            model = estimator.fit(rows)
+            model = estimator.fitParquet(rows) if isinstance(rows, str) else estimator.fit(rows)
         seconds = time.perf_counter() - began
         right = model.transform(test).filter("prediction = label").count() / test.count()
         note(name, seconds, right, memory.most)
@@ -262,6 +320,8 @@ def run_score(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
         "rows read alone": frame.select("features").mapInArrow(first_of_each, "features array<float>"),
         "the prediction": only.transform(frame).select("prediction"),
         "all three columns": whole.transform(frame).select("prediction", "rawPrediction", "probability"),
+        "the prediction, files": only.transformParquet(str(folder)),
+        "all three columns, files": whole.transformParquet(str(folder)),
     }
     for name, scored in frames.items():
         for _ in range(2):  # the first one starts workers
@@ -282,7 +342,10 @@ def run_paper(args: Any, results: dict[str, Any]) -> dict[str, Any]:
     most = str(max(args.parts))
     per_model = max(of[most]["seconds"] for of in results["accuracy"].values()) / int(most)
     network = 125e6  # bytes a second to the driver: 1 Gbit/s
-    model_bytes, sums_bytes = args.budget * (4 * FEATURES + 30), 8.0 * args.budget * (args.budget + 1)
+    model_bytes, sums_bytes = (
+        args.budget * (4 * FEATURES + 260) + 2000 * (4 * FEATURES + 16),
+        8.0 * args.budget * (args.budget + 1),
+    )
     rows, found = [], {}
     for cores in (1, 10, 100, 1000, 10_000):
         n = 1e7 * cores
@@ -300,7 +363,7 @@ def run_paper(args: Any, results: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run what is asked for, print tables and write JSON."""
     parser = argument_parser(__doc__, "spark_scaling")
-    parts = ("accuracy", "fit", "score")
+    parts = ("accuracy", "weights", "fit", "score")
     parser.add_argument("--only", nargs="*", choices=parts, default=list(parts))
     parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
     parser.add_argument("--parts", nargs="*", type=int, default=list(PARTS))
@@ -312,6 +375,8 @@ def main() -> None:
     results: dict[str, Any] = {}
     if "accuracy" in args.only:
         results["accuracy"] = run_accuracy(args)
+    if "weights" in args.only:
+        results["weights"] = run_weights(args)
     if {"fit", "score"} & set(args.only):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name, "rows")
@@ -323,7 +388,7 @@ def main() -> None:
             if "score" in args.only:
                 results["score"] = run_score(args, folder, spark)
             spark.stop()
-    if set(parts) <= set(args.only):  # the reckoning needs all the others
+    if {"accuracy", "fit"} <= set(args.only):  # which the reckoning needs
         results["paper"] = run_paper(args, results)
     write(args.out, {"results": results})
 

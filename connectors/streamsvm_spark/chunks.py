@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streamsvm.runtime.endpoints import StreamError
+from streamsvm_spark.columns import column_of
 
 __all__ = ["Chunks"]
 
@@ -44,7 +45,7 @@ class Chunks:
 
     def of(self, frame: DataFrame) -> Generator[pa.RecordBatch]:
         """Give the rows of a frame."""
-        rows = frame.select(*(F.col(column) for column in self._columns))
+        rows = frame.select(*(column_of(frame, column).alias(column) for column in self._columns))
         partitions = max(frame.rdd.getNumPartitions(), 1)
         if self._few and (whole := self._whole(rows, _WHOLE * self._most // partitions)) is not None:
             yield from whole.to_batches()

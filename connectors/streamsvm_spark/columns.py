@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import VectorUDT
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from streamsvm.checks import LARGEST_WEIGHT
 
-__all__ = ["Rows", "RowsError", "mapped", "rows_of", "rows_of_batch", "vectors_of"]
+__all__ = ["Partitioned", "Rows", "RowsError", "arrays_of", "column_of", "mapped", "rows_of", "rows_of_batch"]
 
 _DENSE = 1  # of the field ``type`` of a vector of pyspark.ml; 0 is a sparse one
 _MOST_CLASSES = 1000
@@ -32,6 +36,14 @@ class Rows(NamedTuple):
     """float64 [n], likewise."""
     kept: np.ndarray
     """bool [rows of the batch]: those that are here."""
+
+
+def column_of(frame: DataFrame, name: str) -> Column:
+    """Return a column of a frame as it goes to Python: vectors as arrays, which Spark writes six times as fast."""
+    column = F.col(name)
+    vectors = isinstance(frame.select(column).schema[0].dataType, VectorUDT)
+    # Of null `vector_to_array` makes an error. An expression also of what is an array: see `SVMModel`.
+    return F.when(column.isNotNull(), vector_to_array(column, "float32") if vectors else column)
 
 
 def rows_of(
@@ -96,13 +108,20 @@ def rows_of_batch(batch: pa.RecordBatch, *, skip: bool, classes: bool) -> Rows:
     return rows if "weight" in columns else rows._replace(w=np.ones(len(rows.X)))
 
 
-def mapped(frame: DataFrame, task: Any, schema: str) -> DataFrame:
+class Partitioned(Protocol):
+    """Rows in partitions that are no frame."""
+
+    def mapped(self, task: Any, schema: StructType | str) -> DataFrame:
+        """Return what a task makes of the batches of each partition."""
+
+
+def mapped(rows: DataFrame | Partitioned, task: Any, schema: str) -> DataFrame:
     """Return what a task makes of the batches of each partition; Spark takes a function, and no other object that is called."""
 
     def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batches)
 
-    return frame.mapInArrow(of_partition, schema)
+    return rows.mapInArrow(of_partition, schema) if isinstance(rows, DataFrame) else rows.mapped(of_partition, schema)
 
 
 def _complain(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
@@ -188,14 +207,8 @@ def _of_mixed(column: pa.Array) -> np.ndarray:
     return X
 
 
-def vectors_of(values: np.ndarray, arrow_type: Any) -> pa.Array:
-    """Return numbers, float64 [n, k], as a column of dense vectors of pyspark.ml, of the type that Arrow has for them."""
+def arrays_of(values: np.ndarray) -> pa.Array:
+    """Return numbers, float64 [n, k], as a column of arrays."""
     n, k = values.shape
     offsets = np.arange(0, (n + 1) * k, k, dtype=np.int32) if k else np.zeros(n + 1, np.int32)
-    parts = {
-        "type": pa.array(np.full(n, _DENSE, np.int8)),
-        "size": pa.nulls(n, pa.int32()),
-        "indices": pa.nulls(n, pa.list_(pa.int32())),
-        "values": pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(values).ravel())),
-    }
-    return pa.StructArray.from_arrays([parts[field.name].cast(field.type) for field in arrow_type], fields=list(arrow_type))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.ascontiguousarray(values).ravel()))

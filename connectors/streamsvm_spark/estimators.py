@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark import keyword_only
@@ -12,6 +12,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from streamsvm_spark.columns import mapped
+from streamsvm_spark.files import Files
 from streamsvm_spark.models import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, SVMModel
 from streamsvm_spark.parameters import CLASSIFIERS, REGRESSORS, FitParams
 from streamsvm_spark.parts import PARTS, Part, Task, merge_parts
@@ -31,11 +32,38 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         self._setDefault(learner="bsca", budget=500, gamma="scale", rounds=1, passes=1, options={}, seed=0, handleInvalid="error")
         self._set(**given)
 
+    def fitParquet(self, path: str, inputCols: Sequence[str] | None = None, partitions: int | None = None) -> Any:
+        """Fit the rows of Parquet files, which the workers read by Arrow themselves: the faster way, where a table is such files.
+
+        Parameters
+        ----------
+        path
+            A file or a folder that all workers can read: a path, or a URL of a file system that Arrow knows, as
+            ``s3://bucket/rows`` or ``hdfs://host/rows``. Names that begin with "." or "_" are passed over.
+        inputCols
+            Columns of numbers that are the features, in this order. None: the one column ``featuresCol``, of arrays or vectors.
+        partitions
+            Each has whole row groups, in the order of the names of the files. None: as many as Spark has cores, or a multiple of
+            it where they would be of more than 128 MiB. The same files and number of partitions give the same model.
+
+        Returns
+        -------
+        The model, as of ``fit``.
+
+        Raises
+        ------
+        ValueError
+            As of ``fit``; or there is no such file or column.
+        """
+        return self._fit_rows(Files(path, {**self._names(), **({"features": inputCols} if inputCols else {})}, partitions))
+
     def _fit(self, dataset: DataFrame) -> Any:
+        return self._fit_rows(self._columns_of(dataset))
+
+    def _fit_rows(self, rows: DataFrame | Files) -> Any:
         kind = self._kind(self._learners)
         skip = self.getHandleInvalid() == "skip"
-        task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes)
-        rows = self._columns_of(dataset)
+        task = Task(kind, self._parameters_of(kind), self.getPasses(), skip, self._classes, self.getSeed())
         learner = merge_parts([Part(*row) for row in mapped(rows, task, PARTS).collect()])
         for _ in range(1, self.getRounds()):
             refit(rows, learner, skip, self._classes)
@@ -45,9 +73,9 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
 class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
     """A kernel support vector machine within a budget of support vectors, for rows of any number.
 
-    In the first round each partition is learned by its own model, in the order of its rows, and the models become one. Each
-    round more fits the coefficients of that model's support vectors once more, by the rows of all partitions, and calibrates
-    probabilities by them. The same rows in the same partitions give the same model, whatever the order in which partitions end.
+    In the first round each partition is learned by its own model, in the order of its rows, and the models become one, whose
+    coefficients are fitted to a sample of all rows. Each round more fits them by all rows of all partitions, and calibrates
+    probabilities by these. The same rows in the same partitions give the same model, whatever the order in which partitions end.
 
     Parameters
     ----------
@@ -79,7 +107,8 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
     Notes
     -----
     A worker needs the memory of its model and of a batch of rows (``spark.sql.execution.arrow.maxRecordsPerBatch``). A partition
-    sends one model to the driver, some ``budget * (4 d + 260)`` bytes for d features, or ``16 d`` of a linear one.
+    sends to the driver one model, some ``budget * (4 d + 260)`` bytes for d features, and 2,000 rows, or as many as fit 1 MiB. Of
+    a linear learner it sends ``16 d`` bytes.
 
     A round after the first is one step of Newton's method on the squared hinge loss, with the penalty .1 |f|^2 / 2 whatever C is.
     It reads the rows twice (cache a frame that is expensive to make), O(budget^2) a row; a partition sends some

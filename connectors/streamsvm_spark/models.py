@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pyspark.ml.classification import ProbabilisticClassificationModel
+from pyspark.ml.functions import array_to_vector
 from pyspark.ml.linalg import DenseVector, Vector, VectorUDT
 from pyspark.ml.regression import RegressionModel
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, DoubleType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, StructType
 
 from streamsvm.runtime.checkpoint import checkpoint_of
 from streamsvm.sklearn_base import SklearnEstimator
 from streamsvm.storage.model_file import to_bytes
-from streamsvm_spark.columns import RowsError, rows_of, vectors_of
+from streamsvm_spark.columns import RowsError, arrays_of, column_of, rows_of
+from streamsvm_spark.files import Files
 from streamsvm_spark.parameters import ScoreParams
 
 __all__ = ["BudgetedSVMClassificationModel", "BudgetedSVMRegressionModel", "SVMModel"]
@@ -82,11 +85,59 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
             raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
         if not names:
             return dataset
-        answers = f"{self.uid}_answers"  # of one function, which is called once
-        found = dataset.withColumn(answers, self._function(list(names))(F.col(self.getFeaturesCol())))
+        features, answers = f"{self.uid}_features", f"{self.uid}_answers"  # the answers of one function, which is called once
+        # Spark 4.2 fails where a function of Python reads a Parquet table that has vectors, in this column or another one: unless
+        # it computes a column first.
+        found = dataset.withColumn(features, column_of(dataset, self.getFeaturesCol()))
+        found = found.withColumn(answers, self._function(list(names))(F.col(features))).drop(features)
         if self.getHandleInvalid() == "skip":
             found = found.filter(F.col(answers).isNotNull())
-        return found.withColumns({name: F.col(answers)[key] for key, name in names.items()}).drop(answers)
+        return found.withColumns({name: self._column_of(key, F.col(answers)[key]) for key, name in names.items()}).drop(answers)
+
+    def _column_of(self, key: str, column: Column) -> Column:
+        # From Python come arrays, which Spark reads faster than vectors.
+        return array_to_vector(column) if self._columns[key] == VectorUDT() else column
+
+    def transformParquet(
+        self, path: str, columns: Sequence[str] = (), inputCols: Sequence[str] | None = None, partitions: int | None = None
+    ) -> DataFrame:
+        """Return predictions of the rows of Parquet files, which the workers read by Arrow themselves.
+
+        Parameters
+        ----------
+        path, inputCols, partitions
+            As of the estimator's ``fitParquet``.
+        columns
+            Columns of the files that are kept, beside those that are added.
+
+        Returns
+        -------
+        A frame of these columns, and of those that ``transform`` adds, which is computed whenever it is used.
+
+        Raises
+        ------
+        ValueError
+            There is no such file or column, or a column has the name of one that is added.
+        """
+        names = {key: name for key in self._columns if (name := self.getOrDefault(key))}
+        if taken := sorted(set(columns) & set(names.values())):
+            raise ValueError(f"a column of the files is named {taken[0]!r}, as one that is added: give that another name")
+        features = f"{self.uid}_features"
+        files = Files(path, {features: inputCols or self.getFeaturesCol(), **{name: name for name in columns}}, partitions)
+        function, skip = self._function(list(names)), self.getHandleInvalid() == "skip"
+        answers = StructType([StructField(names[field.name], field.dataType) for field in function.returnType])
+        schema = StructType([*from_arrow_schema(files.schema(columns)), *answers])
+        types, answers_of = to_arrow_schema(schema), function.func
+
+        def answered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                made = answers_of(batch.column(0))
+                arrays = [*batch.columns[1:], *made.flatten()]
+                whole = pa.RecordBatch.from_arrays([a.cast(t.type) for a, t in zip(arrays, types, strict=True)], schema=types)
+                yield whole.filter(made.is_valid()) if skip else whole
+
+        found = files.mapped(answered, schema)
+        return found.withColumns({name: self._column_of(key, F.col(name)) for key, name in names.items()})
 
     def udf(self) -> Any:
         """Return a function of Spark, from features to the prediction.
@@ -99,17 +150,17 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def _function(self, keys: list[str]) -> Any:
         skip, file, of_rows, settings = self.getHandleInvalid() == "skip", self._file, type(self)._answers, self._settings()
-        returned = StructType([StructField(key, self._columns[key]) for key in keys])
+        kinds = {key: ArrayType(DoubleType(), False) if self._columns[key] == VectorUDT() else self._columns[key] for key in keys}
+        returned = StructType([StructField(key, kind) for key, kind in kinds.items()])
         kind = to_arrow_type(returned)
 
         def answers(features: pa.Array) -> pa.Array:
             learner, rows = _read(file), rows_of(features, skip=skip)
             found = of_rows(_checked(learner, rows.X), rows.X, keys, settings)
-            columns = [
-                vectors_of(found[field.name], field.type) if found[field.name].ndim > 1 else pa.array(found[field.name])
-                for field in kind
-            ]
-            made = pa.StructArray.from_arrays(columns, fields=list(kind))
+            columns = [arrays_of(found[key]) if found[key].ndim > 1 else pa.array(found[key]) for key in keys]
+            made = pa.StructArray.from_arrays(
+                [c.cast(field.type) for c, field in zip(columns, kind, strict=True)], fields=list(kind)
+            )
             if len(rows.X) == len(rows.kept):
                 return made
             places = np.cumsum(rows.kept) - 1

@@ -19,7 +19,6 @@ from pyspark.ml.param.shared import (
     HasWeightCol,
 )
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor
 from streamsvm.learners import (
@@ -34,6 +33,7 @@ from streamsvm.learners import (
     ProjectronPP,
     Stoptron,
 )
+from streamsvm_spark.columns import column_of
 
 __all__ = ["CLASSIFIERS", "REGRESSORS", "CascadeParams", "FitParams", "ScoreParams"]
 
@@ -134,10 +134,14 @@ class MachineParams(ScoreParams, HasWeightCol):
 
     def _columns_of(self, dataset: DataFrame) -> DataFrame:
         """Return the columns that are learned: features, label and, if rows are weighted, weight."""
+        return dataset.select([column_of(dataset, column).alias(name) for name, column in self._names().items()])
+
+    def _names(self) -> dict[str, str]:
+        # Of those columns, in the frame.
         columns = {"features": self.getFeaturesCol(), "label": self.getLabelCol()}
         if self.isDefined(self.weightCol) and self.getWeightCol():
             columns["weight"] = self.getWeightCol()
-        return dataset.select([F.col(column).alias(name) for name, column in columns.items()])
+        return columns
 
 
 class FitParams(MachineParams, HasSeed):

@@ -9,17 +9,25 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamsvm.learners.budgeted import BudgetedEstimator
 from streamsvm.runtime.checkpoint import checkpoint_of
-from streamsvm.runtime.merging import merged
 from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark.columns import RowsError, rows_of_batch
+from streamsvm_spark.samples import Reservoir, Sample, joined
 
 __all__ = ["PARTS", "Part", "Task", "merge_parts"]
 
 #: What a partition gives back, as a schema of Spark, and as one of Arrow.
-PARTS = "part int, rows long, skipped long, model binary, problem string"
+PARTS = "part int, rows long, skipped long, model binary, sample binary, problem string"
 _PARTS = pa.schema(
-    [("part", pa.int32()), ("rows", pa.int64()), ("skipped", pa.int64()), ("model", pa.binary()), ("problem", pa.string())]
+    [
+        ("part", pa.int32()),
+        ("rows", pa.int64()),
+        ("skipped", pa.int64()),
+        ("model", pa.binary()),
+        ("sample", pa.binary()),
+        ("problem", pa.string()),
+    ]
 )
 
 
@@ -32,11 +40,13 @@ class Part(NamedTuple):
     skipped: int
     model: bytes | None
     """A model file; None where it has no rows, or there was a problem."""
+    sample: bytes | None
+    """A `Sample` of its rows; None likewise, and of a linear learner."""
     problem: str | None
 
 
 class Task(NamedTuple):
-    """What each partition does: it learns its rows, in their order, and gives back one model.
+    """What each partition does: it learns its rows, in their order, and gives back one model, and a sample of the rows.
 
     Batches have the columns ``features`` and ``label``, and ``weight`` if they are weighted.
     """
@@ -48,33 +58,39 @@ class Task(NamedTuple):
     passes: int = 1
     skip: bool = False
     classes: bool = False
+    seed: int = 0
+    """Of the sample."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Learn the batches of a partition; `PARTS` is what comes back, one row."""
         number = TaskContext.get().partitionId()
+        reservoir = Reservoir([self.seed % 2**64, number]) if issubclass(self.kind, BudgetedEstimator) else None
         try:
-            model, rows, skipped = self.learned(batches)
-            part = Part(number, rows, skipped, None if model is None else to_bytes({"model": model}, {"kind": "model"}), None)
+            model, rows, skipped = self.learned(batches, reservoir)
+            file = None if model is None else to_bytes({"model": model}, {"kind": "model"})
+            sample = None if reservoir is None or model is None else reservoir.sample().to_bytes()
+            part = Part(number, rows, skipped, file, sample, None)
         except ValueError as error:  # rows that are read once more would be no better
-            part = Part(number, 0, 0, None, str(error))
+            part = Part(number, 0, 0, None, None, str(error))
         yield pa.RecordBatch.from_pylist([part._asdict()], _PARTS)
 
-    def learned(self, batches: Iterator[pa.RecordBatch]) -> tuple[Any, int, int]:
+    def learned(self, batches: Iterator[pa.RecordBatch], reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
         """Return the learner of batches, None where they have no rows; the number of rows, and how many were skipped.
 
-        Memory is that of a batch and of the model. For more than one pass the rows are kept in a temporary file.
+        The reservoir gets each row once. Memory is that of a batch, of it and of the model. For more than one pass the rows are
+        kept in a temporary file.
         """
         if self.passes == 1:
-            return self._pass(None, batches)
+            return self._pass(None, batches, reservoir)
         with tempfile.TemporaryFile() as file:
-            model, rows, skipped = self._pass(None, _copied(batches, file))
+            model, rows, skipped = self._pass(None, _copied(batches, file), reservoir)
             for _ in range(1, self.passes):
                 file.seek(0)
                 if rows:
                     model = self._pass(model, pa.ipc.open_stream(file))[0]
         return model, rows, skipped
 
-    def _pass(self, model: Any, batches: Any) -> tuple[Any, int, int]:
+    def _pass(self, model: Any, batches: Any, reservoir: Reservoir | None = None) -> tuple[Any, int, int]:
         learned = skipped = 0
         for batch in batches:
             rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)
@@ -88,6 +104,8 @@ class Task(NamedTuple):
                     f"vectors are of {len(model.feature_names)} and of {rows.X.shape[1]} features: all must be of one length"
                 )
             model.learn_many(rows.X, rows.y, rows.w)
+            if reservoir is not None:
+                reservoir.add(rows.X, rows.y, rows.w)
             learned += len(rows.X)
         return model, learned, skipped
 
@@ -105,8 +123,8 @@ def _copied(batches: Iterator[pa.RecordBatch], file: Any) -> Iterator[pa.RecordB
 def merge_parts(parts: Sequence[Part]) -> Any:
     """Return the model of all partitions: the same one whatever the order in which they came back.
 
-    All are merged at once, as `merge_with` does. Two by two in a tree would be worse: what is known of a support vector, on which
-    side its row was, does not outlive a merge.
+    All are merged at once, as `merge_with` does, with a sample of the rows of all. Two by two in a tree would be worse: what is
+    known of a support vector, on which side its row was, does not outlive a merge. The model of one partition stays as it is.
 
     Raises
     ------
@@ -117,10 +135,14 @@ def merge_parts(parts: Sequence[Part]) -> Any:
     for part in ordered:
         if part.problem is not None:
             raise RowsError(f"partition {part.part}: {part.problem}")
-    models = [checkpoint_of(part.model, f"partition {part.part}").model for part in ordered if part.model is not None]
-    if not models:
+    learned = [part for part in ordered if part.model is not None]
+    if not learned:
         raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped")
-    try:
-        return merged(models) if len(models) > 1 else models[0]
-    except ValueError as error:
-        raise RowsError(f"the models of {len(models)} partitions do not become one: {error}") from error
+    model, *others = [checkpoint_of(part.model, f"partition {part.part}").model for part in learned if part.model is not None]
+    if others:
+        samples = [Sample.of_bytes(part.sample) for part in learned if part.sample is not None]
+        try:
+            model.merge_with(*others, rows=joined(samples, [part.rows for part in learned]) if samples else None)
+        except ValueError as error:
+            raise RowsError(f"the models of {len(learned)} partitions do not become one: {error}") from error
+    return model

@@ -15,7 +15,7 @@ from streamsvm.learners.basis import SupportVectors, basis_of
 from streamsvm.learners.refit import Equations, Trial, take_step
 from streamsvm.runtime.checkpoint import checkpoint_of
 from streamsvm.storage.model_file import to_bytes
-from streamsvm_spark.columns import RowsError, mapped, rows_of_batch
+from streamsvm_spark.columns import Partitioned, RowsError, mapped, rows_of_batch
 
 __all__ = ["refit"]
 
@@ -82,7 +82,7 @@ def _collected(frame: DataFrame) -> np.ndarray:
     return np.frombuffer(total["sums"])
 
 
-def refit(rows: DataFrame, learner: Any, skip: bool, classes: bool) -> None:
+def refit(rows: DataFrame | Partitioned, learner: Any, skip: bool, classes: bool) -> None:
     """Fit the coefficients of a learner once more, by the rows of all partitions: a step of Newton's method.
 
     The rows are read twice, once for the direction of the step, once for its size. Some partitions' sums of

@@ -7,14 +7,16 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.classification import Classifier
 from pyspark.ml.evaluation import BinaryClassificationEvaluator, MulticlassClassificationEvaluator
 from pyspark.ml.feature import StandardScaler, StringIndexer, VectorAssembler
+from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
 from spark_frames import framed, of_file
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm.runtime.merging import merged
 from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, refits
+from streamsvm_spark.samples import Reservoir, joined
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -23,13 +25,17 @@ def test_a_fit_is_that_of_each_partition_merged(spark, rows, name, kind, passes)
     X, y, _, _ = rows
     estimator = BudgetedSVMClassifier(learner=name, budget=30, gamma=0.5, seed=3, passes=passes)
     model = estimator.fit(framed(spark, X, y))
-    models = []
-    for some in np.array_split(np.arange(600), 4):
+    models, samples = [], []
+    for part, some in enumerate(np.array_split(np.arange(600), 4)):
         models.append(kind(30, gamma=0.5, seed=3, max_features=3))
         for _ in range(passes):
             for batch in np.array_split(some, [100]):
                 models[-1].learn_many(X[batch], y[batch].astype(float))
-    assert of_file(model.learner()) == of_file(merged(models))
+        reservoir = Reservoir([3, part])
+        reservoir.add(X[some], y[some].astype(float), np.ones(150))
+        samples.append(reservoir.sample())
+    models[0].merge_with(*models[1:], rows=joined(samples, [150] * 4))
+    assert of_file(model.learner()) == of_file(models[0])
     assert of_file(estimator.fit(framed(spark, X, y)).learner()) == of_file(model.learner())
 
 
@@ -54,10 +60,13 @@ def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, m
 def test_more_rounds_of_targets_and_weights(spark, rows):
     X, _, _, y = rows
     w = (np.arange(600) % 3).astype(float)
-    model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(framed(spark, X, y, w=w))
-    other = BudgetedSVMRegressor(budget=30, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
-    missed = w @ np.square(other.predict_many(X) - y)
-    assert w @ np.square(model.learner().predict_many(X) - y) < 0.9 * missed
+    model = BudgetedSVMRegressor(budget=30, rounds=2, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
+    learner = BudgetedSVMRegressor(budget=30, weightCol="w").fit(framed(spark, X, y, w=w)).learner()
+    missed = w @ np.square(learner.predict_many(X) - y)
+    step = Equations.of(learner, X, y, w).step(learner)
+    take_step(learner, step, Trial.of(learner, step, X, y, w))
+    np.testing.assert_allclose(model.coefficients, learner.coefficients, rtol=1e-6, atol=1e-8)
+    assert w @ np.square(model.predict_many(X) - y) < missed
 
 
 def test_sums_that_arrow_does_not_take_are_refused(spark, rows, monkeypatch):
@@ -90,6 +99,30 @@ def test_what_is_predicted(spark, rows, classes, first):
     assert model.predictRaw(found.features[0]) == found.rawPrediction[0]
     assert model.predictProbability(found.features[0]) == found.probability[0]
     assert (found.prediction == found.label).mean() > 0.85
+
+
+@pytest.mark.parametrize("kind", ["arrays", "vectors", "sparse"])
+def test_rows_of_parquet_are_predicted_in_every_column(spark, rows, tmp_path, kind):
+    X, y, _, _ = rows
+    given = [None if i == 7 else x.tolist() if kind == "arrays" else Vectors.dense(x.tolist()) for i, x in enumerate(X)]
+    if kind == "sparse":
+        given[::2] = [None if v is None else Vectors.sparse(3, dict(enumerate(v.toArray()))) for v in given[::2]]
+    schema = StructType(
+        [StructField("x", ArrayType(DoubleType()) if kind == "arrays" else VectorUDT()), StructField("label", DoubleType())]
+    )
+    spark.createDataFrame(list(zip(given, y.astype(float).tolist(), strict=True)), schema).write.parquet(str(tmp_path / "rows"))
+    frame = spark.read.parquet(str(tmp_path / "rows"))
+    model = BudgetedSVMClassifier(budget=30, featuresCol="x", handleInvalid="skip").fit(frame)
+    model.transform(frame).write.parquet(str(tmp_path / "predicted"))
+    found = spark.read.parquet(str(tmp_path / "predicted")).toPandas()
+    X_found = np.stack(found.x.map(lambda v: np.asarray(v if kind == "arrays" else v.toArray(), np.float32)))
+    assert len(X_found) == 599
+    np.testing.assert_array_equal(found.prediction, model.learner().predict_many(X_found))
+    np.testing.assert_array_equal(
+        np.stack(found.probability.map(lambda v: v.toArray())), model.learner().predict_proba_many(X_found)
+    )
+    with pytest.raises(RowsError, match="of the first of them its features are null"):
+        BudgetedSVMClassifier(budget=30, featuresCol="x").fit(frame)
 
 
 def test_regression(spark, rows):

@@ -1,0 +1,177 @@
+"""Parquet files that the workers read by Arrow themselves, without Spark's rows in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import fs, parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from streamsvm_spark.columns import RowsError
+
+__all__ = ["Files", "Piece"]
+
+_BATCH = 10_000  # rows
+_THREADS = 8  # that read the ends of files at once
+_PARTITION_BYTES = 2**27  # of a partition, uncompressed, if there are more of them than cores; Spark takes as many
+
+
+class Piece(NamedTuple):
+    """A row group of a file."""
+
+    path: str
+    """In its file system."""
+    size: int
+    """The bytes of the file, which is refused where it has others."""
+    group: int
+    rows: int
+    bytes: int
+
+
+class Files:
+    """The rows of Parquet files, in partitions of whole row groups, in the order of the names of the files.
+
+    Parameters
+    ----------
+    path
+        A file, or a folder that holds some, at any depth, which all workers can read: a path, or a URL of a file system that
+        Arrow knows, as ``s3://bucket/rows`` or ``hdfs://host/rows``. Names that begin with "." or "_" are passed over.
+    columns
+        The names of columns that are read, by what they are given out as; what is given out as ``features`` may be several.
+    partitions
+        How many there are, at most as many as row groups. None: a multiple of the cores that Spark has, of at most 128 MiB each.
+
+    Raises
+    ------
+    ValueError
+        There is no such file, one of them is no Parquet file, or has no such column.
+
+    Notes
+    -----
+    The driver reads the end of each file, where it says what is in it; a worker reads its row groups, and of these the columns
+    that are asked for. A file that has another size then is refused: it was written anew meanwhile.
+    """
+
+    def __init__(self, path: str, columns: dict[str, str | Sequence[str]], partitions: int | None = None) -> None:
+        self._spark = SparkSession.active()
+        self._columns = columns
+        self._url = str(path)
+        names = _names_of(columns)
+        system, root = _system_of(self._url)
+        paths = _paths(system, root, self._url)
+        with ThreadPoolExecutor(_THREADS) as threads:
+            pieces = [
+                piece for found in threads.map(lambda one: _pieces(system, one[0], one[1], names), paths) for piece in found
+            ]
+        if not pieces:
+            raise ValueError(f"the Parquet files in {path} have no rows")
+        if partitions is None:
+            cores = self._spark.sparkContext.defaultParallelism
+            partitions = cores * -(-sum(piece.bytes for piece in pieces) // (cores * _PARTITION_BYTES))
+        if partitions < 1:
+            raise ValueError(f"partitions must be at least 1, not {partitions}")
+        self.partitions = _partitions(pieces, partitions)
+
+    def mapped(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType | str) -> DataFrame:
+        """Return what a task makes of the batches of each partition."""
+        url, partitions, columns = self._url, self.partitions, self._columns
+
+        def of_partition(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in numbers:  # one row, the number of the partition
+                for number in batch.column(0).to_pylist():
+                    yield from task(_batches(url, partitions[number], columns))
+
+        n = len(self.partitions)
+        return self._spark.range(0, n, 1, n).mapInArrow(of_partition, schema)
+
+    def schema(self, names: Sequence[str]) -> pa.Schema:
+        """Return the types of columns of the files, as the first of them has them."""
+        system, _ = _system_of(self._url)
+        with system.open_input_file(self.partitions[0][0].path) as file:
+            found = parquet.ParquetFile(file).schema_arrow
+        return pa.schema([found.field(name) for name in names])
+
+
+def _names_of(columns: dict[str, str | Sequence[str]]) -> list[str]:
+    return [name for names in columns.values() for name in ([names] if isinstance(names, str) else names)]
+
+
+def _system_of(url: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in url:
+        return fs.LocalFileSystem(), str(Path(url.removeprefix("file:")).absolute())
+    try:
+        system, root = fs.FileSystem.from_uri(url)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(
+            f"{url} is in no file system that Arrow reads ({error}): read it with Spark, and fit the frame"
+        ) from error
+    return system, root
+
+
+def _paths(system: fs.FileSystem, root: str, url: str) -> list[tuple[str, int]]:
+    [top] = system.get_file_info([root])
+    if top.type == fs.FileType.NotFound:
+        raise ValueError(f"there is no {url}")
+    if top.type == fs.FileType.File:
+        return [(top.path, top.size)]
+    below = system.get_file_info(fs.FileSelector(root, recursive=True))
+    start = len(top.path.rstrip("/")) + 1
+    hidden = (any(part.startswith((".", "_")) for part in info.path[start:].split("/")) for info in below)
+    files = sorted((info.path, info.size) for info, hide in zip(below, hidden, strict=True) if info.is_file and not hide)
+    if not files:
+        raise ValueError(f"there is no file in {url}")
+    return files
+
+
+def _pieces(system: fs.FileSystem, path: str, size: int, names: Sequence[str]) -> list[Piece]:
+    try:
+        with system.open_input_file(path) as file:
+            metadata = parquet.ParquetFile(file).metadata
+            held = metadata.schema.to_arrow_schema().names
+            groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    except pa.ArrowException as error:
+        raise ValueError(f"{path} is no Parquet file: {error}") from error
+    if missing := [name for name in names if name not in held]:
+        raise ValueError(f"{path} has no column {missing[0]!r}: it has {', '.join(held)}")
+    return [Piece(path, size, i, group.num_rows, group.total_byte_size) for i, group in enumerate(groups) if group.num_rows]
+
+
+def _partitions(pieces: Sequence[Piece], n: int) -> list[list[Piece]]:
+    """Return pieces, in their order, in up to so many partitions of about as many rows."""
+    ends = np.array(list(accumulate(piece.rows for piece in pieces)), np.float64)
+    middles = ends - 0.5 * np.array([piece.rows for piece in pieces])
+    places = np.minimum((middles * n / ends[-1]).astype(int), n - 1)
+    return [[pieces[i] for i in np.flatnonzero(places == place).tolist()] for place in np.unique(places)]
+
+
+def _batches(url: str, pieces: Sequence[Piece], columns: dict[str, str | Sequence[str]]) -> Iterator[pa.RecordBatch]:
+    system, _ = _system_of(url)
+    names = list(dict.fromkeys(_names_of(columns)))
+    for piece in pieces:
+        with system.open_input_file(piece.path) as file:
+            if file.size() != piece.size:
+                raise RowsError(f"{piece.path} has been written anew since the fit began: fit once more")
+            groups = parquet.ParquetFile(file).iter_batches(_BATCH, [piece.group], names, use_threads=False)
+            for batch in groups:
+                arrays = [_given(batch, names_of) for names_of in columns.values()]
+                yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+
+def _given(batch: pa.RecordBatch, names: str | Sequence[str]) -> pa.Array:
+    if isinstance(names, str):
+        return batch.column(names)
+    values = np.empty((len(batch), len(names)), np.float32)
+    for place, name in enumerate(names):
+        column = batch.column(name)
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
+            raise RowsError(f"the feature {name!r} is of type {column.type}: features are numbers")
+        with np.errstate(over="ignore"):
+            values[:, place] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), len(names))

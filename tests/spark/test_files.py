@@ -1,0 +1,140 @@
+"""Parquet files that workers read themselves: the same models and predictions as of frames, and what is refused."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.errors import PythonException
+
+from spark_frames import framed, of_file
+from streamsvm_spark import BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError
+from streamsvm_spark.files import Files, Piece, _partitions
+
+
+@pytest.fixture(scope="module")
+def table(rows):
+    X, y, _, _ = rows
+    offsets = pa.array(np.arange(0, X.size + 1, 3, dtype=np.int32))
+    features = pa.ListArray.from_arrays(offsets, pa.array(X.ravel()))
+    columns = {"features": features, "label": y, "w": np.arange(600) % 3, "n": np.arange(600)}
+    return pa.table({**columns, **{f"x{i}": X[:, i] for i in range(3)}})
+
+
+@pytest.fixture(scope="module")
+def folder(table, tmp_path_factory):
+    """Two files of two row groups of 150 rows each, and what is no file of theirs."""
+    path = tmp_path_factory.mktemp("rows")
+    (path / "b").mkdir()
+    parquet.write_table(table.slice(0, 300), path / "a.parquet", row_group_size=150)
+    parquet.write_table(table.slice(300), path / "b" / "c.parquet", row_group_size=150)
+    (path / "_SUCCESS").touch()
+    (path / ".hidden").mkdir()
+    (path / ".hidden" / "d.parquet").write_text("nothing")
+    return path
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_fit_is_that_of_a_frame_of_the_same_partitions(spark, rows, folder, rounds):
+    X, y, _, _ = rows
+    estimator = BudgetedSVMClassifier(budget=30, rounds=rounds, seed=3)
+    model = estimator.fit(framed(spark, X, y, 4))
+    found = estimator.fitParquet(folder, partitions=4)
+    if rounds == 1:
+        assert of_file(found.learner()) == of_file(model.learner())
+    else:  # sums of other batches
+        np.testing.assert_allclose(found.learner().coefficients, model.learner().coefficients, rtol=1e-6, atol=1e-8)
+    by_columns = estimator.fitParquet(f"file://{folder}", inputCols=["x0", "x1", "x2"], partitions=4)
+    assert of_file(by_columns.learner()) == of_file(found.learner())
+    assert estimator.fitParquet(folder).learner().n_learned == 600
+
+
+def test_weights_and_targets(spark, rows, folder):
+    X, y, _, _ = rows
+    w = np.arange(600) % 3
+    estimator = BudgetedSVMRegressor(budget=30, weightCol="w")
+    expected = estimator.fit(framed(spark, X, y, 1, w=w))
+    assert of_file(estimator.fitParquet(folder, partitions=1).learner()) == of_file(expected.learner())
+    model = estimator.fitParquet(folder)
+    assert w @ np.square(model.learner().predict_many(X) - y) < 0.8 * w @ np.square(y - y.mean())
+
+
+def test_predictions_are_those_of_a_frame(spark, folder):
+    model = BudgetedSVMClassifier(budget=30).fitParquet(folder)
+    expected = model.transform(spark.read.option("recursiveFileLookup", True).parquet(str(folder))).orderBy("n").toPandas()
+    found = model.transformParquet(folder, ["n", "features"], partitions=2)
+    assert found.columns == ["n", "features", "rawPrediction", "probability", "prediction"]
+    found = found.toPandas()
+    assert found.n.tolist() == list(range(600))
+    for name in ("rawPrediction", "probability", "prediction"):
+        assert found[name].tolist() == expected[name].tolist()
+    only = model.copy({model.rawPredictionCol: "", model.probabilityCol: ""})
+    alone = only.transformParquet(folder / "a.parquet", inputCols=["x0", "x1", "x2"]).toPandas()
+    assert list(alone) == ["prediction"]
+    assert alone.prediction.tolist() == expected.prediction.tolist()[:300]
+    with pytest.raises(ValueError, match="a column of the files is named 'prediction'"):
+        model.transformParquet(folder, ["prediction"])
+
+
+def test_vectors_that_spark_wrote(spark, rows, tmp_path):
+    X, y, _, _ = rows
+    frame = framed(spark, X, y, 2)
+    frame.write.parquet(str(tmp_path / "rows"))
+    model = BudgetedSVMClassifier(budget=30).fitParquet(tmp_path / "rows", partitions=2)
+    assert of_file(model.learner()) == of_file(BudgetedSVMClassifier(budget=30).fit(frame).learner())
+    assert model.transformParquet(tmp_path / "rows").count() == 600
+
+
+def test_rows_that_cannot_be_used(spark, table, tmp_path):
+    values = table.column("x1").to_pylist()
+    values[450] = None
+    parquet.write_table(table.set_column(table.column_names.index("x1"), "x1", [values]), tmp_path / "a.parquet")
+    columns = ["x0", "x1", "x2"]
+    with pytest.raises(RowsError, match="partition 0: 1 of .* rows of a batch cannot be used; .* handleInvalid='skip'"):
+        BudgetedSVMClassifier(budget=30).fitParquet(tmp_path, inputCols=columns)
+    model = BudgetedSVMClassifier(budget=30, handleInvalid="skip").fitParquet(tmp_path, inputCols=columns)
+    assert model.learner().n_learned == 599
+    found = model.transformParquet(tmp_path, ["n"], inputCols=columns).toPandas()
+    assert found.n.tolist() == [n for n in range(600) if n != 450]
+    with pytest.raises(PythonException, match="one of its features is not finite"):
+        model.setHandleInvalid("error").transformParquet(tmp_path, inputCols=columns).count()
+
+
+def test_what_is_refused(spark, folder, table, tmp_path):
+    svm = BudgetedSVMClassifier(budget=30)
+    with pytest.raises(ValueError, match="there is no .*nowhere"):
+        svm.fitParquet(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="there is no file in"):
+        svm.fitParquet(tmp_path)
+    with pytest.raises(ValueError, match="other://host/rows is in no file system that Arrow reads .* fit the frame"):
+        svm.fitParquet("other://host/rows")
+    with pytest.raises(ValueError, match="has no column 'a': it has features, label"):
+        svm.fitParquet(folder, inputCols=["x0", "a"])
+    with pytest.raises(ValueError, match="partitions must be at least 1, not 0"):
+        svm.fitParquet(folder, partitions=0)
+    parquet.write_table(table.append_column("text", pa.array(["a"] * 600)), tmp_path / "a.parquet")
+    with pytest.raises(RowsError, match="the feature 'text' is of type string"):
+        svm.fitParquet(tmp_path, inputCols=["text"])
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing")
+    with pytest.raises(ValueError, match=r"b\.parquet is no Parquet file"):
+        svm.fitParquet(tmp_path)
+    parquet.write_table(table.slice(0, 0), tmp_path / "b.parquet")
+    assert svm.fitParquet(tmp_path).learner().n_learned == 600
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(ValueError, match="have no rows"):
+        svm.fitParquet(tmp_path)
+
+
+def test_a_file_that_is_written_anew_meanwhile(spark, table, tmp_path):
+    parquet.write_table(table, tmp_path / "a.parquet")
+    found = Files(tmp_path, {"label": "label"}).mapped(lambda batches: batches, "label long")
+    assert found.count() == 600
+    parquet.write_table(table.slice(0, 100), tmp_path / "a.parquet")
+    with pytest.raises(PythonException, match=r"a\.parquet has been written anew"):
+        found.count()
+
+
+def test_partitions_have_about_as_many_rows():
+    pieces = [Piece("a", 1, i, rows, 1) for i, rows in enumerate([10, 10, 10, 10, 30, 10])]
+    assert [[piece.group for piece in part] for part in _partitions(pieces, 2)] == [[0, 1, 2, 3], [4, 5]]
+    assert [len(part) for part in _partitions(pieces, 100)] == [1] * 6
+    assert len(_partitions(pieces, 1)) == 1
