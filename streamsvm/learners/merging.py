@@ -28,7 +28,9 @@ _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a f
 #: and more by the advantage of the average iterate, which says that they are noisy.
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
 _ROW = 3.0  # what a row that is given counts, where a support vector counts 1
-_STEPS = 10  # of Newton's method, which ends earlier where the same rows are short of their margins
+_MOST_ASKED = 32_000  # support vectors of all models that are fitted; of more each stands for some
+_STEPS = 10  # of Newton's method
+_SAME = 1e-3  # which ends earlier where all rows but for this share are short of their margins that were so before
 _CHUNK = 2000  # rows whose kernel values are held at once
 
 
@@ -148,7 +150,9 @@ class _Asked(NamedTuple):
 
 def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Rows | None) -> _Asked:
     wanted, margins = (np.concatenate(each) for each in zip(*(_own_answers(merged, part) for part in parts), strict=True))
-    weights = np.ones(len(wanted))
+    every = -(-len(wanted) // _MOST_ASKED)
+    wanted, margins, vectors = wanted[::every], margins[::every], vectors[::every]
+    weights = np.full(len(wanted), float(every))
     if rows is not None:
         margin = 0.0 if merged._common["loss"][0] == EPSILON_INSENSITIVE else 1.0
         vectors = np.vstack([vectors, rows.X])
@@ -168,18 +172,17 @@ def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
     a, before = a0.copy(), None
     chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(X), _CHUNK)]
     for _ in range(_STEPS):
-        F = np.vstack([kernel_matrix(*kernel, X[rows], Z) @ a for rows in chunks]) + b
-        residual, active = residuals(F, asked.wanted, asked.margins, numbers)
-        if before is not None and (active == before).all():
+        sums = [(penalty.copy(), penalty @ (a0[:, k] - a[:, k])) for k in range(a.shape[1])]
+        active = np.empty((len(X), a.shape[1]), bool)
+        for rows in chunks:
+            K = kernel_matrix(*kernel, X[rows], Z)
+            residual, active[rows] = residuals(K @ a + b, asked.wanted[rows], asked.margins[rows], numbers)
+            for k, (A, g) in enumerate(sums):
+                some = active[rows, k]
+                add_equations(A, g, K[some], residual[some, k], asked.weights[rows][some])
+        if before is not None and np.count_nonzero(active != before) <= _SAME * active.size:
             break
-        step = np.empty_like(a)
-        for k in range(a.shape[1]):
-            A, g = penalty.copy(), penalty @ (a0[:, k] - a[:, k])
-            for rows in chunks:
-                some = np.flatnonzero(active[rows, k]) + rows.start
-                add_equations(A, g, kernel_matrix(*kernel, X[some], Z), residual[some, k], asked.weights[some])
-            step[:, k] = solved(A, g)
-        a, before = a + step, active
+        a, before = a + np.column_stack([solved(A, g) for A, g in sums]), active
     merged.set_coefficients(a.T, b)
 
 

@@ -68,9 +68,9 @@ def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: b
 
 def add_equations(A: np.ndarray, g: np.ndarray, K: np.ndarray, residual: np.ndarray, weights: np.ndarray | None = None) -> None:
     """Add rows that count to the equations of one output: K float64 [n, B], residual and weights [n]. O(n B^2)."""
-    weighted = K if weights is None else K * weights[:, None]
-    A += weighted.T @ K
-    g += weighted.T @ residual
+    root = K if weights is None else K * np.sqrt(weights)[:, None]
+    A += root.T @ root  # a matrix times itself is half the work
+    g += K.T @ (residual if weights is None else weights * residual)
 
 
 def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
