@@ -174,7 +174,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         Returns
         -------
         list of Units
-            As of `merge_transformers`.
+            Of this one as it was and of each other: how what it has scaled comes into the units of the result.
 
         Raises
         ------

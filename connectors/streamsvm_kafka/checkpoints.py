@@ -44,7 +44,7 @@ class TopicCheckpoints:
     checkpoint is written.
 
     One process at a time writes under a name. A new one fences the one before it, whose next message or checkpoint is a
-    `TakenOverError`.
+    `CheckpointError`.
 
     The topic has one partition and is compacted; if there is none, it is made. A checkpoint is the same bytes as in a file, in
     parts of 512 KiB under the keys ``NAME/0``, ``NAME/1``, ...
@@ -225,7 +225,7 @@ class FollowedTopic:
     usual
         See ``name``.
     trusted
-        As for `load`.
+        As for `streamsvm.load`.
     seconds
         Between two looks into the topic.
 

@@ -16,7 +16,7 @@ class EmbeddedBroker:
     drops all but its last 5 MiB, topics are created with four partitions by the first message and have no identity, there are
     no transactions, no retention, no compaction, no groups of several members and no access rules.
 
-    kafka-python cannot ask it for its version: give `client` to every client, or use `url`.
+    kafka-python cannot ask it for its version: give ``client`` to every client, or use `url`.
 
     Attributes
     ----------

@@ -184,7 +184,7 @@ def open_models(
     source
         What is predicted, by URL or path.
     trusted
-        As of `load`.
+        As of `streamsvm.load`.
     options
         As for `open_source`.
 

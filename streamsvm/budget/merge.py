@@ -146,7 +146,7 @@ class Merge(Strategy):
     References
     ----------
     Glasmachers, T., Qaadan, S. (2018). Speeding up budgeted stochastic gradient descent SVM training with precomputed golden
-    section search. Algorithm 1 and section 3; errata in `streamsvm.budget.merge_table`. Three and more classes are our own.
+    section search. Algorithm 1 and section 3; errata in ``streamsvm.budget.merge_table``. Three and more classes are our own.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class HSSMatrix:
     -----
     Rows are ordered in a binary tree. The block of a leaf is exact; towards all other rows, the rows of a leaf are interpolated
     from a few of them, the leaf's skeleton; the skeletons of two leaves together from a skeleton of theirs, and so on. The
-    interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (see `streamsvm.hss.skeletons`):
+    interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (the module ``streamsvm.hss.skeletons`` says why):
     K~ + shift I can be factorised for any shift above 0, and methods that rely on that cannot diverge.
 
     References
@@ -283,7 +283,7 @@ class HSSMatrix:
 
         Returns
         -------
-        `streamsvm.hss.cuts.Cuts`, `streamsvm.hss.compositional.CompositionalMatrix`
+        ``streamsvm.hss.cuts.Cuts``, ``streamsvm.hss.compositional.CompositionalMatrix``
             Without inverses. Rows are in ``order``.
 
         Notes
@@ -312,7 +312,7 @@ class HSSMatrix:
 
         Returns
         -------
-        `streamsvm.hss.forest.Forest`
+        ``streamsvm.hss.forest.Forest``
             Of one tree. It calls rows by their numbers among those that were compressed.
 
         Raises

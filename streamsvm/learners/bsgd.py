@@ -167,7 +167,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     [^1]: Wang, Z., Crammer, K., Vucetic, S. (2012). Breaking the curse of kernelization: budgeted stochastic gradient descent for
         large-scale SVM training. JMLR 13.
     [^2]: Glasmachers, T., Qaadan, S. (2018). Speeding up budgeted stochastic gradient descent SVM training with precomputed
-        golden section search. Errata: see `streamsvm.budget.merge_table`.
+        golden section search. Errata: see ``streamsvm.budget.merge_table``.
     [^3]: Shamir, O., Zhang, T. (2013). Stochastic gradient descent for non-smooth optimization: convergence results and optimal
         averaging schemes. ICML.
 

@@ -37,7 +37,7 @@ class LearningLoop(StreamLoop):
     A row that the model does not predict yet (None, or no probabilities) is learned and not scored, as in river's evaluate.
 
     A row that the source cannot read, or that the model would refuse, is refused as a whole: it is checked before any part of a
-    pipeline learns it (`GuardedModel`), and ``on_error`` decides what becomes of it.
+    pipeline learns it, and ``on_error`` decides what becomes of it.
 
     A checkpoint is one file with the model, the metrics and the positions of source and sink. A run that finds one in its folder
     goes on from it, and ends with the same bytes as one that was never interrupted (but for the digest of a file of dead letters,

@@ -60,7 +60,7 @@ class SchemaRegistry:
     Notes
     -----
     The client of confluent-kafka would bring five packages for this one request, reads answers of any length, and follows
-    redirects. This is `urllib.request`, which takes proxies from the environment as usual.
+    redirects. This is ``urllib.request``, which takes proxies from the environment as usual.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class LearningFiles(NamedTuple):
     header: Path
     source: Path
     state_bytes: int
-    """Of what `NAME_learn_state` gives."""
+    """Of what ``NAME_learn_state`` gives."""
     ram_bytes: int
     """Of all variables: the state twice, once for a state that is restored, and what a row is compared with."""
 

@@ -42,7 +42,7 @@ def write_rows(
     path
         Path of the block file. It appears when all of it is written.
     max_features, overflow
-        As of `streamsvm.memory.features.FeatureSpace`: features get columns in the order in which rows bring them.
+        As of `OnlineLinearSVC`: features get columns in the order in which rows bring them.
     memory_limit
         As of `write_blocks`, beside the memory for the names of features.
     verbose

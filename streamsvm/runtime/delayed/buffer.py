@@ -37,7 +37,7 @@ class Pending(NamedTuple):
     number: int
     """Rows of the source before it."""
     row: str
-    """Its features, as `pack_row` writes them."""
+    """Its features, packed."""
     prediction: str
     """The prediction that was made, as `pack_prediction` writes it."""
 

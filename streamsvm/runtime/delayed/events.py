@@ -44,7 +44,7 @@ class Awaited(NamedTuple):
     time: float
     """Of the row, in the merged order."""
     packed: str
-    """The features, as `pack_row` writes them."""
+    """The features, packed."""
 
 
 class Labelled(NamedTuple):

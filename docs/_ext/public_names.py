@@ -1,0 +1,88 @@
+"""The public names of the packages, and a warning for each that has no page."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.ext.autodoc.mock import mock
+from sphinx.util import logging
+
+MODULES = (
+    "streamsvm",
+    "streamsvm.learners",
+    "streamsvm.budget",
+    "streamsvm.batch",
+    "streamsvm.linear",
+    "streamsvm.hss",
+    "streamsvm.preprocessing",
+    "streamsvm.thresholds",
+    "streamsvm.tables",
+    "streamsvm.plots",
+    "streamsvm.export.describe",
+    "streamsvm.export.forms",
+    "streamsvm.export.quantise",
+    "streamsvm.export.reduce",
+    "streamsvm.export.onnx",
+    "streamsvm.export.c",
+    "streamsvm.export.c.learning",
+    "streamsvm.edge",
+    "streamsvm.edge.program",
+    "streamsvm.runtime",
+    "streamsvm_kafka",
+    "streamsvm_kafka.codecs",
+    "streamsvm_spark",
+)
+#: Bases that the documentation of public classes refers to.
+BASES = (
+    "streamsvm.learners.budgeted.BudgetedEstimator",
+    "streamsvm.learners.classifier.OnlineClassifier",
+    "streamsvm.learners.regressor.OnlineRegressor",
+    "streamsvm.runtime.text_source.TextSource",
+    "streamsvm.export.c.writer.CFiles",
+)
+MOCKED = ["pyspark", "streamsvm_spark.versions"]
+
+
+@cache
+def homes() -> dict[int, list[str]]:
+    """Return the full names of each public object, by its identity; the first is that of the module that comes first."""
+    found: dict[int, list[str]] = {}
+    with mock(MOCKED):
+        for module in MODULES:
+            imported = importlib.import_module(module)
+            for name in imported.__all__:
+                found.setdefault(id(getattr(imported, name)), []).append(f"{module}.{name}")
+        for name in BASES:
+            module, _, base = name.rpartition(".")
+            found[id(getattr(importlib.import_module(module), base))] = [name]
+    return found
+
+
+@cache
+def public_names() -> dict[str, str]:
+    """Return where each name is documented: full names, and short ones that mean one object alone."""
+    short: dict[str, set[str]] = {}
+    full = {}
+    for names in homes().values():
+        for name in names:
+            full[name] = names[0]
+            short.setdefault(name.rpartition(".")[2], set()).add(names[0])
+    return full | {name: targets.pop() for name, targets in short.items() if len(targets) == 1}
+
+
+def check(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of names that are in no page."""
+    documented = env.domains.python_domain.objects
+    for names in homes().values():
+        if not documented.keys() & set(names):
+            logging.getLogger(__name__).warning("no page of docs/api has %s", names[0], type="streamsvm", subtype="public")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Check when all pages have been read."""
+    app.connect("env-check-consistency", check)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,85 @@
+"""The configuration of the documentation site: `make docs` builds it, without network."""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from public_names import MOCKED  # noqa: E402 - after the path is set
+from streamsvm import __version__  # noqa: E402 - after the environment of numpy is set
+
+project = "streamsvm"
+author = "the authors of streamsvm"
+copyright = author  # noqa: A001 - Sphinx's name
+version = release = __version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "docstrings",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_argparse_cli",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "object_role",
+    "public_names",
+    "repository_links",
+]
+root_doc = "index"
+templates_path = ["_templates"]
+exclude_patterns = ["_templates", "gallery/sg_execution_times.rst"]
+
+# References. A single backtick in a docstring names a Python object (docs/_ext/object_role.py). No inventories of other projects
+# are loaded, for a build must not need the network: names of their types are not looked for.
+default_role = "object"
+nitpicky = True
+nitpick_ignore_regex = [
+    (r"py:.*", r"(builtins|collections|concurrent|contextlib|datetime|enum|pathlib|threading|typing)\..*"),
+    (r"py:.*", r"(numpy|np|numba|pandas|polars|pyarrow|pyspark|river|scipy|sklearn)\..*"),
+]
+
+# API: a page for each class and function, written from its docstring.
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autodoc_default_options = {"member-order": "groupwise"}
+autodoc_typehints = "none"  # parameters are described in words, with shapes and units, which types would repeat
+autodoc_mock_imports = MOCKED  # 450 MB, and Java, for eight pages
+numpydoc_show_class_members = False  # the pages' template lists them
+
+# Pages.
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "filename_pattern": "/",
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 1e9,  # no table of seconds
+    "write_computation_times": False,
+    "abort_on_example_error": True,
+}
+warnings.filterwarnings("ignore", ".* has taken .* s for .* rows", UserWarning)  # advice by the clock
+
+html_theme = "pydata_sphinx_theme"
+html_title = "streamsvm"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {"index": []}
