@@ -1,0 +1,29 @@
+"""
+A decision boundary over time
+=============================
+
+A `BSCAClassifier` with 50 support vectors learns the 5,300 rows of river's Bananas one by one. The pictures show what it decides
+after 50, 500 and all rows.
+"""
+
+import matplotlib.pyplot as plt
+from river import datasets
+
+from streamsvm import BSCAClassifier
+from streamsvm.plots import draw_boundary
+
+rows = list(datasets.Bananas())
+model = BSCAClassifier(budget=50, seed=0)
+figure, axes = plt.subplots(1, 3, figsize=(12, 4), sharex=True, sharey=True, layout="constrained")
+begin = 0
+for end, axis in zip((50, 500, len(rows)), axes, strict=True):
+    for x, y in rows[begin:end]:
+        model.learn_one(x, y)
+    draw_boundary(axis, model, rows[max(0, end - 300) : end])
+    axis.set_title(f"after {end:,} rows: {model.n_support} support vectors")
+    begin = end
+
+# %%
+# The model has room for 50 support vectors from the first row on, so it takes as many bytes at the end as at the beginning:
+
+print(f"{model.n_learned:,} rows learned, {model.nbytes:,} bytes")
