@@ -28,6 +28,10 @@ format:  ## Mend what ruff can mend
 	ruff check --fix .
 	ruff format .
 
+.PHONY: docs
+docs:  ## Build the documentation site into site/ (pip install -e '.[docs]')
+	$(PYTHON) -m sphinx -q -j 2 -W --keep-going -n $(DOCS_FLAGS) -d site/.doctrees docs site
+
 .PHONY: build
 build:  ## Build wheel and sdist into dist/
 	$(PYTHON) -m build
@@ -39,4 +43,4 @@ ci:  ## All that has to pass before a change lands
 .PHONY: clean
 clean:  ## Remove caches (the tests' cache of compiled code is in the user's cache directory, by a hash of the sources)
 	find . -name '__pycache__' -type d -prune -exec rm -rf {} +
-	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf dist build site docs/api/generated docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,6 +10,7 @@ sys.path.insert(0, str(HERE / "_ext"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from public_names import MOCKED  # noqa: E402 - after the path is set
+
 from streamsvm import __version__  # noqa: E402 - after the environment of numpy is set
 
 project = "streamsvm"
@@ -27,6 +28,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "built_links",
     "object_role",
     "public_names",
     "repository_links",
@@ -47,12 +49,14 @@ nitpick_ignore_regex = [
 # API: a page for each class and function, written from its docstring.
 autosummary_generate = True
 autosummary_ignore_module_all = False
+toc_object_entries_show_parents = "hide"
 autodoc_default_options = {"member-order": "groupwise"}
 autodoc_typehints = "none"  # parameters are described in words, with shapes and units, which types would repeat
 autodoc_mock_imports = MOCKED  # 450 MB, and Java, for eight pages
 numpydoc_show_class_members = False  # the pages' template lists them
 
 # Pages.
+highlight_language = "none"  # where a block does not name its own
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
@@ -63,6 +67,7 @@ sphinx_gallery_conf = {
     "filename_pattern": "/",
     "download_all_examples": False,
     "show_memory": False,
+    "show_signature": False,
     "min_reported_time": 1e9,  # no table of seconds
     "write_computation_times": False,
     "abort_on_example_error": True,

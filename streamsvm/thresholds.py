@@ -35,9 +35,9 @@ class TunedThresholdClassifier(base.Wrapper, base.Classifier):  # type: ignore[t
     classifier
         A river classifier of two classes with ``predict_proba_one``.
     metric
-        A river metric of labels that the confusion matrix decides: ``F1``, ``FBeta``, ``BalancedAccuracy``, ``MCC``, ... One of costs is
-        a subclass of ``metrics.base.BinaryMetric``. None: ``BalancedAccuracy()``. The positive class is the metric's ``pos_val``;
-        where it has none, True (or 1), or else the label that comes second.
+        A river metric of labels that the confusion matrix decides: ``F1``, ``FBeta``, ``BalancedAccuracy``, ``MCC``, ... One of
+        costs is a subclass of ``metrics.base.BinaryMetric``. None: ``BalancedAccuracy()``. The positive class is the metric's
+        ``pos_val``; where it has none, True (or 1), or else the label that comes second.
     horizon
         Rows that the counts remember.
 

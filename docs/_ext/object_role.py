@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from docutils import nodes
+from public_names import public_names
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.domains.python import PyXRefRole
 from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
-
-from public_names import public_names
 
 
 class ObjectRole(PyXRefRole):
@@ -49,6 +48,19 @@ class LinkNames(SphinxTransform):
                 reference += literal
 
 
+class TrimBlocks(SphinxTransform):
+    """Removes the empty line with which an example ends, so that doctest finds the end of what is expected."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        """Trim the blocks of the page."""
+        for block in self.document.findall(nodes.literal_block):
+            if len(block.children) == 1 and isinstance(block.children[0], nodes.Text):
+                block.rawsource = text = block.astext().rstrip("\n")
+                block.replace(block.children[0], nodes.Text(text))
+
+
 def method_of_many(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: Any) -> Any:
     """Leave the name of a method or attribute without a link where the class at hand has none, but several others have it."""
     ending = f".{node.get('reftarget')}"
@@ -61,5 +73,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Add the role and the transform."""
     app.add_role("object", ObjectRole())
     app.add_transform(LinkNames)
+    app.add_transform(TrimBlocks)
     app.connect("missing-reference", method_of_many)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,5 +1,4 @@
-"""
-A decision boundary over time
+"""A decision boundary over time
 =============================
 
 A `BSCAClassifier` with 50 support vectors learns the 5,300 rows of river's Bananas one by one. The pictures show what it decides

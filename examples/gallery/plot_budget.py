@@ -1,5 +1,4 @@
-"""
-Accuracy against budget
+"""Accuracy against budget
 =======================
 
 More support vectors decide better, and cost more time. How many are enough? Each learner takes the rows of river's Bananas in one

@@ -48,7 +48,7 @@ class HSSMatrix:
     -----
     Rows are ordered in a binary tree. The block of a leaf is exact; towards all other rows, the rows of a leaf are interpolated
     from a few of them, the leaf's skeleton; the skeletons of two leaves together from a skeleton of theirs, and so on. The
-    interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (the module ``streamsvm.hss.skeletons`` says why):
+    interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (``streamsvm.hss.skeletons`` says why):
     K~ + shift I can be factorised for any shift above 0, and methods that rely on that cannot diverge.
 
     References

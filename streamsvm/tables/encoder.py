@@ -37,9 +37,9 @@ class TableEncoder(base.Transformer):
       ``when_missing`` can say more.
 
     Features of categories, of cycles and of what is missing are not scaled: put no scaler behind the encoder. Its memory is
-    bounded by ``max_columns``, ``max_values`` and 1,024 characters a name, whatever arrives. The learner's ``max_features`` must have
-    room for ``max_values + buckets`` of each categorical column. A row is checked before anything is learned of it; a row that is
-    refused leaves nothing behind.
+    bounded by ``max_columns``, ``max_values`` and 1,024 characters a name, whatever arrives. The learner's ``max_features``
+    must have room for ``max_values + buckets`` of each categorical column. A row is checked before anything is learned of it; a
+    row that is refused leaves nothing behind.
 
     Parameters
     ----------

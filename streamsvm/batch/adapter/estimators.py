@@ -198,8 +198,8 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         """Predict the probability of each label seen.
 
         It is that of the model's ``predict_proba`` if it has one. Else one factor turns decision values into log odds, calibrated
-        with each fit on rows that were held out (the module ``probability`` says how): it always agrees with the sign of the decision value. With
-        ``calibration_folds=0`` the factor is 1.
+        with each fit on rows that were held out (see ``probability.py``): it always agrees with the sign of the decision value.
+        With ``calibration_folds=0`` the factor is 1.
 
         Parameters
         ----------

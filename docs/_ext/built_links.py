@@ -1,0 +1,52 @@
+"""An error where a built page links to a page or an anchor that was not built."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
+
+
+class Page(HTMLParser):
+    """The anchors and the links of a page."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str | None] = set()
+        self.links: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take the anchor and the links of an element."""
+        values = dict(attrs)
+        self.anchors.add(values.get("id"))
+        self.links += [link for name in ("href", "src") if (link := values.get(name))]
+
+
+def check(app: Sphinx, failure: Exception | None) -> None:
+    """Follow all links between the pages."""
+    if failure is not None or app.builder.name != "html":
+        return
+    out = Path(app.outdir).resolve()
+    pages = {path: Page(path) for path in out.rglob("*.html") if "_static" not in path.parts}
+    broken = []
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            anchor = unquote(parts.fragment)
+            if not target.is_file() or (anchor and target in pages and anchor not in pages[target].anchors):
+                broken.append(f"{path.relative_to(out)}: {link}")
+    if broken:
+        raise SphinxError("links to nowhere:\n" + "\n".join(sorted(set(broken))))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Check when all pages are written."""
+    app.connect("build-finished", check)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
