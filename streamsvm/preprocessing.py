@@ -78,7 +78,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         if deviations is not None and not (isinstance(deviations, int | float) and 2.0 <= deviations < math.inf):
             raise ValueError(f"deviations must be at least 2, or None, not {shown(deviations)}")
         self.deviations = deviations
-        self.n_bounded = 0
+        self.n_bounded: int = 0
         self._bound = math.inf if deviations is None else float(deviations)
         self._columns: dict[Hashable, int] = {}
         self._make_arrays(8)
@@ -276,7 +276,7 @@ def _complain(x: Mapping[Hashable, Any]) -> None:
     raise AssertionError("every feature is a finite number")
 
 
-class BoundedTargetScaler(base.Wrapper, base.Regressor):  # type: ignore[type-arg]
+class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
     """Standardises the targets of a regressor as river's TargetStandardScaler does, with each bounded as by `BoundedScaler`.
 
     The regressor learns a target as so many standard deviations from the mean of those before it; predictions are of the target's

@@ -22,7 +22,7 @@ _EVERY = 100  # rows from one choice to the next
 _LARGEST_COUNT = 1e25  # of a horizon and weights that are as large as they may be
 
 
-class TunedThresholdClassifier(base.Wrapper, base.Classifier):  # type: ignore[type-arg]
+class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
     """A classifier of two classes whose threshold of the probability is tuned to a metric, row by row.
 
     Each row is predicted before it is learned. Its probability and its label are counted, which gives a confusion matrix for each

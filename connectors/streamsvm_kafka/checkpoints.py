@@ -24,7 +24,7 @@ from streamsvm_kafka.transactions import Transaction, TransactionWriter
 
 __all__ = ["FollowedTopic", "TopicCheckpoints"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The broker aborts a transaction that is open for longer.
 TRANSACTION_SECONDS = 60.0
@@ -104,9 +104,10 @@ class TopicCheckpoints:
         transaction_seconds: float = TRANSACTION_SECONDS,
     ) -> None:
         self._place = f"kafka://{bootstrap}/{topic}"
-        self.path = f"{self._place}?name={name}"
+        self.path: str = f"{self._place}?name={name}"
         _check_name(name, self._place)
-        self._topic, self._name, self.group, self._trusted = topic, name, group, trusted
+        self.group: str | None = group
+        self._topic, self._name, self._trusted = topic, name, trusted
         self._connection = Connection(bootstrap, client)
         self._seconds = transaction_seconds
         self._has_sinks = False
@@ -260,7 +261,8 @@ class FollowedTopic:
         seconds: float = 1.0,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        self._place = self.path = f"kafka://{bootstrap}/{topic}"
+        self._place = f"kafka://{bootstrap}/{topic}"
+        self.path: str = self._place
         self._connection, self._topic, self._usual = Connection(bootstrap, client), topic, usual
         self._trusted, self._seconds, self._due = trusted, seconds, 0.0
         self._stopping = threading.Event()

@@ -29,7 +29,7 @@ from streamsvm_kafka.options import Secret, client_options
 
 __all__ = ["BrokerUnreachableError", "Connection", "MissingTopicError", "TopicDescription", "describe_topic"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: Seconds that a broker has to accept a connection, and then to answer.

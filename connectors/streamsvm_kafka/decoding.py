@@ -33,7 +33,7 @@ class Decoder:
 
     def __init__(self, name: str, codec: Codec) -> None:
         self._name, self._codec = name, codec
-        self.many = isinstance(codec, TableCodec)
+        self.many: bool = isinstance(codec, TableCodec)
         self._table: Any = codec if self.many else None
         self._packed = codec if isinstance(codec, PackedCodec) else None
         self._records: Sequence[Any] = ()  # of the rows that were given last

@@ -38,7 +38,7 @@ class EmbeddedBroker:
     """
 
     def __init__(self) -> None:
-        self.bootstrap = ""
+        self.bootstrap: str = ""
         self.client: dict[str, Any] = {"api_version": (2, 3)}
 
     def __enter__(self) -> Self:

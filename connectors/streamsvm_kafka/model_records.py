@@ -118,7 +118,7 @@ class Assembler:
     def __init__(self, name: str, check: Callable[[bytes], None] = _check_file) -> None:
         self._name, self._check = name.encode(), check
         self.whole: Whole | None = None
-        self.complaint = ""
+        self.complaint: str = ""
         self._count = 0  # parts of the whole one
         self._coming: _Part | None = None
         self._parts: dict[int, bytes] = {}

@@ -17,7 +17,7 @@ from streamsvm_kafka.start import Start
 
 __all__ = ["TopicOffsets"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class TopicOffsets:

@@ -14,7 +14,7 @@ from streamsvm_kafka.decoding import Decoder
 
 __all__ = ["PartitionSource"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class PartitionSource:
@@ -54,7 +54,8 @@ class PartitionSource:
         lost_start: int | None,
         commit: Callable[[int, int], None],
     ) -> None:
-        self.name, self.offset = name, start
+        self.name: str = name
+        self.offset: int = start
         self._partition = partition
         label = getattr(codec, "label", None)
         self._identity: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "label": label, "partition": partition}

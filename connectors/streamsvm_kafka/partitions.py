@@ -28,7 +28,7 @@ from streamsvm_kafka.start import Start, start_of
 
 __all__ = ["PartitionWorker"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Rows that are learned between two looks at what the group wants.
 ROWS_AT_ONCE = 200
@@ -122,7 +122,8 @@ class PartitionWorker:
         client: Mapping[str, Any] | None = None,
         trusted: bool = False,
     ) -> None:
-        self.name, self.rows = f"kafka://{bootstrap}/{topic}", 0
+        self.name: str = f"kafka://{bootstrap}/{topic}"
+        self.rows: int = 0
         self._connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._folder, self._make_loop, self._stop_at_end, self._trusted = Path(folder), make_loop, stop_at_end, trusted
         self._start = start_of(start, self.name)
@@ -147,7 +148,7 @@ class PartitionWorker:
         #: Where the times of rows are counted; None: nowhere.
         self.timings: Timings | None = None
         #: ``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``.
-        self.state = "new"
+        self.state: str = "new"
 
     @property
     def loops(self) -> dict[int, LearningLoop]:

@@ -21,7 +21,7 @@ from streamsvm_kafka.offsets import TopicOffsets
 
 __all__ = ["TopicReader", "consumer_of", "lost"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: The longest wait for messages, and so the longest time until a signal takes effect.
 POLL_MS = 200
@@ -102,12 +102,14 @@ class TopicReader:
     ) -> None:
         self._connection, self._topic, self._name, self._consumer = connection, topic, name, consumer
         self._topic_id = described.topic_id
-        self.told = TopicOffsets(consumer, name, topic)
-        self.beginnings, self.newest = self.told.bounds(described.partitions)
-        self.offsets = dict(self.beginnings)
-        self.ends = self.newest if stop_at_end else None
-        self.turn = described.partitions[0]
-        self.most = 1
+        self.told: TopicOffsets = TopicOffsets(consumer, name, topic)
+        beginnings, newest = self.told.bounds(described.partitions)
+        self.beginnings: dict[int, int] = beginnings
+        self.newest: dict[int, int] = newest
+        self.offsets: dict[int, int] = dict(beginnings)
+        self.ends: dict[int, int] | None = self.newest if stop_at_end else None
+        self.turn: int = described.partitions[0]
+        self.most: int = 1
         self._stopping = threading.Event()
 
     def stop(self) -> None:

@@ -141,7 +141,8 @@ class KafkaSink:
         return sink
 
     def _begin(self, writer: Writer, topic: str) -> None:
-        self._writer, self._topic, self.name = writer, topic, writer.name
+        self._writer, self._topic = writer, topic
+        self.name: str = writer.name
 
     def write(self, record: Record) -> None:
         """Send a prediction or a dead letter, which is durable after `flush`; StreamError if JSON cannot hold it."""

@@ -95,7 +95,7 @@ class KafkaSource:
         group: str | None = None,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = f"kafka://{bootstrap}/{topic}"
+        self.name: str = f"kafka://{bootstrap}/{topic}"
         connection, self._topic, self._codec = Connection(bootstrap, client), topic, codec
         self._stop_at_end = stop_at_end
         self._start = start_of(start, self.name)

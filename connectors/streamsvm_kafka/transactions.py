@@ -62,7 +62,8 @@ class Transaction:
     """
 
     def __init__(self, connection: Connection, identity: str, name: str, seconds: float) -> None:
-        self.name, self._identity, self._seconds = name, identity, seconds
+        self.name: str = name
+        self._identity, self._seconds = identity, seconds
         self._answer_seconds = max(connection.outage_seconds or 0.0, DELIVERY_SECONDS)
         self._began: float | None = None  # when the transaction did; None: there is none
         self._pending = 0
@@ -266,7 +267,7 @@ class TransactionWriter:
     """
 
     def __init__(self, transaction: Transaction, bootstrap: str, topic: str) -> None:
-        self.name = f"kafka://{bootstrap}/{topic}"
+        self.name: str = f"kafka://{bootstrap}/{topic}"
         self._transaction, self._topic = transaction, topic
 
     def send(self, value: bytes, key: bytes | None = None) -> None:

@@ -36,7 +36,7 @@ class GivenRows:
         self, find: Callable[[np.ndarray, np.ndarray], np.ndarray], which: np.ndarray, matrix: np.ndarray | None = None
     ) -> None:
         self._find, self._which, self._matrix = find, which, matrix
-        self.shape = (len(which), 0)
+        self.shape: tuple[int, int] = (len(which), 0)
 
     @classmethod
     def of_matrix(cls, K: np.ndarray) -> GivenRows:

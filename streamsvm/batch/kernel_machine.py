@@ -122,10 +122,10 @@ class KernelMachine(SklearnEstimator):
 
     def _set_solution(self, X: Any, coefficients: np.ndarray, intercepts: np.ndarray, support: np.ndarray) -> None:
         """Take coefficients of all rows, float64 [machines, n], and the numbers of the support vectors among them."""
-        self.support_ = support.astype(np.int32)
+        self.support_: np.ndarray = support.astype(np.int32)
         self._coefficients = np.ascontiguousarray(coefficients[:, self.support_])
         self._intercepts = np.asarray(intercepts, np.float64)
-        self.support_vectors_ = self._support_vectors(X)
+        self.support_vectors_: Any = self._support_vectors(X)
         self._store_rows()
 
     def _support_vectors(self, X: Any) -> Any:
@@ -216,7 +216,7 @@ class KernelClassifier(SklearnClassifier):
         training: Training = super()._training(X, y, sample_weight)
         labels = self._number_classes(training.y, training.counted)
         weights = training.weights
-        self.class_weight_ = self._class_weights(labels, weights)
+        self.class_weight_: np.ndarray = self._class_weights(labels, weights)
         weights = weights * self.class_weight_[labels]
         return training._replace(labels=labels, weights=weights)
 

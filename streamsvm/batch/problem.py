@@ -56,9 +56,9 @@ class Groups:
     def __init__(self, X: Any, which: np.ndarray, targets: np.ndarray | None = None) -> None:
         self._X = X[which] if len(which) < X.shape[0] else X
         self._group = same_rows(self._X, targets)  # of each row
-        self.first = np.empty(int(self._group.max()) + 1, np.int64)
+        self.first: np.ndarray = np.empty(int(self._group.max()) + 1, np.int64)
         self.first[self._group] = np.arange(len(which))
-        self.targets = np.zeros(len(self)) if targets is None else targets[self.first]
+        self.targets: np.ndarray = np.zeros(len(self)) if targets is None else targets[self.first]
 
     def __len__(self) -> int:
         return len(self.first)

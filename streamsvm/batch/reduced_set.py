@@ -113,8 +113,10 @@ class ReducedSet:
 
     def __init__(self, kernel: Kernel, rows: Any, targets: np.ndarray, weights: np.ndarray) -> None:
         # plain numbers: NumPy's would make float64 of what is float32
-        self.kernel = Kernel(int(kernel.kind), float(kernel.gamma), float(kernel.coef0), int(kernel.degree))
-        self.rows, self.targets, self.weights = rows, targets, weights
+        self.kernel: Kernel = Kernel(int(kernel.kind), float(kernel.gamma), float(kernel.coef0), int(kernel.degree))
+        self.rows: Any = rows
+        self.targets: np.ndarray = targets
+        self.weights: np.ndarray = weights
 
     def solve(self, vectors: np.ndarray) -> np.ndarray:
         """Return the coefficients, float64 [m, outputs], of vectors float64 [m, d]: least squares with a small ridge.

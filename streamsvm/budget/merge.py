@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numba import carray, njit
@@ -155,7 +156,7 @@ class Merge(Strategy):
     """
 
     search: Search = "lookup-wd"
-    kernels = ("rbf",)
+    kernels: ClassVar[tuple[str, ...] | None] = ("rbf",)
     merges = True
 
     def __post_init__(self) -> None:

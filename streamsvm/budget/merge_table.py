@@ -24,6 +24,7 @@ squared degradation lacks the factor ``a_i a_j`` in its last term, and lemma 1 t
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def weight_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
 
 
 #: `weight_degradation` of numbers, for compiled code.
-compiled_degradation = njit(cache=True, error_model="numpy")(weight_degradation)
+compiled_degradation: Callable[..., float] = njit(cache=True, error_model="numpy")(weight_degradation)
 
 
 @njit(cache=True, error_model="numpy")

@@ -14,7 +14,7 @@ from streamsvm.cli import UsageError, printable
 
 __all__ = ["logged", "say", "says_json"]
 
-logger = logging.getLogger("streamsvm")
+logger: logging.Logger = logging.getLogger("streamsvm")
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from streamsvm.runtime.rows import learner_of
 
 __all__ = ["Display"]
 
-logger = logging.getLogger("streamsvm")
+logger: logging.Logger = logging.getLogger("streamsvm")
 
 _SECONDS_BETWEEN_LINES = {False: 5.0, True: 1.0}  # by whether it is quiet
 

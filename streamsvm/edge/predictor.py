@@ -63,8 +63,9 @@ class Predictor:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        answer = program.answer
-        self.kind, self.labels, self.facts = answer.kind, list(answer.labels), program.facts
+        self.kind: str = program.answer.kind
+        self.labels: list[Name] = list(program.answer.labels)
+        self.facts: dict[str, Any] = program.facts
         self._label_array = _as_array(self.labels)
         stacks = max((len(step.arrays["shares"]) for step in program.steps if step.do == "experts"), default=0)
         self._rows_at_once = max(MOST_AT_ONCE // max(sum(program.widths) + stacks, 1), 1)

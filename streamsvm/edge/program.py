@@ -109,10 +109,11 @@ class Program:
     """
 
     def __init__(self, columns: Sequence[Column], hashed: int = 0) -> None:
-        self.columns, self.hashed = list(columns), hashed
+        self.columns: list[Column] = list(columns)
+        self.hashed: int = hashed
         self.steps: list[Step] = []
-        self.widths = [len(self.columns)]
-        self.answer = Answer("number", 0, 0)
+        self.widths: list[int] = [len(self.columns)]
+        self.answer: Answer = Answer("number", 0, 0)
         self.facts: dict[str, Any] = {}
         self._wide = self._held = len(self.columns)  # numbers of its values; those that it is written with
 

@@ -31,7 +31,7 @@ class Graph:
         self.nodes: list[Any] = []
         self.constants: dict[tuple[Any, ...], Any] = {}
         self.outputs: list[tuple[str, str, int]] = []
-        self.label_type = self._onnx.TensorProto.INT64
+        self.label_type: int = self._onnx.TensorProto.INT64
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Add a node, and return the name of its value."""

@@ -24,8 +24,8 @@ from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 
 try:
     import scipy  # noqa: F401
-except ImportError as error:
-    raise ImportError("streamsvm.hss needs scipy: pip install 'streamsvm[batch]'") from error
+except ImportError as _error:
+    raise ImportError("streamsvm.hss needs scipy: pip install 'streamsvm[batch]'") from _error
 
 from streamsvm.hss.factorization import HSSFactorization
 from streamsvm.hss.matrix import HSSMatrix

@@ -60,7 +60,7 @@ class Compressor:
         verbose: bool,
     ) -> None:
         self.tree = tree
-        self.blocks = KernelBlocks(X[tree.order], kernel)
+        self.blocks: KernelBlocks = KernelBlocks(X[tree.order], kernel)
         self._single = self.blocks.single()
         self._max_rank, self._n_neighbors, self._verbose = max_rank, n_neighbors, verbose
         self._seed = int(np.random.default_rng().integers(2**63)) if seed is None else seed

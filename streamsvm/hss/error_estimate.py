@@ -50,7 +50,9 @@ class ErrorEstimate:
         if not (np.isfinite(all_squares) and np.isfinite(self._products).all()):
             raise ValueError("kernel values are too large: scale the features")
         self._min_difference = _ROUNDING * np.sqrt(all_squares * _VECTORS)
-        self.row_norm = float(np.sqrt(max(squares, _ROUNDING**2 * all_squares, np.finfo(np.float64).tiny) / len(self._rows)))
+        self.row_norm: float = float(
+            np.sqrt(max(squares, _ROUNDING**2 * all_squares, np.finfo(np.float64).tiny) / len(self._rows))
+        )
 
     def error(self, tree: ClusterTree, nodes: list[Node]) -> float:
         """|(K - K~) V| / |K V| in the Frobenius norm over these rows and vectors, about |K - K~| / |K|. O(n (m + r)).

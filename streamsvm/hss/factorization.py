@@ -42,7 +42,8 @@ class HSSFactorization:
 
     def __init__(self, tree: ClusterTree, shift: float, factors: list[Factor], logdet: float) -> None:
         self._tree, self._factors = tree, factors
-        self.shift, self.logdet = shift, logdet
+        self.shift: float = shift
+        self.logdet: float = logdet
 
     @property
     def nbytes(self) -> int:

@@ -73,8 +73,9 @@ class HSSMatrix:
     def __init__(self, compressor: Compressor, compression: Compression) -> None:
         self._compressor, self._compression = compressor, compression
         self._tree, self._blocks, self._nodes = compressor.tree, compressor.blocks, compression.nodes
-        self.error, self.reached = compression.error, compression.reached
-        self.order = self._tree.order
+        self.error: float = compression.error
+        self.reached: bool = compression.reached
+        self.order: np.ndarray = self._tree.order
 
     @staticmethod
     def compress(

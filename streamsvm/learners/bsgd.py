@@ -68,9 +68,13 @@ class Descent(BudgetedEstimator):
     _rule = step
 
     l2: float
-    learning_rate: LearningRate = "pegasos"
-    eta0 = 1.0
+    eta0: float = 1.0
     fit_intercept = False
+
+    @property
+    def learning_rate(self) -> LearningRate:
+        """The schedule of the steps."""
+        return "pegasos"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -49,10 +49,12 @@ class ClassWeights:
         elif not isinstance(given, str) or given != "balanced":
             raise ValueError(f"class_weight must be a mapping of label to weight, 'balanced' or None, not {shown(given)}")
         #: Label to weight; None: balanced.
-        self.given = {label: float(weight) for label, weight in given.items()} if isinstance(given, Mapping) else None
+        self.given: dict[Any, float] | None = (
+            {label: float(weight) for label, weight in given.items()} if isinstance(given, Mapping) else None
+        )
         #: Rows of each label so far, where weights are balanced; and of all.
         self.counts: dict[Hashable, int] = {}
-        self.n_rows = 0
+        self.n_rows: int = 0
 
     def learn(self, y: Any) -> float:
         """Count a row of a label, where weights are balanced; the weight of its class."""

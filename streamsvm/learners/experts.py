@@ -109,7 +109,7 @@ def _of_labels(budget: int) -> tuple[Expert, ...]:
 
 
 #: The experts of labels by effort.
-EXPERTS = {
+EXPERTS: dict[str, tuple[Expert, ...]] = {
     "low": (_ascent(1.0, 1.0), _ascent(1.0, 1.0, kinds.RESETTING), _linear(1.0), _SECOND_ORDER[1], _ADDITIVE),
     "normal": _of_labels(300),
     "high": (*_of_labels(500), _landmarks(300), _landmarks(100, 1.0, 0.999), _landmarks(100, 0.25)),
@@ -125,7 +125,7 @@ _IN_FEATURES = (
 _CORRECTING = _regression(1.0, 1.0, kinds.RESETTING, corrects=kinds.ADDITIVE)
 _NARROW = _regression(4.0, 1.0, budget=300, corrects=kinds.ADDITIVE)
 #: Those of targets.
-REGRESSION_EXPERTS = {
+REGRESSION_EXPERTS: dict[str, tuple[Expert, ...]] = {
     "low": (*_IN_FEATURES, _regression(1.0, 1.0), _CORRECTING),
     "normal": (*_IN_FEATURES, _landmarks(300), _landmarks(300, kernel=POLY), _NARROW, _CORRECTING),
     "high": (

@@ -42,7 +42,7 @@ class Labels:
         self._positive: Any = True
         #: All labels, from the third one on; and the outputs that they need, one for two labels.
         self.many: list[Any] = []
-        self.outputs = 1
+        self.outputs: int = 1
 
     @property
     def seen(self) -> list[Any]:

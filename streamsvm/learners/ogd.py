@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamsvm._options import LearningRate
 from streamsvm.checks import parameter
 from streamsvm.learners.baseline import Reference
 from streamsvm.learners.bsgd import Descent
@@ -44,4 +45,6 @@ class KernelOGD(Reference, Descent):
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)
     l2: float = parameter(default=0.01, least=1e-15, high=1e9)
 
-    learning_rate = "constant"
+    @property
+    def learning_rate(self) -> LearningRate:
+        return "constant"

@@ -7,8 +7,8 @@ from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 
 try:
     import sklearn  # noqa: F401
-except ImportError as error:
-    raise ImportError("streamsvm.linear needs scikit-learn: pip install 'streamsvm[batch]'") from error
+except ImportError as _error:
+    raise ImportError("streamsvm.linear needs scikit-learn: pip install 'streamsvm[batch]'") from _error
 
 from streamsvm.linear.estimators import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 from streamsvm.linear.files.block_file import Block, BlockFile, BlockFileError

@@ -150,7 +150,7 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
         labels = sorted(counts)
         if names is None:
             whole = all(label.is_integer() and abs(label) < _LARGEST_WHOLE for label in labels)
-            self.classes_ = np.array(labels, np.int64 if whole else np.float64)
+            self.classes_: np.ndarray = np.array(labels, np.int64 if whole else np.float64)
         else:  # labels are places in the list of names
             if not isinstance(names, list) or len(names) != 2 or labels != [0.0, 1.0]:
                 raise ValueError(f"{file.path} has labels {labels} of classes {names!r}, which do not fit together")

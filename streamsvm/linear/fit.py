@@ -156,7 +156,7 @@ class OutOfCoreLinear(SklearnEstimator):
                 if not weights.any():
                     raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
             labels = self._labels(y, weights)
-            self.stream_names_ = StreamNames(columns)
+            self.stream_names_: StreamNames = StreamNames(columns)
             with self._folder() as folder:
                 self._write_arrays(folder / "rows", X, labels, weights)
                 with BlockFile(folder / "rows") as file:
@@ -196,11 +196,11 @@ class OutOfCoreLinear(SklearnEstimator):
                 raise BlockFileError(f"{rows} has copies of some rows of another file: fit to that one")
             if not all(file.shape):
                 raise BlockFileError(f"{rows} has rows of shape {file.shape}: there is nothing to learn from them")
-            self.n_features_in_ = file.shape[1]
+            self.n_features_in_: int = file.shape[1]
             self.__dict__.pop("feature_names_in_", None)
             self.stream_names_ = StreamNames.saved_in(file.meta, self.n_features_in_)
             if names := self.stream_names_.texts():
-                self.feature_names_in_ = np.array(names, object)
+                self.feature_names_in_: np.ndarray = np.array(names, object)
             self._read_labels(file)
             return self._solve(file, folder, models)
 
@@ -227,7 +227,7 @@ class OutOfCoreLinear(SklearnEstimator):
         return plan(self.memory_limit, file.shape[1], file.largest_block, len(file))
 
     def _solve(self, file: BlockFile, folder: Path, models: list[Self]) -> list[Solution]:
-        self.n_samples_fit_ = file.shape[0]
+        self.n_samples_fit_: int = file.shape[0]
         options = Options(float(self.tol), int(self.max_iter), self._plan(file).working_set_block, bool(self.verbose))
         losses, resumable = [self._loss(model.C, file) for model in models], self.work_folder is not None
         if resumable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -108,7 +108,7 @@ _LAYOUT = Layout(CommitteeViews, in_lines=("columns",))
 _SIZES = ("experts", "columns", "inputs", "outputs", "newtons", "side", "targets")
 
 #: Opens a block (uint8 [nbytes]) as `CommitteeViews` in Python and in compiled code, without a copy.
-committee_views = _LAYOUT.views
+committee_views: Callable[[np.ndarray], CommitteeViews] = _LAYOUT.views
 
 
 class Place(NamedTuple):

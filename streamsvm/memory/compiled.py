@@ -78,7 +78,7 @@ class OpenBlock(types.Type):  # type: ignore[misc]
 
     def __init__(self, layout: Any, name: str) -> None:
         self.layout = layout
-        self.array_types = {"header": types.Array(from_dtype(layout.header), 1, "C")} | {
+        self.array_types: dict[str, Any] = {"header": types.Array(from_dtype(layout.header), 1, "C")} | {
             name: types.Array(from_dtype(np.dtype(array.dtype)), len(array.shape), "C") for name, array in layout.arrays.items()
         }
         super().__init__(f"OpenBlock({name})")

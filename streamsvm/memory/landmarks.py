@@ -7,6 +7,7 @@ is room for ``stride`` of them. Symmetric matrices lie as `streamsvm.learners.co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -109,7 +110,7 @@ _LAYOUT = Layout(LandmarkViews, in_lines=("stride", "columns"))
 _SIZE_NAMES = ("budget", *_LAYOUT.sizes)
 
 #: Opens a block (uint8 [nbytes]) as `LandmarkViews` in Python and in compiled code, without a copy.
-landmark_views = _LAYOUT.views
+landmark_views: Callable[[np.ndarray], LandmarkViews] = _LAYOUT.views
 
 
 def _sizes(budget: int, outputs: int) -> dict[str, int]:

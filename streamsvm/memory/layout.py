@@ -76,8 +76,10 @@ class Layout(Generic[V]):
         arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
         self.header: np.dtype[np.void] = arrays.pop("header").dtype
         self.arrays: dict[str, Array] = arrays
-        self.in_lines = frozenset(in_lines)
-        self.sizes = tuple(dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str)))
+        self.in_lines: frozenset[str] = frozenset(in_lines)
+        self.sizes: tuple[str, ...] = tuple(
+            dict.fromkeys(n for array in arrays.values() for n in array.shape if isinstance(n, str))
+        )
 
         def views(block: np.ndarray) -> V:
             header = array_at(block, 0, (1,), self.header)
@@ -139,10 +141,10 @@ class Store(Generic[V]):
         self, layout: Layout[V], max_features: int, sizes: Mapping[str, int], what: str, within: np.ndarray | None = None
     ) -> None:
         check_size("max_features", max_features, 1)
-        self.max_features = int(max_features)
+        self.max_features: int = int(max_features)
         sizes = {**sizes, "columns": rounded_up(self.max_features)}
         #: The whole store as one array, uint8 [nbytes], which compiled functions take.
-        self.block = allocate(layout.end(sizes), what) if within is None else within[: layout.end(sizes)]
+        self.block: np.ndarray = allocate(layout.end(sizes), what) if within is None else within[: layout.end(sizes)]
         self._saved = self.block[: layout.end(sizes, saved=True)]
         self._header = self.block[: layout.header.itemsize].view(layout.header)
         for name, size in sizes.items():

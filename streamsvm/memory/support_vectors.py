@@ -6,6 +6,7 @@ changes, so a snapshot is one copy, a file is one write, and a compiled function
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -102,7 +103,7 @@ _SIZES = ("budget", *_LAYOUT.sizes)
 
 #: Opens a block (uint8 [nbytes]) as `Views` in Python and in compiled code, without a copy. Each function
 #: that takes a block opens it anew.
-views = _LAYOUT.views
+views: Callable[[np.ndarray], Views] = _LAYOUT.views
 
 
 def odd_lines(n: int) -> int:

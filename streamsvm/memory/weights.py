@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class WeightViews(NamedTuple):
 _LAYOUT = Layout(WeightViews, in_lines=("columns",))
 
 #: Opens a block (uint8 [nbytes]) as `WeightViews` in Python and in compiled code, without a copy.
-weight_views = _LAYOUT.views
+weight_views: Callable[[np.ndarray], WeightViews] = _LAYOUT.views
 
 
 class WeightStore(Store[WeightViews]):

@@ -75,7 +75,8 @@ class ArrowSource:
     ) -> None:
         columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
         self._reading = Reading(**columns, missing=missing, decimal=decimal)
-        self.name, self._label = str(path), label
+        self.name: str = str(path)
+        self._label = label
         self._kind = kind or ("parquet" if self.name.lower().endswith(".parquet") else "arrow")
         self._rows = 0
         self._begun = self._stopped = False

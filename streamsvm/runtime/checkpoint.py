@@ -47,7 +47,7 @@ __all__ = [
     "read_newest",
 ]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
 _LOCK = ".lock"
@@ -255,7 +255,7 @@ class CheckpointFolder:
     _N_GOOD = 2
 
     def __init__(self, path: str | Path, trusted: bool = False, take_over: bool = False) -> None:
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._trusted = trusted
         try:
             _make_folder(self.path)

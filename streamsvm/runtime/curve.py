@@ -57,8 +57,9 @@ class LearningCurve:
     """
 
     def __init__(self, metric: str, window: int) -> None:
-        self.metric, self.window = metric[:_LONGEST_NAME], window
-        self.every = 1
+        self.metric: str = metric[:_LONGEST_NAME]
+        self.window: int = window
+        self.every: int = 1
         self.points: list[CurvePoint] = []
 
     def __repr__(self) -> str:

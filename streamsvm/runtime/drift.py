@@ -16,7 +16,7 @@ from streamsvm.runtime.logs import event
 
 __all__ = ["DriftWatch"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of what a checkpoint says of its detector
 _LARGEST = float(np.finfo(np.float32).max)  # of errors, as of features and targets
@@ -74,16 +74,16 @@ class DriftWatch:
         if getattr(detector, "seed", 0) is None:
             raise ValueError(f"{type(detector).__name__} draws at random: give it a seed, so that a run can be repeated")
         self.detector: Any = detector
-        self.renews = on_drift == "anew"
+        self.renews: bool = on_drift == "anew"
         #: The detector and its parameters, taken before the first row, for some count in their parameters.
-        self.described = f"{type(detector).__name__}({', '.join(f'{k}={v!r}' for k, v in detector._get_params().items())})"
+        self.described: str = f"{type(detector).__name__}({', '.join(f'{k}={v!r}' for k, v in detector._get_params().items())})"
         self._new = copy.deepcopy(detector)
         try:
             _feed_a_copy(detector)
         except Exception as error:  # noqa: BLE001 - river takes parameters as they are, until it computes with them
             raise ValueError(f"{self.described} cannot be fed: {error}") from None
-        self.drifts = 0
-        self.due = False
+        self.drifts: int = 0
+        self.due: bool = False
         self._name, self._regression = "", False
         # Since the last time that the detector told of something: errors, and how many; and their recent mean.
         self._sum, self._count, self._recent = 0.0, 0, 0.0

@@ -56,7 +56,8 @@ class FollowedFolder:
     """
 
     def __init__(self, path: str | Path, trusted: bool = False, seconds: float = 1.0) -> None:
-        self.path, self._trusted, self._seconds = Path(path), trusted, seconds
+        self.path: Path = Path(path)
+        self._trusted, self._seconds = trusted, seconds
         self._seen: tuple[Any, ...] = ()
         self._due = 0.0
         self._stopping = threading.Event()

@@ -76,9 +76,11 @@ class LineReader:
 
     def __init__(self, path: str | Path) -> None:
         standard = str(path) == "-"
-        self.name = "standard input" if standard else str(path)
-        self.mark = self.row_begin = self.header = 0
-        self.stopped = False
+        self.name: str = "standard input" if standard else str(path)
+        self.mark: int = 0
+        self.row_begin: int = 0
+        self.header: int = 0
+        self.stopped: bool = False
         # The buffer holds the stream from byte `_base` up to the last byte that was read; its first `_at` bytes were given out.
         self._buffer, self._base, self._at = b"", 0, 0
         self._head = b""

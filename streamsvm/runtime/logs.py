@@ -59,7 +59,7 @@ class RedactingFilter(logging.Filter):
 
 
 #: The filter that knows the secrets of this process: whoever is given one adds it.
-redacting = RedactingFilter()
+redacting: RedactingFilter = RedactingFilter()
 
 
 class JSONFormatter(logging.Formatter):

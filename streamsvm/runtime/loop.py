@@ -148,8 +148,10 @@ class LearningLoop(StreamLoop):
         if metric is None:
             scored = metrics.MAE() if self._regression else metrics.Accuracy()  # type: ignore[no-untyped-call]
         self._score = Score(scored, window, positive, bool(getattr(model, "_multiclass", False)), self._regression)
-        self.curve = LearningCurve(self._score.name, window)
-        self.learned = self.unlabelled = self.empty = 0
+        self.curve: LearningCurve = LearningCurve(self._score.name, window)
+        self.learned: int = 0
+        self.unlabelled: int = 0
+        self.empty: int = 0
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
         if not (self._regression or self._score.wants_labels or gives_probabilities(last)):
@@ -216,8 +218,9 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(f"{folder}: {error}: give another folder") from None
         self._score.admitted(self._labels.known)
         self._go_on(folder, found)
-        self.rows, self._saved_rows, self.curve = rows, rows, curve
-        self.model, self._guarded = found.model, GuardedModel(found.model)
+        self.rows = self._saved_rows = rows
+        self.curve = curve
+        self._guarded = GuardedModel(found.model)
         self.learned, self.unlabelled, self.empty = learned, unlabelled, empty
 
     def _resume_drift(self, folder: Path | str, facts: Any, detector: Any) -> None:
@@ -367,8 +370,7 @@ class LearningLoop(StreamLoop):
         super()._take_one(rows, i)
         if self.drift is not None and self.drift.due:
             self.drift.due = False
-            self.model = self.model.clone()
-            self._guarded = GuardedModel(self.model)
+            self._guarded = GuardedModel(self.model.clone())
             self._take = self._taker(self._guarded)
 
     def _add_point(self) -> None:

@@ -21,7 +21,7 @@ from streamsvm.runtime.stream_loop import StreamLoop
 
 __all__ = ["Predicted", "PredictionLoop"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,10 @@ class PredictionLoop(StreamLoop):
             error_limit=error_limit,
             error_share=error_share,
         )
-        self._follow, self.version = follow, version
+        self._follow = follow
+        self.version: int = version
         self._parts = _parts(self._guarded)
-        self.predicted = 0
+        self.predicted: int = 0
         self._mismatch = ""
         if checkpoints is not None and (found := checkpoints.newest()) is not None:
             try:
@@ -229,7 +230,7 @@ class PredictionLoop(StreamLoop):
                 warn(f"{self._place}: what came after {newer.version:,} rows cannot be used: {error}: the model before it stays")
                 return
             self._guarded = guarded
-            self.model, self.version = newer
+            self.version = newer.version
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded, learns=False)
 

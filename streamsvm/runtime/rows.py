@@ -88,10 +88,12 @@ class GuardedModel:
     def __init__(self, model: Any, learns: bool = True) -> None:
         self.model = model
         self.prepare: Callable[[Any], Any] | None = None
-        self.new_names = False
+        self.new_names: bool = False
         self._known: set[Hashable] = set()
         self._texts: set[Hashable] = set()
-        self._steps, self.last = steps_of(model)
+        steps, last = steps_of(model)
+        self._steps = steps
+        self.last: Any = last
         if isinstance(model, type) or not (hasattr(self.last, "predict_one") and hasattr(self.last, "learn_one")):
             raise ValueError(f"the model must be a classifier or a regressor, or a pipeline that ends in one, not {_kind(model)}")
         piped = bool(self._steps)
@@ -335,7 +337,7 @@ class LabelRules:
     def __init__(self, classes: Iterable[Any] | None = None) -> None:
         if isinstance(classes, str):
             raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
-        self.classes = None if classes is None else [_plain(y) for y in classes]
+        self.classes: list[Any] | None = None if classes is None else [_plain(y) for y in classes]
         self.known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
         if self.classes is None:
             return

@@ -87,13 +87,15 @@ class Score:
             windowed = CountedWindow(kind(**parameters), window) if self._counts else _rolling(kind, window, parameters)
         except (NotImplementedError, TypeError):
             raise ValueError(f"{self.name} does not give one number over any window of rows; {_TRY[regression]}") from None
-        self.metric, self.window = metric, window
+        self.metric = metric
+        self.window: int = window
         self.windowed: Any = windowed
         self._parameters = parameters
         self._rows_anew = window if regression else 0  # until the windowed metric is made anew
         self._regression = regression
         self.wants_labels: bool = regression or metric.requires_labels  # type: ignore[union-attr]
-        self._positive, self.binary, self._multiclass = positive, isinstance(metric, metrics.base.BinaryMetric), multiclass
+        self.binary: bool = isinstance(metric, metrics.base.BinaryMetric)
+        self._positive, self._multiclass = positive, multiclass
         self._seen: set[Any] = set()
 
     def __repr__(self) -> str:

@@ -47,7 +47,7 @@ class FileSink:
 
     def __init__(self, path: str | Path) -> None:
         self._standard = str(path) == "-"
-        self.name = "standard output" if self._standard else str(path)
+        self.name: str = "standard output" if self._standard else str(path)
         if str(path).endswith(".gz"):
             raise StreamError(f"{self.name}: it cannot be written compressed, a killed run could not go on with it")
         self._path = Path(path)

@@ -51,8 +51,9 @@ class StreamLoop:
         if checkpoint_seconds is not None and not checkpoint_seconds > 0.0:
             raise ValueError(f"checkpoint_seconds must be above 0, not {checkpoint_seconds}")
         self._guarded = GuardedModel(model, learns)
-        self.source, self.model, self.sink = source, model, sink
-        self.rows = 0
+        self.source: Source = source
+        self.sink: Sink | None = sink
+        self.rows: int = 0
         self._refusals = Refusals(on_error, error_limit, error_share)
         self._checkpoints, self._every, self._on_progress = checkpoints, checkpoint_every or sys.maxsize, on_progress
         self._saved_rows = -1
@@ -69,6 +70,11 @@ class StreamLoop:
         self._x: Any = {}  # the features of the row that was taken last by itself
         self._take: Callable[[Any, Any], Record | None] = lambda x, y: None  # noqa: ARG005 - until the run begins
         self._running = False
+
+    @property
+    def model(self) -> Any:
+        """The model in its present state: another object where a checkpoint or a newer model has taken its place."""
+        return self._guarded.model
 
     @property
     def refused(self) -> Mapping[str, int]:

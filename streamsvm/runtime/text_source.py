@@ -73,7 +73,7 @@ class TextSource:
         self._options = reading.options | ({} if self._encoding == "utf-8" else {"encoding": self._encoding})
         self._reading = reading if reading.options else None
         self._reader = LineReader(path)
-        self.name = self._reader.name
+        self.name: str = self._reader.name
         self._label = label
         self._line = 0  # number of the line that was read last
         self._rows = self._row_line = 0  # rows given, and number of the line on which the last one ended

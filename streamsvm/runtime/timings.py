@@ -17,8 +17,8 @@ class Histogram:
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
+        self.counts: list[int] = [0] * (len(BOUNDS) + 1)
+        self.total: float = 0.0
 
     def add(self, seconds: float) -> None:
         """Count a time."""
@@ -50,7 +50,8 @@ class Timings:
     __slots__ = ("_since", "learn", "predict")
 
     def __init__(self) -> None:
-        self.predict, self.learn = Histogram(), Histogram()
+        self.predict: Histogram = Histogram()
+        self.learn: Histogram = Histogram()
         self._since = 0.0
 
     def began(self) -> None:

@@ -42,7 +42,7 @@ class StateBytes:
 
     def __init__(self, state: bytes) -> None:
         self.state = state
-        self.at = 0
+        self.at: int = 0
 
     def take(self, form: str) -> tuple[Any, ...]:
         """The next numbers, of a form as ``struct`` has it."""

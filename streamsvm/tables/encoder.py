@@ -101,10 +101,18 @@ class TableEncoder(base.Transformer):
         columns: dict[str, Any] = {"features": features, "drop": drop, "categorical": categorical, "dates": dates}
         self._reading = Reading(**columns, missing=missing, decimal=decimal)
         read = self._reading
-        self.categorical, self.dates, self.features = read.categorical, read.dates, read.features
-        self.drop, self.missing, self.decimal = read.drop, read.missing, read.decimal
-        self.when_missing, self.cycles, self.scaler = when_missing, as_names("cycles", cycles), scaler
-        self.max_values, self.buckets, self.max_columns = max_values, buckets, max_columns
+        self.categorical: list[str] = read.categorical
+        self.dates: dict[str, str | None] = read.dates
+        self.features: list[str] | None = read.features
+        self.drop: list[str] = read.drop
+        self.missing: list[str] = read.missing
+        self.decimal: str = read.decimal
+        self.when_missing: WhenMissing = when_missing
+        self.cycles: list[str] = as_names("cycles", cycles)
+        self.scaler: Literal["standard"] | base.Transformer | None = scaler
+        self.max_values: int = max_values
+        self.buckets: int = buckets
+        self.max_columns: int = max_columns
         if when_missing not in get_args(WhenMissing):
             raise ValueError(f"when_missing must be one of {', '.join(get_args(WhenMissing))}, not {shown(when_missing)}")
         if unknown := [cycle for cycle in self.cycles if cycle not in CYCLES]:

@@ -69,10 +69,11 @@ class Reading:
         if decimal not in (".", ","):
             raise ValueError(f"decimal must be '.' or ',', not {decimal!r}")
         self.decimal = decimal
-        self.features = None if features is None else as_names("features", features)
-        self.drop, self.categorical = as_names("drop", drop), as_names("categorical", categorical)
-        self.dates = as_dates(dates)
-        self.missing = as_names("missing", missing)
+        self.features: list[str] | None = None if features is None else as_names("features", features)
+        self.drop: list[str] = as_names("drop", drop)
+        self.categorical: list[str] = as_names("categorical", categorical)
+        self.dates: dict[str, str | None] = as_dates(dates)
+        self.missing: list[str] = as_names("missing", missing)
         self._kinds: dict[Hashable, int] = dict.fromkeys(self.drop, _DROPPED)
         for kind, names in ((_CATEGORY, self.categorical), (_DATE, self.dates)):
             for name in names:

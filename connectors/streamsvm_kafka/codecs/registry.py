@@ -20,7 +20,7 @@ from streamsvm.runtime.endpoints import StreamError
 
 __all__ = ["SchemaRegistry"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 #: Seconds for each step of a request.
 ANSWER_SECONDS = 5.0
@@ -77,7 +77,7 @@ class SchemaRegistry:
             raise StreamError("schema_registry_url takes no user or password: give schema_registry_username and ..._password")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise StreamError(f"schema_registry_url must be such as https://registry:8081, not {shown(url.partition('?')[0])}")
-        self.url = url.rstrip("/")
+        self.url: str = url.rstrip("/")
         self._outage_seconds = outage_seconds
         self._headers = {"Accept": _ACCEPT}
         if username is not None:

@@ -47,8 +47,9 @@ class BackgroundFit:
     """
 
     def __init__(self, job: Job, attempted: int, begun_at: int) -> None:
-        self.n_window = len(job.rows.targets)
-        self.attempted, self.begun_at = attempted, begun_at
+        self.n_window: int = len(job.rows.targets)
+        self.attempted: int = attempted
+        self.begun_at: int = begun_at
         self._asked, self._outcomes = threading.Event(), list[Outcome]()
         # The thread refers to what it needs, not to this object, which can go while it runs.
         self._thread = threading.Thread(target=_run, args=(job, self._asked, self._outcomes), name="streamsvm-fit", daemon=False)

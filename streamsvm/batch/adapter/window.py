@@ -63,7 +63,7 @@ class Window:
                 f"window={size:,} and max_features={columns:,} need {size * (4 * columns + 16):,} bytes, "
                 "more than this machine has: lower one of them"
             ) from error
-        self.n_put = 0
+        self.n_put: int = 0
 
     def __len__(self) -> int:
         return min(self.n_put, len(self._X))

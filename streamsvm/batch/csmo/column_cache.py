@@ -77,7 +77,7 @@ class ColumnCache:
         """Empty the cache; columns will have n values."""
         capacity = min(len(self.buffer) // n, max(n, 2))
         ring = np.arange(capacity + 1, dtype=np.int32)
-        self.slots = Slots(
+        self.slots: Slots = Slots(
             self.buffer, np.full(n, -1, np.int32), np.full(capacity, -1, np.int32), np.roll(ring, 1), np.roll(ring, -1)
         )  # the last slot is used first
 

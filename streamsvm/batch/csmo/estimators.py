@@ -198,7 +198,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:
         labels = training.labels[support]  # type: ignore[index]
-        self.n_support_ = np.bincount(labels, minlength=len(self.classes_)).astype(np.int32)
+        self.n_support_: np.ndarray = np.bincount(labels, minlength=len(self.classes_)).astype(np.int32)
         return support[np.argsort(labels, kind="stable")]
 
     def _n_machines(self, classes: int) -> int:

@@ -135,8 +135,8 @@ class CSMO(KernelMachine):
             solutions = self._solve(X, y, sample_weight, dual_coef_init)
             self.objective_ = sum(solution.objective for solution in solutions)
             self.duality_gap_ = sum(solution.objective + solution.primal for solution in solutions)
-            self.gap_ = max(solution.gap for solution in solutions)
-            self.fit_status_ = int(self.gap_ > self.tol)
+            self.gap_: float = max(solution.gap for solution in solutions)
+            self.fit_status_: int = int(self.gap_ > self.tol)
         if any(solution.interrupted for solution in solutions):
             raise KeyboardInterrupt
         if self.fit_status_:
@@ -173,7 +173,7 @@ class CSMO(KernelMachine):
         with one_blas_thread():
             solutions = self._solve_parts(solve_part, len(parts), largest, stop)
         n_iter = [solution.n_iter for solution in solutions]
-        self.n_iter_ = np.array(n_iter) if is_classifier(self) else n_iter[0]
+        self.n_iter_: np.ndarray | int = np.array(n_iter) if is_classifier(self) else n_iter[0]
         support = self._ordered(np.flatnonzero(coefficients.any(axis=0)), training)
         self._set_solution(training.X, coefficients, np.array([solution.bias for solution in solutions]), support)
         return solutions
@@ -241,7 +241,7 @@ class CSMO(KernelMachine):
             X, y = super()._checked_rows(X, y)
             if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
                 raise ValueError(f"a precomputed Gram matrix has as many columns as rows, and X has the shape {X.shape}")
-        self.shape_fit_ = tuple(X.shape) if hasattr(X, "shape") else (_num_samples(X),)
+        self.shape_fit_: tuple[int, ...] = tuple(X.shape) if hasattr(X, "shape") else (_num_samples(X),)
         return X, y
 
     def _kernel_of(self, X: Any, weights: np.ndarray) -> Kernel:
@@ -265,7 +265,7 @@ class CSMO(KernelMachine):
 
     def _ordered(self, support: np.ndarray, training: Training) -> np.ndarray:  # noqa: ARG002
         """Return the numbers of the support vectors in the order in which the model has them; set ``n_support_``."""
-        self.n_support_ = np.array([len(support)], np.int32)
+        self.n_support_: np.ndarray = np.array([len(support)], np.int32)
         return support
 
     def _support_vectors(self, X: Any) -> Any:

@@ -12,7 +12,7 @@ from streamsvm.batch.csmo.columns import DENSE, Rows, column, cost, diagonal, ex
 from streamsvm.batch.csmo.problem import Problem
 from streamsvm.batch.csmo.steps import slopes
 from streamsvm.batch.csmo.sweeps import WorkingSet
-from streamsvm.batch.csmo.tiles import add_exact_products, add_products, factors, gram
+from streamsvm.batch.csmo.tiles import Factors, add_exact_products, add_products, factors, gram
 from streamsvm.batch.csmo.workers import Workers
 from streamsvm.kernels import RBF, Kernel
 
@@ -84,13 +84,18 @@ class State:
     which: np.ndarray
     rows: Rows
     working: WorkingSet
+    dropped: list[_Dropped]
 
     def __init__(self, problem: Problem, b: np.ndarray, buffer: np.ndarray, workers: Workers | None = None) -> None:
         n = len(b)
-        self.problem, self.workers, self.n_iter = problem, workers or Workers(), 0
-        self.b = b
-        self.diagonal = np.empty(n, np.float32)
-        self.tiles = factors(problem.exact_rows.dense, problem.kernel) if _is_dense(problem) else None
+        self.problem: Problem = problem
+        self.workers: Workers = workers or Workers()
+        self.n_iter: int = 0
+        self.b: np.ndarray = b
+        self.diagonal: np.ndarray = np.empty(n, np.float32)
+        self.tiles: tuple[Factors, np.ndarray] | None = (
+            factors(problem.exact_rows.dense, problem.kernel) if _is_dense(problem) else None
+        )
         if problem.kernel.kind == RBF:
             self.diagonal[:] = 1.0
         elif problem.given is None:
@@ -98,7 +103,7 @@ class State:
         else:
             self.diagonal[:] = problem.given.diagonal()
         self._products = _is_dense(problem) and problem.kernel.kind == RBF and _not_far(problem)
-        self.cache = ColumnCache(buffer, n)
+        self.cache: ColumnCache = ColumnCache(buffer, n)
         everything, nothing = np.arange(n), np.arange(0)
         self.which, self.dropped = nothing, [_Dropped(everything, -problem.targets, everything, np.zeros(n))]
         self.unshrink()

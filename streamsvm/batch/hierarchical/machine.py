@@ -220,11 +220,11 @@ class HierarchicalMachine(ForestMachine):
         biases = np.array([[each.bias for each in some] for some in solutions])
         self._set_forest(dense, coefficients, biases.mean(axis=0), forest)
         every = [each for some in solutions for each in some]
-        self.n_iter_ = max(each.n_iter for each in every)
-        self.gap_ = float(max(each.gap for each in every))
-        self.objective_ = float(sum(each.objective for each in every) / len(trees))
-        self.n_trees_ = len(trees)
-        self.compressed_nbytes_ = max(tree.nbytes for tree in trees)
+        self.n_iter_: int = max(each.n_iter for each in every)
+        self.gap_: float = float(max(each.gap for each in every))
+        self.objective_: float = float(sum(each.objective for each in every) / len(trees))
+        self.n_trees_: int = len(trees)
+        self.compressed_nbytes_: int = max(tree.nbytes for tree in trees)
 
     def _warn(self, models: list[Self]) -> None:
         worst = max(models, key=lambda model: model.gap_)

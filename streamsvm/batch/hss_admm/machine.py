@@ -267,13 +267,16 @@ class HSSADMM(ForestMachine):
     def _report(self, results: Results, columns: np.ndarray) -> None:
         self.predict_with_ = "compressed" if hasattr(self, "_forest") else "exact"
         worst = int(columns[results.value_error[columns].argmax()])
-        self.n_iter_ = int(results.n_iter[columns].max())
-        self.beta_ = float(results.beta[columns].max())
-        self.primal_residual_ = float(results.primal[columns].max())
-        self.dual_residual_ = float(results.dual[columns].max())
-        self.gap_ = float(results.gap[columns].max())
-        self.value_error_ = float(results.value_error[worst])
-        self.compression_error_, self.ranks_, self.compressed_nbytes_ = results.compressions[worst]
+        self.n_iter_: int = int(results.n_iter[columns].max())
+        self.beta_: float = float(results.beta[columns].max())
+        self.primal_residual_: float = float(results.primal[columns].max())
+        self.dual_residual_: float = float(results.dual[columns].max())
+        self.gap_: float = float(results.gap[columns].max())
+        self.value_error_: float = float(results.value_error[worst])
+        error, ranks, nbytes = results.compressions[worst]
+        self.compression_error_: float = error
+        self.ranks_: np.ndarray = ranks
+        self.compressed_nbytes_: int = nbytes
 
     def _warn(self, results: Results, Cs: np.ndarray) -> None:
         """Warn of problems, each with its C, that were not solved to the tolerance."""

@@ -14,16 +14,26 @@ __all__ = ["Results"]
 class Results:
     """The results of some problems: a column of ``b`` and ``multipliers``, and an element of the other arrays, for each."""
 
+    b: np.ndarray
+    multipliers: np.ndarray
+    bias: np.ndarray
+    beta: np.ndarray
+    primal: np.ndarray
+    dual: np.ndarray
+    gap: np.ndarray
+    shift: np.ndarray
+    value_error: np.ndarray
+
     def __init__(self, n: int, problems: int, margin: float) -> None:
         self.b, self.multipliers = np.zeros((n, problems)), np.zeros((n, problems))
         self.bias, self.beta, self.primal, self.dual, self.gap = (np.zeros(problems) for _ in range(5))
-        self.n_iter = np.zeros(problems, np.int64)
-        self.residual = np.full(problems, np.inf)
-        self.exact = np.zeros(problems, bool)  # whether the exact kernel's problem was solved
+        self.n_iter: np.ndarray = np.zeros(problems, np.int64)
+        self.residual: np.ndarray = np.full(problems, np.inf)
+        self.exact: np.ndarray = np.zeros(problems, bool)  # whether the exact kernel's problem was solved
         self.shift, self.value_error = np.zeros(problems), np.zeros(problems)  # as `compare_values` returns them
         self.compressions: dict[int, tuple[float, np.ndarray, int]] = {}  # error, ranks and bytes of each problem's matrix
         self.margin = margin
-        self.interrupted = False
+        self.interrupted: bool = False
 
     def put(self, which: np.ndarray, K: HSSMatrix, solution: ADMMSolution, comparison: tuple[np.ndarray, np.ndarray]) -> None:
         """Take the solution of the problems ``which`` with matrix K."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.edge.predictor import Predictor
-from streamsvm.edge.program import Program, ProgramError
+from streamsvm.edge.program import Name, Program, ProgramError
 from streamsvm.export.c.writer import write_c
 
 __all__ = ["CModel"]
@@ -92,16 +92,18 @@ class CModel:
                 f"there is no C compiler {compiler or 'cc, gcc or clang'}: install one (Debian: apt-get install gcc)"
             )
         answer = program.answer
-        self.kind, self.labels = answer.kind, list(answer.labels)
+        self.kind: str = answer.kind
+        self.labels: list[Name] = list(answer.labels)
         self._outputs, self._features = program.widths[answer.decision], program.widths[0]
         self._label_array = Predictor(program)._label_array
         number = np.dtype(np.intc) if answer.kind == "class" else np.dtype(np.float32)
         with tempfile.TemporaryDirectory() as folder:
             files = write_c(program, folder, _NAME, bits=bits, error=error)
-            self.table_bytes, self.stack_bytes = files.table_bytes, files.stack_bytes
+            self.table_bytes: int = files.table_bytes
+            self.stack_bytes: int = files.stack_bytes
             Path(folder, "rows.c").write_text(_ROWS.format(kind="int" if number.kind == "i" else "float"))
             _compile([compiler, *_FLAGS, *flags, "-o", "model.so", "model.c", "rows.c"], folder)
-            self.library = ctypes.CDLL(str(Path(folder, "model.so")))
+            self.library: ctypes.CDLL = ctypes.CDLL(str(Path(folder, "model.so")))
         self._number = number
 
     def predict_many(self, X: Any) -> np.ndarray:

@@ -6,7 +6,7 @@ that are called by address.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -116,4 +116,4 @@ def _learn_rows(
 
 
 #: Learns the rows of X, one after the other, as `Rule.learn_many`.
-learn_many = many_rows(learn_one, _learn_rows)
+learn_many: Callable[..., int] = many_rows(learn_one, _learn_rows)

@@ -67,7 +67,7 @@ COMMON = np.dtype(
     ]
 )
 #: Fields of it that learning changes, with the least and the largest value that they can have.
-LEARNED = {
+LEARNED: dict[str, tuple[float, float]] = {
     "t": (0, 2**62),
     "n_merges": (0, 2**62),
     "random": (0, 2**64 - 1),

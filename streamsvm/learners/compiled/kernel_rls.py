@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
 
@@ -60,7 +62,7 @@ def _learn_rows(
 
 
 #: Learns the rows of X, one after the other, as `Rule.learn_many`.
-learn_many = many_rows(learn_one, _learn_rows)
+learn_many: Callable[..., int] = many_rows(learn_one, _learn_rows)
 
 
 @njit(cache=True, error_model="numpy")

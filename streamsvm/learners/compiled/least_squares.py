@@ -77,7 +77,7 @@ STATE = np.dtype(
     ]
 )
 #: Fields of it that learning changes, with the least and the largest value that they can have.
-LEARNED = {
+LEARNED: dict[str, tuple[float, float]] = {
     "jitter": (LEAST_JITTER, _LARGEST_JITTER),
     "n_swaps": (0, 2**31 - 1),
     **dict.fromkeys(("size", "held", "replayed", "next_refit", "age", "period", "place"), (0, 2**31 - 1)),

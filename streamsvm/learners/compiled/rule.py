@@ -41,7 +41,7 @@ LEARNED, REFUSED, FULL = 0, 1, 2
 
 #: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
 RULE = (BLOCK, types.float64, types.float64)
-call_rule = caller(RULE, types.int64)
+call_rule: Callable[..., Any] = caller(RULE, types.int64)
 
 _DECIDE = (BLOCK, types.int64)
 _call_decide = caller(_DECIDE, types.float64)

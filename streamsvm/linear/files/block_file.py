@@ -16,7 +16,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -117,6 +117,20 @@ class BlockFile:
     OSError
         It cannot be read.
     """
+
+    path: Path
+    nbytes: int
+    shape: tuple[int, int]
+    dense: bool
+    numbered: bool
+    weighted: bool
+    largest_block: int
+    meta: dict[str, Any]
+    mean_square: float
+    mean_label: float
+    label_counts: dict[float, int] | None
+    weights: tuple[float, float, float]
+    label_weights: dict[float, float] | None
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -74,7 +74,7 @@ class BlockWriter:
         self._path, self._partial = Path(path), Path(f"{path}.partial")
         self._dense, self._numbered, self._weighted = dense, numbered, weighted
         self._block_bytes, self._durable = block_bytes, durable
-        self.shape = (0, 0)
+        self.shape: tuple[int, int] = (0, 0)
         self.meta: dict[str, Any] = {}
         self._index = bytearray()  # records of `INDEX`
         self._blocks = self._written = 0  # blocks, and rows in them

@@ -58,7 +58,8 @@ class DualFiles:
     all_rows: StoredRows
 
     def __init__(self, file: BlockFile, folder: Path, seed: int, *, resumable: bool, at_once: bool) -> None:
-        self._file, self._folder, self.resumable, self._at_once = file, folder, resumable, at_once
+        self._file, self._folder, self._at_once = file, folder, at_once
+        self.resumable: bool = resumable
         self._problem = {"rows": file.signature, "seed": seed}
         self.working_set: StoredRows | None = None
         self._saved_working_set: StoredRows | None = None

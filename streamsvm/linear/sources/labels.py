@@ -19,7 +19,7 @@ class LabelCodes:
 
     def __init__(self) -> None:
         self._codes: dict[str, float] = {}
-        self.numbers = False
+        self.numbers: bool = False
         """Whether labels are numbers, of which some came."""
 
     @property

@@ -118,14 +118,16 @@ class DelayedLabels:
                 if negative is None
                 else f"negative={shown(negative)} is for expired='negative', not {expired!r}: leave it out"
             )
-        self.max_age = math.inf if max_age is None else float(max_age)
-        self.max_rows, self.max_bytes, self.expired = max_rows, max_bytes, expired
-        self.negative = None if negative is None else checked_label(negative)
+        self.max_age: float = math.inf if max_age is None else float(max_age)
+        self.max_rows: int = max_rows
+        self.max_bytes: int = max_bytes
+        self.expired: str = expired
+        self.negative: Any = None if negative is None else checked_label(negative)
         self._rows: OrderedDict[str, Pending] = OrderedDict()
         self._early: OrderedDict[str, tuple[float, Any]] = OrderedDict()
         self._settled: OrderedDict[str, tuple[float, bool]] = OrderedDict()  # when, and whether its row had expired
-        self.nbytes = 0
-        self.clock = -math.inf
+        self.nbytes: int = 0
+        self.clock: float = -math.inf
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._expired_rows = dict.fromkeys(_REASONS, 0)
 

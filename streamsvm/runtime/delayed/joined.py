@@ -79,7 +79,7 @@ class JoinedSource:
     def __init__(self, rows: Source, labels: Source, *, key: str, time: str | None = None) -> None:
         self._sources = rows, labels
         self._key, self._time = key, time
-        self.name = f"{rows.name} with labels from {labels.name}"
+        self.name: str = f"{rows.name} with labels from {labels.name}"
         for source in self._sources if time is None else ():
             if not hasattr(source, "message_time"):
                 raise StreamError(f"{source.name}: its rows have no event time of their own. Name the column: --time NAME")
