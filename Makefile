@@ -22,6 +22,8 @@ lint:  ## Check style, formatting and types
 	ruff check .
 	ruff format --check .
 	mypy
+	pyright
+	$(PYTHON) tests/public_types.py
 
 .PHONY: format
 format:  ## Mend what ruff can mend

@@ -4,6 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsvm import batch as batch
+    from streamsvm import budget as budget
+    from streamsvm import edge as edge
+    from streamsvm import export as export
+    from streamsvm import hss as hss
+    from streamsvm import learners as learners
+    from streamsvm import linear as linear
+    from streamsvm import plots as plots
+    from streamsvm import preprocessing as preprocessing
+    from streamsvm import runtime as runtime
+    from streamsvm import tables as tables
+    from streamsvm import thresholds as thresholds
     from streamsvm.budget.merge import Merge
     from streamsvm.budget.projection import Projection
     from streamsvm.budget.removal import Removal
@@ -56,13 +68,16 @@ _PARTS = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    # Imported when they are asked for: the command line starts at once, and can be interrupted in order while numba is imported.
-    if name in _PARTS:
-        return import_module(f"{__name__}.{name}")
-    if name in __all__:
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULES.get(name, 'learners')}"), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a checker of types knows all names there are
+
+    def __getattr__(name: str) -> Any:
+        # Imported when they are asked for: the command line starts at once, and can be interrupted in order while numba is
+        # imported.
+        if name in _PARTS:
+            return import_module(f"{__name__}.{name}")
+        if name in __all__:
+            return globals().setdefault(name, getattr(import_module(f"{__name__}.{_MODULES.get(name, 'learners')}"), name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

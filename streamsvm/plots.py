@@ -31,7 +31,7 @@ _LONGEST_NAME = 40
 _NEGATIVE, _POSITIVE = "#b2182b", "#2166ac"
 
 _Moments = tuple[np.ndarray, np.ndarray]
-Rows = Iterable[tuple[Mapping[Hashable, Any], Any]]
+Rows = Iterable[tuple[Mapping[Any, Any], Any]]
 
 
 class DrawingError(Exception):

@@ -118,7 +118,7 @@ class BoundedScaler(base.MiniBatchTransformer):
     def _of_each(self, numbers: np.ndarray) -> dict[Hashable, Any]:
         return dict(zip(self._columns, numbers.tolist(), strict=False))  # there may be room for more features
 
-    def _fill(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, int]:
+    def _fill(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, int]:
         """Write the values of a row into ``_values``; their columns, and how many there are."""
         columns = self._columns
         if x.__class__ is dict and len(x) == len(columns) and self._pick is not None:
@@ -150,14 +150,14 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._values[: len(x)] = values
         return np.fromiter((columns.get(name, -1) for name in x), np.int64, len(x)), len(x)
 
-    def learn_one(self, x: Mapping[Hashable, Any]) -> None:
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
         columns, n = self._fill(x, True)
         bounded = _learn(columns, self._values, n, self._bound, self._moments, self._first)
         if bounded < 0:
             _complain(x)
         self.n_bounded += bounded
 
-    def transform_one(self, x: Mapping[Hashable, Any]) -> dict[Hashable, float]:
+    def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, float]:
         columns, n = self._fill(x, False)
         if not _transform(columns, self._values, n, self._bound, self._moments, self._scaled):
             _complain(x)
@@ -263,7 +263,7 @@ class BoundedScaler(base.MiniBatchTransformer):
         self._moments[:n], self._first[:n] = moments, first
 
 
-def _complain(x: Mapping[Hashable, Any]) -> None:
+def _complain(x: Mapping[Any, Any]) -> None:
     for name, value in x.items():
         try:
             number = float(struct.unpack("d", struct.pack("d", value))[0])
@@ -326,18 +326,18 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         """Targets that were learned bounded."""
         return self._scaler.n_bounded
 
-    def check_one(self, x: Mapping[Hashable, Any], y: float) -> None:
+    def check_one(self, x: Mapping[Any, Any], y: float) -> None:
         """Check a row as the regressor's own `check_one` does, if it has one, and its target; nothing is learned."""
         checked_target(y)
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)
 
-    def learn_one(self, x: dict[Hashable, Any], y: float) -> None:
+    def learn_one(self, x: dict[Any, Any], y: float) -> None:
         target = {_TARGET: checked_target(y)}
         self.regressor.learn_one(x, self._scaler.transform_one(target)[_TARGET])
         self._scaler.learn_one(target)
 
-    def predict_one(self, x: dict[Hashable, Any]) -> float:
+    def predict_one(self, x: dict[Any, Any]) -> float:
         n, mean, squares = self._scaler._moments[0]
         return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, overload
 
+import numpy as np
 from river import base
 
 import streamsvm
@@ -73,7 +74,7 @@ class RiverEstimator(base.Estimator):
 class SupervisedEstimator(RiverEstimator):
     """An estimator of labels or targets."""
 
-    def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
+    def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
         """Learn one row.
 
         Parameters
@@ -113,7 +114,7 @@ class SupervisedEstimator(RiverEstimator):
         """
         raise NotImplementedError
 
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
+    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> Any:
         """Predict the label or target of one row.
 
         Parameters
@@ -132,6 +133,10 @@ class SupervisedEstimator(RiverEstimator):
         """
         raise NotImplementedError
 
+    @overload
+    def predict_many(self, X: np.ndarray) -> np.ndarray: ...
+    @overload
+    def predict_many(self, X: Any) -> Any: ...
     def predict_many(self, X: Any) -> Any:
         """Predict the labels or targets of the rows of X, each as `predict_one` does.
 
@@ -149,6 +154,10 @@ class SupervisedEstimator(RiverEstimator):
         ValueError
             X is no frame or array of finite numbers; the message names the row.
         """
+        return self._predict_rows(X)
+
+    def _predict_rows(self, X: Any) -> Any:
+        """Return what `predict_many` does."""
         raise NotImplementedError
 
 

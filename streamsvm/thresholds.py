@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,7 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
         self.classifier = classifier
         self.metric = metric
         self.horizon = horizon
-        self._labels: list[Hashable] = []
+        self._labels: list[base.typing.ClfTarget] = []
         self._n_learned = 0
         self._best = _STEPS
         # Fading counts of rows by the number of thresholds up to their probability: of the negative class, of the positive one.
@@ -135,7 +135,7 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
             return positive
         return self._labels[1] if len(self._labels) == 2 else None
 
-    def learn_one(self, x: dict[Hashable, Any], y: Any, w: float = 1.0, **kwargs: Any) -> None:
+    def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, **kwargs: Any) -> None:
         """Learn one row, and its probability and label for the threshold.
 
         Parameters
@@ -188,7 +188,7 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
                 "for two classes. For more, give class_weight to the classifier instead"
             )
 
-    def check_one(self, x: dict[Hashable, Any], y: Any) -> None:
+    def check_one(self, x: dict[Any, Any], y: Any) -> None:
         """Check a row as the classifier's own `check_one` does, if it has one, and its label; nothing is learned."""
         self._check_label(y)
         if (check := getattr(self.classifier, "check_one", None)) is not None:
@@ -215,11 +215,11 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
         best = np.flatnonzero(values >= values.max() - 1e-9)
         self._best = int(best[np.abs(best - _STEPS).argmin()])
 
-    def predict_proba_one(self, x: dict[Hashable, Any], **kwargs: Any) -> dict[Any, float]:
+    def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Predict the probability of each label of one row: that of the classifier."""
         return self.classifier.predict_proba_one(x, **kwargs)
 
-    def predict_one(self, x: dict[Hashable, Any], **kwargs: Any) -> Any:
+    def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
         """Predict the label of one row: the positive one where its probability is not below `threshold`."""
         if len(self._labels) < 2:
             return self.classifier.predict_one(x, **kwargs)

@@ -16,6 +16,7 @@ settings.load_profile("whole")
 
 # Imported when a process that shall be killed is started: it learns, and would compile in each worker before the first test.
 collect_ignore = ["warm_learner.py"]
+collect_ignore += ["user_code.py"]  # which checkers of types read, and nothing runs
 
 if find_spec("pyspark") is None or DISABLE_JIT:
     collect_ignore += ["spark", "spark_frames.py"]  # 450 MB: an environment of its own, and a step of its own in .ci/run

@@ -44,10 +44,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: only the embedded broker needs confluent-kafka (extra `demo`).
-    if name == "EmbeddedBroker":
-        from streamsvm_kafka.embedded import EmbeddedBroker  # noqa: PLC0415
+if not TYPE_CHECKING:  # a checker of types knows all names there are
 
-        return EmbeddedBroker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        # Imported when it is asked for: only the embedded broker needs confluent-kafka (extra `demo`).
+        if name == "EmbeddedBroker":
+            from streamsvm_kafka.embedded import EmbeddedBroker  # noqa: PLC0415
+
+            return EmbeddedBroker
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ def to_budget(
     budget: int,
     X: Any = None,
     *,
-    feature_names: list[Hashable] | None = None,
+    feature_names: Sequence[Hashable] | None = None,
     learner: LearnerName = "bsca",
     passes: int = 40,
     seed: int | None = 0,

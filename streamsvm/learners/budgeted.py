@@ -94,7 +94,7 @@ class BudgetedEstimator(OnlineEstimator):
 
     # One row --------------------------------------------------------------------------------------------------------------
 
-    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
+    def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         store, outputs_before, n_features = self._store, self._outputs, -1
         try:
             if self._features.fill(self._row, x, True):
@@ -148,7 +148,7 @@ class BudgetedEstimator(OnlineEstimator):
         self._outputs, self._ready = outputs, False
         self._store.live = 2 * outputs
 
-    def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
+    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
         f: float = decisions.decide(self._block, what)
         if f != f:
@@ -182,7 +182,7 @@ class BudgetedEstimator(OnlineEstimator):
     def _decide_matrix(self, matrix: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
         decisions.decide_many(self._block, matrix, columns, what, out)
 
-    def lay_out(self, rows: Iterable[Mapping[Hashable, Any]], n_rows: int) -> np.ndarray | None:
+    def lay_out(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
         """Return rows as `predict_then_learn` takes them, float32 [n_rows, features seen]; each is looked at once.
 
         None where one has a feature that was not learned yet, or a value that is no number.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from river import base
@@ -61,7 +61,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     def _multiclass(self) -> bool:
         return self.max_classes > 2
 
-    def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
+    def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
         w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
         if w == 0.0:
             return
@@ -88,7 +88,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         self._labels.check(y)
         return min(w * weights.learn(y), LARGEST_WEIGHT)
 
-    def check_one(self, x: Mapping[Hashable, Any], y: Any) -> None:
+    def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
         """Check the names of a row's features, and its label, as `learn_one` does; nothing is learned.
 
         A pipeline's transformers learn a row before its last step can refuse it. Whoever has the row transformed first, and has
@@ -124,7 +124,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             labels.check(y)
         self._features.check_names(x)
 
-    def decision_function_one(self, x: Mapping[Hashable, Any], output: OutputName = "auto") -> Any:
+    def decision_function_one(self, x: Mapping[Any, Any], output: OutputName = "auto") -> Any:
         """The decision value of one row.
 
         Parameters
@@ -151,11 +151,11 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         many = self._labels.many
         return dict(zip(many, self._scores[: len(many)].tolist(), strict=True))
 
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> base.typing.ClfTarget | None:
+    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
         label: base.typing.ClfTarget | None = self._labels.of(self._decide_row(x, CHOSEN))
         return label
 
-    def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
+    def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
         """Predict the probability of each label of one row; the most probable one is that of `predict_one`.
 
         A learner turns decision values into log odds by one factor, which is fitted row by row (temperature scaling: Guo et al.
@@ -227,6 +227,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
             outputs[i] = labels.outputs
         return targets, outputs
 
+    @overload
+    def decision_function_many(self, X: np.ndarray, output: OutputName = ...) -> np.ndarray: ...
+    @overload
+    def decision_function_many(self, X: Any, output: OutputName = ...) -> Any: ...
     def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
         """Decision values of the rows of X.
 
@@ -249,10 +253,14 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         answers, like = self._decide_rows(X, self._output(output))
         return self._as_decisions(answers, like)
 
-    def predict_many(self, X: Any) -> Any:
+    def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
         return as_series(self._labels.array(decisions[:, 0]), like)
 
+    @overload
+    def predict_proba_many(self, X: np.ndarray) -> np.ndarray: ...
+    @overload
+    def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
         """Predict the probability of each label for the rows of X.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
@@ -97,7 +97,7 @@ class Committee(OnlineEstimator):
 
     # Rows -----------------------------------------------------------------------------------------------------------------
 
-    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
+    def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         store, known = self._store, self._store.used
         try:
             if self._features.fill(self._row, x, True):
@@ -115,7 +115,7 @@ class Committee(OnlineEstimator):
             self._forget(known, self._outputs)
             self._features.complain_not_finite(x)
 
-    def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
+    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
         if not self._connected:
             self._connect()

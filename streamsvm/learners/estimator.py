@@ -93,11 +93,11 @@ class OnlineEstimator(RiverEstimator):
 
     # Rows -------------------------------------------------------------------------------------------------------------------
 
-    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
+    def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         """Learn a row. A row that is refused leaves nothing behind, not even the name of a feature."""
         raise NotImplementedError
 
-    def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
+    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         """Answer ``what`` is asked (a code of `iterates`) of a row; ValueError where a feature is not finite."""
         raise NotImplementedError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -74,7 +74,7 @@ class KernelRLS(OnlineEstimator):
     def _most_outputs(self) -> int:
         return 1
 
-    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:
+    def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:
         store, n_features = self._store, self._store.used
         try:
             if self._features.fill(self._row, x, True):
@@ -89,12 +89,12 @@ class KernelRLS(OnlineEstimator):
             self._forget(n_features, self._outputs)
             self._features.complain_not_finite(x)
 
-    def _check_row(self, x: Mapping[Hashable, Any]) -> None:
+    def _check_row(self, x: Mapping[Any, Any]) -> None:
         # Before anything is changed for it.
         if np.isnan(kernel_rls.decide(self._block, CHOSEN)):
             self._features.complain_not_finite(x)
 
-    def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
+    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         self._features.fill(self._row, x, False)
         f: float = kernel_rls.decide(self._block, what)
         if f != f:

@@ -46,7 +46,7 @@ class LinearEstimator(Mergeable):
     def _make_store(self) -> WeightStore:
         return WeightStore(self.max_features)
 
-    def _learn_row(self, x: Mapping[Hashable, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
+    def _learn_row(self, x: Mapping[Any, Any], target: float, weight: float, outputs: int = 1) -> None:  # noqa: ARG002
         features = self._features
         known = len(features)
         try:
@@ -66,7 +66,7 @@ class LinearEstimator(Mergeable):
             self._forget(known, 1)
             features.complain_not_finite(x)
 
-    def _decide_row(self, x: Mapping[Hashable, Any], what: int) -> float:
+    def _decide_row(self, x: Mapping[Any, Any], what: int) -> float:
         f: float
         if self._features.pack(self._row, x):
             f = linear_step.decide_packed(self._block, what)

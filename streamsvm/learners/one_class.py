@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, overload
 
 import numpy as np
 from river import base
@@ -88,7 +88,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         yield {"budget": 20}
         yield {"budget": 20, "nu": 0.5, "maintenance": Removal("random")}
 
-    def learn_one(self, x: Mapping[Hashable, Any]) -> None:
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn one row.
 
         Parameters
@@ -104,7 +104,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         """
         self._learn_row(x, 0.0, 1.0)
 
-    def score_one(self, x: Mapping[Hashable, Any]) -> float:
+    def score_one(self, x: Mapping[Any, Any]) -> float:
         """How anomalous a row is.
 
         Parameters
@@ -128,7 +128,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         z = min(max((decision - center) / size, -_FARTHEST), _FARTHEST)
         return 0.5 - 0.5 * z / math.sqrt(2.0 + z * z)
 
-    def decision_function_one(self, x: Mapping[Hashable, Any]) -> float:
+    def decision_function_one(self, x: Mapping[Any, Any]) -> float:
         """The decision value of a row: the kernel expansion minus the threshold, below 0 outside; 0 before any learning.
 
         Parameters
@@ -157,6 +157,10 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     def _targets(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(len(batch.matrix)), np.ones(len(batch.matrix), np.int64)
 
+    @overload
+    def score_many(self, X: np.ndarray) -> np.ndarray: ...
+    @overload
+    def score_many(self, X: Any) -> Any: ...
     def score_many(self, X: Any) -> Any:
         """`score_one` for each row: float64 [n], a series where X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)
@@ -166,6 +170,10 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         z = np.clip((decisions[:, 0] - center) / size, -_FARTHEST, _FARTHEST)
         return as_series(0.5 - 0.5 * z / np.sqrt(2.0 + z * z), like)
 
+    @overload
+    def decision_function_many(self, X: np.ndarray) -> np.ndarray: ...
+    @overload
+    def decision_function_many(self, X: Any) -> Any: ...
     def decision_function_many(self, X: Any) -> Any:
         """`decision_function_one` for each row: float64 [n], a series where X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)

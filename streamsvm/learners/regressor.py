@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -38,7 +38,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         super().__post_init__()
         self._first_targets = []
 
-    def learn_one(self, x: Mapping[Hashable, Any], y: float, w: float = 1.0) -> None:
+    def learn_one(self, x: Mapping[Any, Any], y: float, w: float = 1.0) -> None:
         w = 1.0 if w == 1.0 and w is not True else checked_weight(w)
         if w != 0.0:
             target = checked_target(y)
@@ -46,7 +46,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             if self._first_targets is not None:
                 self._look_at([target])
 
-    def check_one(self, x: Mapping[Hashable, Any], y: float) -> None:
+    def check_one(self, x: Mapping[Any, Any], y: float) -> None:
         """Check the names of a row's features, and its target, as `learn_one` does; nothing is learned.
 
         See `OnlineClassifier.check_one`.
@@ -65,7 +65,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         checked_target(y)
         self._features.check_names(x)
 
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> float:
+    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         return self._decide_row(x, CHOSEN)
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
@@ -119,6 +119,6 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
     def _answered(self, decisions: np.ndarray) -> list[Any]:
         return decisions.tolist()
 
-    def predict_many(self, X: Any) -> Any:
+    def _predict_rows(self, X: Any) -> Any:
         decisions, like = self._decide_rows(X, CHOSEN)
         return as_series(decisions[:, 0], like)

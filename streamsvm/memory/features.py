@@ -66,7 +66,7 @@ class FeatureSpace:
         """The feature name of each column."""
         return list(self._columns)
 
-    def fill(self, row: np.ndarray, x: Mapping[Hashable, Any], learn: bool) -> bool:
+    def fill(self, row: np.ndarray, x: Mapping[Any, Any], learn: bool) -> bool:
         """Write the features ``x`` into ``row``.
 
         O(features of x), or O(max_features) where the names of ``x`` are not all known names and no other. Whether numbers are
@@ -118,7 +118,7 @@ class FeatureSpace:
             self._complain(x)
         return new
 
-    def pack(self, row: np.ndarray, x: Mapping[Hashable, Any]) -> bool:
+    def pack(self, row: np.ndarray, x: Mapping[Any, Any]) -> bool:
         """Write ``x`` into ``row`` if it has all known names, at least two, and no other; whether it has.
 
         This is the common case: one C call reads the values and one writes them.
@@ -139,7 +139,7 @@ class FeatureSpace:
             self._complain(x)
         return True
 
-    def matrix(self, rows: Iterable[Mapping[Hashable, Any]], n_rows: int) -> np.ndarray | None:
+    def matrix(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
         """Write rows into a new matrix, float32 [n_rows, names known]; None where one has another name or what is no number."""
         known, n = self._columns, len(self._columns)
         if n < 2:  # itemgetter of one name gives a bare value instead of a tuple
@@ -161,7 +161,7 @@ class FeatureSpace:
             return None
         return matrix
 
-    def sparse(self, x: Mapping[Hashable, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
+    def sparse(self, x: Mapping[Any, Any], learn: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return a row as columns int64 [k] and values float32 [k]. O(k).
 
         A column may repeat where names are hashed, and is -1 where a name has none. As in `fill`, whether numbers are finite is
@@ -200,7 +200,7 @@ class FeatureSpace:
             return [columns[name] if name in columns else self._hashed(name) for name in names]
         return [columns.get(name, -1) for name in names]
 
-    def check_names(self, x: Mapping[Hashable, Any]) -> None:
+    def check_names(self, x: Mapping[Any, Any]) -> None:
         """Raise the ValueError that learning ``x`` would raise because of a new name, without giving it a column."""
         if not x.keys() <= self._columns.keys():
             self._new_names(x)
@@ -211,13 +211,13 @@ class FeatureSpace:
             self._columns = {name: column for name, column in self._columns.items() if column < known}
             self._pick = None
 
-    def _admit(self, x: Mapping[Hashable, Any]) -> None:
+    def _admit(self, x: Mapping[Any, Any]) -> None:
         # All or nothing: a row that is refused must leave no name behind.
         for name in self._new_names(x):
             self._columns[name] = len(self._columns)
             self._pick = None
 
-    def _new_names(self, x: Mapping[Hashable, Any]) -> list[Hashable]:
+    def _new_names(self, x: Mapping[Any, Any]) -> list[Hashable]:
         # The names that get a column, in its order; the others are ignored or hashed.
         # Sorted, so that columns, and with them the order of every sum, do not depend on the order of a row's keys.
         new = _sorted([name for name in x if name not in self._columns])
@@ -251,7 +251,7 @@ class FeatureSpace:
         return zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.max_features
 
     @staticmethod
-    def _complain(x: Mapping[Hashable, Any]) -> None:
+    def _complain(x: Mapping[Any, Any]) -> None:
         for name, value in x.items():
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
@@ -265,7 +265,7 @@ class FeatureSpace:
         raise AssertionError("every feature is a number")
 
     @staticmethod
-    def complain_not_finite(x: Mapping[Hashable, Any]) -> None:
+    def complain_not_finite(x: Mapping[Any, Any]) -> None:
         """Raise a ValueError that names the first feature of ``x`` which is no finite float32, or calls the row too large."""
         for name, value in x.items():
             _PACK_ONE(_ONE_CELL, 0, value)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from river import base, metrics
+from river import base, compose, metrics
 
 from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
@@ -113,7 +113,7 @@ class LearningLoop(StreamLoop):
     def __init__(
         self,
         source: Source,
-        model: base.Classifier | base.Regressor,
+        model: base.Classifier | base.Regressor | compose.Pipeline,
         metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
         *,
         positive: Hashable = None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from river import base
+from river import base, compose
 
 from streamsvm._warnings import warn
 from streamsvm.checks import checked_count, shown
@@ -110,7 +110,7 @@ class PredictionLoop(StreamLoop):
     def __init__(
         self,
         source: Source,
-        model: base.Classifier | base.Regressor,
+        model: base.Classifier | base.Regressor | compose.Pipeline,
         sink: Sink,
         *,
         follow: Followed | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from river import base
+from river import base, compose
 
 __all__ = ["Progress"]
 
@@ -46,7 +46,7 @@ class Progress:
     metric: float
     windowed: float
     window: int
-    model: base.Classifier | base.Regressor
+    model: base.Classifier | base.Regressor | compose.Pipeline
     seconds: float
     ended: bool = False
     interrupted: bool = False

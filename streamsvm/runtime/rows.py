@@ -255,11 +255,11 @@ def _checked(x: Any) -> Any:
     return x
 
 
-def _texts(x: Mapping[Hashable, Any]) -> set[Hashable]:
+def _texts(x: Mapping[Any, Any]) -> set[Hashable]:
     return {name for name, value in x.items() if not _is_number(value)}
 
 
-def check_numbers(x: Mapping[Hashable, Any]) -> None:
+def check_numbers(x: Mapping[Any, Any]) -> None:
     """Raise a RowError that names the first number which is not finite, or too large for float32. What is no number may stay."""
     for name, value in x.items():
         if value.__class__ is float and -_LARGEST <= value <= _LARGEST:

@@ -94,7 +94,7 @@ class IterableSource:
     [Row(x={'a': 2.0}, y=False)]
     """
 
-    def __init__(self, rows: Iterable[tuple[dict[Hashable, Any], Any]], name: str = "iterable") -> None:
+    def __init__(self, rows: Iterable[tuple[dict[Any, Any], Any]], name: str = "iterable") -> None:
         self.name = name
         self._iterator = iter(rows)
         self._rows = 0

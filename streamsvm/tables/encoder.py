@@ -140,7 +140,7 @@ class TableEncoder(base.Transformer):
         """The scaler that has learned the columns of numbers and dates; None if there is none."""
         return self._scaler
 
-    def learn_one(self, x: Mapping[Hashable, Any]) -> None:
+    def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn the columns, values and scales of a row.
 
         Raises
@@ -159,7 +159,7 @@ class TableEncoder(base.Transformer):
         if self._scaler is not None:
             self._scaler.learn_one(numbers)
 
-    def transform_one(self, x: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+    def transform_one(self, x: Mapping[Any, Any]) -> dict[Hashable, Any]:
         """Return the features of a row.
 
         Raises
@@ -243,7 +243,7 @@ class TableEncoder(base.Transformer):
         self._numbers, self._features = numbers, features
         return units
 
-    def _split(self, x: Mapping[Hashable, Any]) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
+    def _split(self, x: Mapping[Any, Any]) -> tuple[dict[Hashable, float], dict[Hashable, str]]:
         # Numbers (with dates) and names of a row, checked.
         if not isinstance(x, Mapping):
             raise ValueError(f"a row must be a mapping of columns to values, not a {type(x).__name__}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from river import preprocessing
@@ -11,8 +11,8 @@ from river import preprocessing
 __all__ = ["Units", "merge_transformers", "units_between"]
 
 #: Of each feature: the factor and the shift by which values that one transformer has scaled come into the units of another.
-Units = Mapping[Hashable, tuple[float, float]]
-_Scale = Mapping[Hashable, tuple[float, float]]
+Units = Mapping[Any, tuple[float, float]]
+_Scale = Mapping[Any, tuple[float, float]]
 
 
 def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:

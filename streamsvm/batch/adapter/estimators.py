@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 from river import base
@@ -190,11 +190,11 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         fitted = set(self._fit.classes)
         return [*self._fit.classes, *(label for label in self.labels if label not in fitted)]
 
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> Any:
+    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> base.typing.ClfTarget | None:
         fit = self._latest()
         return self._predicted(self._row_of(x, fit), fit).tolist()[0]
 
-    def predict_proba_one(self, x: Mapping[Hashable, Any], **_: Any) -> dict[Any, float]:
+    def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[Any, float]:
         """Predict the probability of each label seen.
 
         It is that of the model's ``predict_proba`` if it has one. Else one factor turns decision values into log odds, calibrated
@@ -220,7 +220,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         fit = self._latest()
         return dict(zip(self.classes, self._probabilities(self._row_of(x, fit), fit)[0].tolist(), strict=True))
 
-    def decision_function_one(self, x: Mapping[Hashable, Any]) -> Any:
+    def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
         """Return the decision value of a row.
 
         Parameters
@@ -247,11 +247,15 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         f = fits.decisions(fit.model, row)[0]
         return float(f) if np.ndim(f) == 0 else dict(zip(fit.classes, f.tolist(), strict=True))
 
-    def predict_many(self, X: Any) -> Any:
+    def _predict_rows(self, X: Any) -> Any:
         fit = self._latest()
         rows, like = self._rows_of(X, fit)
         return as_series(self._predicted(rows, fit), like)
 
+    @overload
+    def predict_proba_many(self, X: np.ndarray) -> np.ndarray: ...
+    @overload
+    def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
         """Predict the probabilities of rows, each as `predict_proba_one` does.
 
@@ -350,12 +354,12 @@ class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
     def _target(self, y: Any) -> float:
         return checked_target(y)
 
-    def predict_one(self, x: Mapping[Hashable, Any], **_: Any) -> float:
+    def predict_one(self, x: Mapping[Any, Any], **_: Any) -> float:
         fit = self._latest()
         row = self._row_of(x, fit)
         return self._mean() if fit is None else float(fits.predictions(fit.model, row)[0])
 
-    def predict_many(self, X: Any) -> Any:
+    def _predict_rows(self, X: Any) -> Any:
         fit = self._latest()
         rows, like = self._rows_of(X, fit)
         targets = fits.predictions(fit.model, rows) if fit is not None and len(rows) else np.full(len(rows), self._mean())

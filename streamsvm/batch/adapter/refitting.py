@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -38,7 +38,7 @@ class Refitting(Windowed):
 
     # Rows -------------------------------------------------------------------------------------------------------------------
 
-    def learn_one(self, x: Mapping[Hashable, Any], y: Any, w: float = 1.0) -> None:
+    def learn_one(self, x: Mapping[Any, Any], y: Any, w: float = 1.0) -> None:
         w = self._checked_weight(w)
         if w != 0.0:
             self._put_one(x, y, w)

@@ -122,7 +122,7 @@ class Windowed(SupervisedEstimator):
             raise ValueError(f"w must be 1 or 0, for {type(self.model).__name__} takes no sample_weight; it is {w!r}")
         return w
 
-    def _put_one(self, x: Mapping[Hashable, Any], y: Any, w: float) -> None:
+    def _put_one(self, x: Mapping[Any, Any], y: Any, w: float) -> None:
         known = self._known()
         try:
             target = self._target(y)
@@ -153,7 +153,7 @@ class Windowed(SupervisedEstimator):
         """Put rows into the window; see `Window.put`."""
         return self._window.put(X, targets, weights)
 
-    def _filled(self, x: Mapping[Hashable, Any], learn: bool) -> np.ndarray:
+    def _filled(self, x: Mapping[Any, Any], learn: bool) -> np.ndarray:
         """Return a row by its columns, float32 [columns in use]: a view, which the next row overwrites."""
         self._features.fill(self._row, x, learn)
         row = self._row[: len(self._features)]
@@ -163,7 +163,7 @@ class Windowed(SupervisedEstimator):
 
     # Rows to predict --------------------------------------------------------------------------------------------------------
 
-    def _row_of(self, x: Mapping[Hashable, Any], fit: Fit | None) -> np.ndarray:
+    def _row_of(self, x: Mapping[Any, Any], fit: Fit | None) -> np.ndarray:
         """Return a row as the model takes it, float64 [1, features when it was fitted]; checked even before the first fit."""
         row = self._filled(x, False)[np.newaxis]
         return row if fit is None else fit.scaled(row)

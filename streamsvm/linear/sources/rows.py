@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ __all__ = ["write_rows"]
 
 
 def write_rows(
-    rows: Iterable[tuple[Mapping[Hashable, Any], Any] | tuple[Mapping[Hashable, Any], Any, float]],
+    rows: Iterable[tuple[Mapping[Any, Any], Any] | tuple[Mapping[Any, Any], Any, float]],
     path: str | Path,
     *,
     max_features: int = 10_000,

@@ -1,0 +1,134 @@
+"""What a user writes, as checkers of types see it: mypy and pyright, both strict, read this file, and nothing runs it.
+
+An ignored line must be an error to both of them; one that is none is reported.
+"""
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, assert_type
+
+import numpy as np
+from river import compose
+
+import streamsvm
+import streamsvm_kafka
+from streamsvm import BSCAClassifier, BSGDClassifier, BSGDRegressor, Merge, OneClassBSGD, Removal, SVMRegressor, edge, load, save
+from streamsvm.batch import BatchClassifier, CSMOClassifier, CSMORegressor, to_budget
+from streamsvm.export.c import CModel, write_c
+from streamsvm.export.describe import program_of
+from streamsvm.export.onnx import write_onnx
+from streamsvm.hss import HSSMatrix
+from streamsvm.learners import OnlineLinearSVC
+from streamsvm.linear import OutOfCoreLinearSVC
+from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
+from streamsvm.runtime import (
+    BadRow,
+    CheckpointFolder,
+    CSVSource,
+    DelayedLabels,
+    FileSink,
+    LearningCurve,
+    LearningLoop,
+    PredictionLoop,
+    Progress,
+    Sink,
+    Source,
+    open_source,
+)
+from streamsvm.tables import TableEncoder
+from streamsvm.thresholds import TunedThresholdClassifier
+
+X, y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
+row: dict[str, float] = {"a": 1.0, "b": 2}
+
+
+def learn_online() -> None:
+    pipeline = BoundedScaler() | BSCAClassifier()
+    assert_type(pipeline, compose.Pipeline)
+    pipeline.learn_one({"a": 1.0}, True)  # pyright: ignore[reportUnknownMemberType] - of river, without a type
+
+    model = BSGDClassifier(100, kernel="poly", gamma=0.5, learning_rate="floor", overflow="hash", maintenance=Merge("gss"))
+    model.learn_one(row, "spam", w=2.0)
+    assert_type(model.predict_one(row), bool | int | str | None)
+    assert_type(model.predict_proba_one(row), dict[bool | int | str, float])
+    model.learn_many(X, y)
+    assert_type(model.predict_many(X), np.ndarray)
+    assert_type(model.predict_proba_many(X), np.ndarray)
+    assert_type(model.decision_function_many(X, output="last"), np.ndarray)
+    assert_type(model.clone({"budget": 50}), BSGDClassifier)
+    assert_type(model.n_support, int)
+    assert_type(TunedThresholdClassifier(model).predict_one({"a": 1.0}), bool | int | str | None)
+    assert_type(OneClassBSGD(nu=0.2, maintenance=Removal("random")).score_one(row), float)
+    assert_type(TableEncoder(categorical="zip") | OnlineLinearSVC(overflow="ignore"), compose.Pipeline)
+
+    regressor = SVMRegressor("low")
+    regressor.learn_one(row, 0.5)
+    assert_type(regressor.predict_one(row), float)
+    assert_type(regressor.predict_many(X), np.ndarray)
+    assert_type(BoundedTargetScaler(BSGDRegressor()).predict_one({"a": 1.0}), float)
+
+
+def save_and_load() -> None:
+    save(BSCAClassifier(), "model.safetensors")
+    assert_type(load("model.safetensors", kind=BSCAClassifier), BSCAClassifier)
+    assert_type(load("state", kind=compose.Pipeline), compose.Pipeline)
+    load("model.safetensors").whatever()
+    predictor = edge.load(Path("model.safetensors"))
+    assert_type(predictor, edge.Predictor)
+    assert_type(predictor.predict_many(X), np.ndarray)
+
+
+def fit_exactly() -> None:
+    machine = CSMOClassifier(C=10.0, kernel="linear", gamma="auto", class_weight="balanced")
+    assert_type(machine.fit(X, y), CSMOClassifier)
+    assert_type(machine.predict(X), np.ndarray)
+    assert_type(machine.gap_, float)
+    assert_type(CSMORegressor().fit(X, y).predict(X), np.ndarray)
+    assert_type(OutOfCoreLinearSVC(loss="squared_hinge").fit(X, y), OutOfCoreLinearSVC)
+    to_budget(machine, 50, learner="bsgd").save("small.safetensors")
+    assert_type(BatchClassifier(machine, window=1000).predict_many(X), np.ndarray)
+
+    program = program_of(machine)
+    write_c(program, "device", "spam", bits=8)
+    write_onnx(program, "spam.onnx")
+    assert_type(CModel(program).predict_many(X), np.ndarray)
+
+
+def run_a_loop(codec: streamsvm_kafka.Codec) -> None:
+    assert_type(open_source("rows.csv", label="y"), Source)
+    source = streamsvm_kafka.KafkaSource("localhost:9092", "rows", codec, stop_at_end=True)
+    with CheckpointFolder("state") as folder, FileSink("predictions.csv") as sink:
+        loop = LearningLoop(source, BoundedScaler() | BSCAClassifier(), sink=sink, checkpoints=folder)
+        assert_type(loop.run(max_rows=1000), Progress)
+        assert_type(loop.curve, LearningCurve)
+        assert_type(loop.learned, int)
+    topic: Sink = streamsvm_kafka.KafkaSink("localhost:9092", "predictions")
+    assert_type(PredictionLoop(CSVSource("rows.csv", label=None), BSCAClassifier(), topic).run().predicted, int)
+    assert_type(DelayedLabels(max_age=60.0).max_age, float)
+    for each in CSVSource("rows.csv", label="y"):
+        if not isinstance(each, BadRow):
+            assert_type(each[0], dict[Hashable, Any])
+
+
+def be_wrong() -> None:
+    BSGDClassifier(kernel="gauss")  # type: ignore[arg-type]
+    BSGDClassifier(learning_rate="optimal")  # type: ignore[arg-type]
+    BSGDClassifier(overflow="drop")  # type: ignore[arg-type]
+    BSGDClassifier(gamma="auto")  # type: ignore[arg-type]
+    BSGDClassifier(bugdet=50)  # type: ignore[call-arg]
+    BSGDClassifier(50, "rbf")  # type: ignore[call-arg]
+    BSGDClassifier().decision_function_one({}, output="best")  # type: ignore[arg-type]
+    Merge("fast")  # type: ignore[arg-type]
+    Removal("oldest")  # type: ignore[arg-type]
+    CSMOClassifier(kernel="gauss")  # type: ignore[arg-type]
+    OutOfCoreLinearSVC(loss="log")  # type: ignore[arg-type]
+    to_budget(None, 5, learner="sgd")  # type: ignore[arg-type]
+    HSSMatrix.compress(X, split="random")  # type: ignore[arg-type]
+    probability: str = BSGDClassifier().predict_proba_one(row)[True]  # type: ignore[assignment]
+    target: str = BSGDRegressor().predict_one(row)  # type: ignore[assignment]
+    loaded: str = load("model", kind=BSGDRegressor).predict_one(row)  # type: ignore[assignment]
+    learned: int = BSGDClassifier().learn_one(row, True)  # type: ignore[assignment, func-returns-value]
+    streamsvm.BSCAClasifier()  # type: ignore[attr-defined]
+    streamsvm_kafka.KafkaTopic()  # type: ignore[attr-defined]
+    LearningLoop(open_source("rows.csv"), BoundedScaler())  # type: ignore[arg-type]
+    assert probability, (target, loaded, learned)
