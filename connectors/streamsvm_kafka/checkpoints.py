@@ -118,6 +118,7 @@ class TopicCheckpoints:
 
     @property
     def longest_seconds(self) -> float | None:
+        """Seconds after a checkpoint within which the next one must be written; None if no sink was opened."""
         return self._seconds / 2.0 if self._has_sinks else None
 
     def is_on_cluster_of(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> bool:

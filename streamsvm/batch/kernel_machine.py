@@ -68,10 +68,12 @@ class KernelMachine(SklearnEstimator):
 
     @property
     def dual_coef_(self) -> Any:
+        """The coefficients of the support vectors, float64 [machines, n_support]."""
         return self._coefficients
 
     @property
     def intercept_(self) -> np.ndarray:
+        """The intercepts, float64 [machines]."""
         return self._intercepts
 
     def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:

@@ -78,7 +78,7 @@ def written(values: Iterable[str]) -> str:
 
 
 class Config(NamedTuple):
-    """What a ``--config`` file says."""
+    """The contents of a ``--config`` file."""
 
     words: list[str]
     """The command line, with the flags of the file before its own, which so win."""

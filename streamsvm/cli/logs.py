@@ -1,4 +1,4 @@
-"""What the command line says on standard error: lines of text, or of JSON with ``--log-format json``."""
+"""Messages of the command line on standard error: lines of text, or of JSON with ``--log-format json``."""
 # ruff: noqa: T201
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Scale(NamedTuple):
 
 @dataclass
 class Front:
-    """What stands before a model: its columns, and scales in the order in which rows meet them."""
+    """The columns before a model, and the scales in the order in which rows meet them."""
 
     columns: list[Column]
     scales: list[Scale] = field(default_factory=list)

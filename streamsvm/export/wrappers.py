@@ -1,4 +1,4 @@
-"""What stands round a learner and changes its answers: scalers of targets, and thresholds of the probability."""
+"""Wrappers that stand round a learner and change its answers: scalers of targets, and thresholds of the probability."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Finish = Callable[[Program, Answer], Answer]
 
 
 class Within(NamedTuple):
-    """What stands within a wrapper."""
+    """The model within a wrapper."""
 
     model: Any
     """A learner, another wrapper, or a pipeline with one at its end."""

@@ -47,6 +47,7 @@ class HSSFactorization:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the factors."""
         return sum(array.nbytes for factor in self._factors for array in factor)
 
     def solve(self, B: np.ndarray, *, ordered: bool = False) -> np.ndarray:

@@ -192,19 +192,23 @@ class HSSMatrix:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix, both n."""
         n = len(self.order)
         return n, n
 
     @property
     def nbytes(self) -> int:
+        """Bytes of K~."""
         return self._blocks.X.nbytes + sum(array.nbytes for node in self._nodes for array in node)
 
     @property
     def largest_diagonal(self) -> float:
+        """The largest self-kernel."""
         return float(max(self._nodes[leaf].block.diagonal().max() for leaf in self._tree.leaves))
 
     @property
     def ranks(self) -> np.ndarray:
+        """The smallest and the largest rank among the nodes of each level, int64 [levels, 2], from the root's children down."""
         levels = self._tree.level[:-1]
         ranks = np.array([len(node.skeleton) for node in self._nodes[:-1]], np.int64)
         extremes = [[r.min(), r.max()] for r in (ranks[levels == level] for level in np.unique(levels))]

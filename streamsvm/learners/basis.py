@@ -1,4 +1,4 @@
-"""What decision values are linear in: the kernel values of support vectors, or features themselves."""
+"""The functions in which decision values are linear: the kernel values of support vectors, or features themselves."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class BudgetedEstimator(OnlineEstimator):
         return None  # a model without labels and targets
 
     def _answered(self, decisions: np.ndarray) -> list[Any]:
-        """What is predicted by decisions [n]."""
+        """Return the labels or numbers that decisions [n] predict."""
         raise NotImplementedError
 
     def _probabilities(self, answers: np.ndarray) -> list[float | None]:

@@ -105,7 +105,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         self._learn_row(x, 0.0, 1.0)
 
     def score_one(self, x: Mapping[Any, Any]) -> float:
-        """How anomalous a row is.
+        """Return how anomalous a row is.
 
         Parameters
         ----------

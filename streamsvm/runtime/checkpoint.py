@@ -82,7 +82,7 @@ class CorruptCheckpointError(CheckpointError):
 
 
 class Checkpoints(Protocol):
-    """Where the checkpoints of a run are, into which one process at a time writes: a `CheckpointFolder`, or a topic.
+    """The place of a run's checkpoints, into which one process at a time writes: a `CheckpointFolder`, or a topic.
 
     It may have ``longest_seconds``: within which time after the checkpoint before one must be written.
     """

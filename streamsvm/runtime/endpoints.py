@@ -215,7 +215,7 @@ class BatchSource(Source, Protocol):
 
 @runtime_checkable
 class Sink(Protocol):
-    """Where predictions go, or dead letters.
+    """Takes predictions, or dead letters.
 
     A sink may have ``write_many(kind, columns)``, which takes less time than `write` for each of ``map(kind, *columns)``.
     """

@@ -1,4 +1,4 @@
-"""What an Arrow stream asks for, read from its metadata before Arrow reads it.
+"""The memory that an Arrow stream asks for, read from its metadata before Arrow reads it.
 
 Arrow checks that a stream is well formed, not what it costs: a buffer may say that it is 2^40 bytes long when it is decompressed,
 a batch that it has 2^40 rows of nothing, and a schema may name one long text, or one nested type, a million times. The layouts
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What a stream asks for."""
+    """The memory that a stream asks for, and its schema."""
 
     schema: bytes
     """The metadata of the schema."""

@@ -1,4 +1,4 @@
-"""What codecs have in common: one row a message, or many."""
+"""The protocols of codecs: one row a message, or many."""
 
 from __future__ import annotations
 

@@ -173,6 +173,7 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     @property
     def dual_coef_(self) -> Any:
+        """The coefficients of the support vectors, float64 [classes - 1, n_support]; a CSR array where X was sparse."""
         if len(self.classes_) == 2:
             return self._as_rows(self._coefficients)
         of_class = np.repeat(np.arange(len(self.classes_)), self.n_support_)

@@ -79,14 +79,17 @@ class CSMO(KernelMachine):
 
     @property
     def dual_coef_(self) -> Any:
+        """The coefficients of the support vectors, float64 [machines, n_support]; a CSR array where X was sparse."""
         return self._as_rows(self._coefficients)
 
     @property
     def intercept_(self) -> np.ndarray:
+        """The intercepts, float64 [machines]."""
         return self._sign * self._intercepts
 
     @property
     def coef_(self) -> Any:
+        """The weights of the features, float64 [machines, features], where the kernel is linear."""
         if self._kernel.kind != LINEAR:
             raise AttributeError("coef_ is there with kernel='linear' only")
         coef = self._as_rows(self._sign * (self._coefficients @ self.support_vectors_))

@@ -75,6 +75,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
     @property
     def offset_(self) -> np.ndarray:
+        """Minus the intercept, float64 [1]: the score from which on a row is inside."""
         return -self.intercept_
 
     @property

@@ -27,7 +27,7 @@ _LONGEST = 0.999e18  # of a row: longer ones no learner of Python takes
 
 
 class LearningFiles(NamedTuple):
-    """What `write_learning_c` has written."""
+    """The files that `write_learning_c` has written, and the bytes that they need."""
 
     header: Path
     source: Path

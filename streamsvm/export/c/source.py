@@ -16,7 +16,7 @@ LARGEST = 3.0e38
 
 @dataclass
 class Source:
-    """What has been written so far."""
+    """The parts of a source file that are written so far."""
 
     tables: list[str] = field(default_factory=list)
     functions: dict[str, str] = field(default_factory=dict)

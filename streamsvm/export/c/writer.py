@@ -17,7 +17,7 @@ __all__ = ["CFiles", "table_bytes", "write_c"]
 
 
 class CFiles(NamedTuple):
-    """What `write_c` has written."""
+    """The files that `write_c` has written, and the bytes that they need."""
 
     header: Path
     source: Path

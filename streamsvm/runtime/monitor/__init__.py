@@ -1,4 +1,4 @@
-"""What a running loop does, over HTTP: metrics for Prometheus, checks of health, and a page."""
+"""Shows over HTTP what a running loop does: metrics for Prometheus, checks of health, and a page."""
 
 from streamsvm.runtime.monitor.monitor import Monitor, MonitorError
 
