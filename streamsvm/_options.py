@@ -9,12 +9,15 @@ __all__ = [
     "SCALINGS",
     "ClassificationLoss",
     "DecisionShape",
+    "ExpiryPolicy",
     "Gamma",
     "KernelName",
     "LearnerName",
     "LearningRate",
     "MachineGamma",
     "MachineKernel",
+    "OnDrift",
+    "OnnxOperators",
     "OutputName",
     "Overflow",
     "PredictionKernel",
@@ -51,3 +54,8 @@ Split = Literal["principal-axis", "two-means"]
 PredictionKernel = Literal["auto", "compressed", "exact"]
 ClassificationLoss = Literal["hinge", "squared_hinge"]
 RegressionLoss = Literal["epsilon_insensitive", "squared_epsilon_insensitive"]
+#: What becomes of a row whose label does not come.
+ExpiryPolicy = Literal["drop", "dead-letter", "negative"]
+#: What a loop does about a drift.
+OnDrift = Literal["count", "anew"]
+OnnxOperators = Literal["primitive", "ml"]

@@ -26,7 +26,10 @@ from streamsvm.runtime import (
     CheckpointFolder,
     CSVSource,
     DelayedLabels,
+    DelayedLearningLoop,
+    DriftWatch,
     FileSink,
+    JoinedSource,
     LearningCurve,
     LearningLoop,
     PredictionLoop,
@@ -94,7 +97,7 @@ def fit_exactly() -> None:
     assert_type(CModel(program).predict_many(X), np.ndarray)
 
 
-def run_a_loop(codec: streamsvm_kafka.Codec) -> None:
+def run_a_loop(codec: streamsvm_kafka.Codec, watch: DriftWatch) -> None:
     assert_type(open_source("rows.csv", label="y"), Source)
     source = streamsvm_kafka.KafkaSource("localhost:9092", "rows", codec, stop_at_end=True)
     with CheckpointFolder("state") as folder, FileSink("predictions.csv") as sink:
@@ -104,7 +107,8 @@ def run_a_loop(codec: streamsvm_kafka.Codec) -> None:
         assert_type(loop.learned, int)
     topic: Sink = streamsvm_kafka.KafkaSink("localhost:9092", "predictions")
     assert_type(PredictionLoop(CSVSource("rows.csv", label=None), BSCAClassifier(), topic).run().predicted, int)
-    assert_type(DelayedLabels(max_age=60.0).max_age, float)
+    joined = JoinedSource(CSVSource("rows.csv", drop="id"), open_source("labels.csv", missing="NA"), key="key")
+    DelayedLearningLoop(joined, BSCAClassifier(), delayed=DelayedLabels(expired="drop"), window=100, drift=watch).stop()
     for each in CSVSource("rows.csv", label="y"):
         if not isinstance(each, BadRow):
             assert_type(each[0], dict[Hashable, Any])
@@ -124,6 +128,8 @@ def be_wrong() -> None:
     OutOfCoreLinearSVC(loss="log")  # type: ignore[arg-type]
     to_budget(None, 5, learner="sgd")  # type: ignore[arg-type]
     HSSMatrix.compress(X, split="random")  # type: ignore[arg-type]
+    CSVSource("rows.csv", dorp="id")  # type: ignore[call-arg]
+    DelayedLabels(expired="keep")  # type: ignore[arg-type]
     probability: str = BSGDClassifier().predict_proba_one(row)[True]  # type: ignore[assignment]
     target: str = BSGDRegressor().predict_one(row)  # type: ignore[assignment]
     loaded: str = load("model", kind=BSGDRegressor).predict_one(row)  # type: ignore[assignment]

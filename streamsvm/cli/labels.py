@@ -54,13 +54,14 @@ def delayed_of(arguments: argparse.Namespace, text_format: str | None) -> Delaye
     if arguments.expired == "dead-letter" and arguments.on_error in ("stop", "skip"):
         raise UsageError("--expired dead-letter needs a place for them: --on-error PATH, or kafka://host:port/topic")
     policy, equals, text = (arguments.expired or "drop").partition("=")
+    how: dict[str, Any] = {"expired": policy}
     limits = {"max_age": arguments.max_age, "max_rows": arguments.max_pending, "max_bytes": arguments.max_pending_bytes}
-    given_limits: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    how |= {name: limit for name, limit in limits.items() if limit is not None}
     if arguments.max_age == math.inf:
-        given_limits["max_age"] = None
+        how["max_age"] = None
     try:
         negative = parse_positive(text, text_format) if equals else None
-        return DelayedLabels(**given_limits, expired=policy, negative=negative)
+        return DelayedLabels(**how, negative=negative)
     except ValueError as error:
         text = str(error).replace("max_rows", "--max-pending").replace("max_bytes", "--max-pending-bytes")
         raise UsageError(text.replace("max_age", "--max-age").replace("expired", "--expired", 1)) from None

@@ -21,6 +21,7 @@ from streamsvm import (
     SVMClassifier,
     SVMRegressor,
 )
+from streamsvm._options import OnDrift
 from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
@@ -164,7 +165,7 @@ def make_metric(text: str, window: int, positive: Any, regression: bool = False)
     return metric
 
 
-def make_drift(text: str | None, on_drift: str | None, regression: bool = False) -> DriftWatch | None:
+def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = False) -> DriftWatch | None:
     """Make what watches for drift, of ``NAME`` or ``NAME(parameter=value)``; None if none is asked for.
 
     Raises

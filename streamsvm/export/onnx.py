@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from streamsvm._options import OnnxOperators
 from streamsvm.edge.program import Program, ProgramError
 from streamsvm.edge.step import Step
 from streamsvm.edge.steps import vectors_of
@@ -25,7 +26,7 @@ _LEAD = 1e-5  # of the answer before others that are as probable: float32 has no
 _ABOVE_HALF = 0.5 + 2.0**-23
 
 
-def write_onnx(program: Program, path: str | Path, *, operators: str = "primitive") -> None:
+def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators = "primitive") -> None:
     """Write a program as an ONNX model.
 
     Its input is ``X`` float32 [rows, columns] in the order of the program's columns, in which a number that is not finite is
@@ -62,7 +63,7 @@ def write_onnx(program: Program, path: str | Path, *, operators: str = "primitiv
     >>> onnxruntime.InferenceSession(path).run(["label"], {"X": np.array([[1.0], [9.0]], np.float32)})
     [array(['small', 'large'], dtype=object)]
     """
-    if operators not in ("primitive", "ml"):
+    if operators not in get_args(OnnxOperators):
         raise ProgramError(f"operators must be 'primitive' or 'ml', not {operators!r}")
     graph = Graph()
     finite = graph.op("Not", graph.op("Or", graph.op("IsNaN", "X"), graph.op("IsInf", "X")))

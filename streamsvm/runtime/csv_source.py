@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Hashable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from streamsvm.checks import shown
 from streamsvm.runtime.endpoints import BadRow, Row, StreamError
 from streamsvm.runtime.labels import parse_label
 from streamsvm.runtime.text_source import MOST_LINES, TextSource
-from streamsvm.tables.reading import Reading
+from streamsvm.tables.reading import Reading, TextOptions
 
 __all__ = ["CSVSource"]
 
@@ -46,7 +46,13 @@ class CSVSource(TextSource):
     """
 
     def __init__(
-        self, path: str | Path, label: str | None = None, *, delimiter: str = ",", label_needed: bool = True, **reading: Any
+        self,
+        path: str | Path,
+        label: str | None = None,
+        *,
+        delimiter: str = ",",
+        label_needed: bool = True,
+        **reading: Unpack[TextOptions],
     ) -> None:
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise StreamError(f"{path}: delimiter must be one character, such as ';', and not {delimiter!r}")

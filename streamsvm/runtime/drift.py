@@ -6,11 +6,12 @@ import copy
 import logging
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from river import base
 
+from streamsvm._options import OnDrift
 from streamsvm.checks import checked_count, checked_mapping, shown
 from streamsvm.runtime.logs import event
 
@@ -66,8 +67,8 @@ class DriftWatch:
     1
     """
 
-    def __init__(self, detector: Any, on_drift: str = "count") -> None:
-        if on_drift not in ("count", "anew"):
+    def __init__(self, detector: Any, on_drift: OnDrift = "count") -> None:
+        if on_drift not in get_args(OnDrift):
             raise ValueError(f"on_drift must be 'count' or 'anew', not {on_drift!r}")
         if isinstance(detector, type) or not isinstance(detector, base.base.Base) or not hasattr(detector, "drift_detected"):
             raise ValueError(f"the detector must be one of river, such as river.drift.ADWIN(), not {shown(detector)}")

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Unpack
 
 from streamsvm.runtime.arrow import KINDS, ArrowSource
 from streamsvm.runtime.endpoints import Sink, Source, StreamError
 from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.sources import FORMATS
+from streamsvm.tables.reading import TextOptions
 
 __all__ = ["format_of", "open_checkpoints", "open_models", "open_sink", "open_source", "open_worker"]
 
@@ -51,6 +52,12 @@ def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
     return format
 
 
+class FileOptions(TextOptions, total=False):
+    """How a file is read: the further arguments of its source."""
+
+    delimiter: str
+
+
 def open_source(
     spec: str,
     *,
@@ -61,7 +68,7 @@ def open_source(
     start: str | None = None,
     group: str | None = None,
     options: Mapping[str, Any] | None = None,
-    **reading: Any,
+    **reading: Unpack[FileOptions],
 ) -> Source:
     """Open the source that ``spec`` names.
 
@@ -100,23 +107,23 @@ def open_source(
         raise StreamError(f"{spec} is read from its first row: to begin at {start} is for streams with a URL")
     if kind is not None and group is not None:
         raise StreamError(f"{spec} is a file, and a group (here {group!r}) is one of consumers of a topic: leave it out")
-    reading = {name: value for name, value in reading.items() if value}
+    given: dict[str, Any] = {name: value for name, value in reading.items() if value}
     columns = {"features", "drop", "categorical", "dates", "missing", "decimal"}
     known = {"csv": columns | {"delimiter", "encoding"}, "jsonl": columns | {"encoding"}, "parquet": columns, "arrow": columns}
-    if unknown := reading.keys() - known.get(kind or "", set()):
+    if unknown := given.keys() - known.get(kind or "", set()):
         hint = "" if unknown - columns else ". Put a streamsvm.tables.TableEncoder in front of the model instead"
         raise StreamError(f"{spec}: {min(unknown)} means nothing for a {kind or 'stream with a URL'}{hint}")
     if kind == "csv" or kind in KINDS:
-        reading["label_needed"] = label_needed
+        given["label_needed"] = label_needed
     if kind in KINDS:
         if spec == "-":
             raise StreamError(f"{kind} cannot be read from standard input: give a file")
-        return ArrowSource(spec, label, kind=kind, **reading)
+        return ArrowSource(spec, label, kind=kind, **given)
     if kind is None:
         how = {"label": label, "stop_at_end": stop_at_end, "start": start, "options": options}
         how |= {} if group is None else {"group": group}
         return _plugin("streamsvm.sources", spec)(spec, **how)
-    return FORMATS[kind](spec, label, **reading)
+    return FORMATS[kind](spec, label, **given)
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:

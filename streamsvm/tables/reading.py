@@ -6,11 +6,11 @@ import contextlib
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from streamsvm.tables.dates import seconds
 
-__all__ = ["Dates", "Names", "Reading", "as_dates", "as_names"]
+__all__ = ["Dates", "Names", "Reading", "ReadingOptions", "TextOptions", "as_dates", "as_names"]
 
 Names = str | Iterable[str]
 Dates = str | Iterable[str] | Mapping[str, str | None]
@@ -18,6 +18,23 @@ Dates = str | Iterable[str] | Mapping[str, str | None]
 _WITH_COMMA = re.compile(r"[-+]?(\d{1,3}([.'\s]\d{3})+|\d+)(,\d*)?([eE][-+]?\d+)?")
 _WITH_POINT = {ord("."): None, ord("'"): None, ord(" "): None, 0xA0: None, 0x202F: None, ord(","): "."}
 _DROPPED, _NUMBER, _CATEGORY, _DATE = range(4)
+
+
+class ReadingOptions(TypedDict, total=False):
+    """The arguments of `Reading`."""
+
+    features: Names | None
+    drop: Names
+    categorical: Names
+    dates: Dates
+    missing: Names
+    decimal: str
+
+
+class TextOptions(ReadingOptions, total=False):
+    """Those of a table that is text."""
+
+    encoding: str
 
 
 class Reading:

@@ -6,8 +6,9 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+from streamsvm._options import ExpiryPolicy
 from streamsvm.checks import check_number, check_one_of, checked_count, checked_mapping, shown
 from streamsvm.runtime.delayed.events import (
     MOST_ROW_BYTES,
@@ -25,7 +26,7 @@ __all__ = ["DelayedLabels", "Expired", "Pending"]
 
 #: Counted for the Python objects of an entry, beside its texts.
 _ENTRY_BYTES = 400
-_POLICIES = ("drop", "dead-letter", "negative")
+_POLICIES = get_args(ExpiryPolicy)
 _REASONS = ("age", "count", "bytes")
 _COUNTS = ("features", "labels", "joined", "refused", "duplicate_rows", "duplicate_labels", "late_labels", "expired_labels")
 
@@ -104,7 +105,7 @@ class DelayedLabels:
         max_age: float | None = 86_400.0,
         max_rows: int = 100_000,
         max_bytes: int = 2**27,
-        expired: str = "drop",
+        expired: ExpiryPolicy = "drop",
         negative: Any = None,
     ) -> None:
         if max_age is not None:
@@ -121,7 +122,7 @@ class DelayedLabels:
         self.max_age: float = math.inf if max_age is None else float(max_age)
         self.max_rows: int = max_rows
         self.max_bytes: int = max_bytes
-        self.expired: str = expired
+        self.expired: ExpiryPolicy = expired
         self.negative: Any = None if negative is None else checked_label(negative)
         self._rows: OrderedDict[str, Pending] = OrderedDict()
         self._early: OrderedDict[str, tuple[float, Any]] = OrderedDict()

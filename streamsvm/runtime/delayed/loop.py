@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
+
+from river import base, compose, metrics
 
 from streamsvm._warnings import warn
-from streamsvm.runtime.checkpoint import CheckpointError
+from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.delayed.buffer import DelayedLabels, Expired, Pending
 from streamsvm.runtime.delayed.events import Awaited, Labelled, pack_prediction, unpack_prediction, unpack_row
-from streamsvm.runtime.endpoints import START_AFRESH, JoinedPrediction, Source, StreamError
+from streamsvm.runtime.drift import DriftWatch
+from streamsvm.runtime.endpoints import START_AFRESH, JoinedPrediction, Sink, Source, StreamError
 from streamsvm.runtime.loop import LearningLoop
+from streamsvm.runtime.progress import Progress
 from streamsvm.runtime.rows import GuardedModel, reason_of
 
 __all__ = ["DelayedLearningLoop"]
+
+
+class LoopOptions(TypedDict, total=False):
+    """The further arguments of `LearningLoop`."""
+
+    positive: Hashable
+    sink: Sink | None
+    checkpoints: Checkpoints | None
+    checkpoint_every: int | None
+    checkpoint_seconds: float | None
+    window: int
+    on_progress: Callable[[Progress], None] | None
+    on_error: str | Path | Sink
+    error_limit: int | None
+    error_share: float
+    classes: Iterable[Hashable] | None
+    drift: DriftWatch | None
 
 
 class DelayedLearningLoop(LearningLoop):
@@ -66,7 +87,15 @@ class DelayedLearningLoop(LearningLoop):
     (2000, 1000, 0)
     """
 
-    def __init__(self, source: Source, model: Any, metric: Any = None, *, delayed: DelayedLabels, **options: Any) -> None:
+    def __init__(
+        self,
+        source: Source,
+        model: base.Classifier | base.Regressor | compose.Pipeline,
+        metric: metrics.base.ClassificationMetric | metrics.base.RegressionMetric | None = None,
+        *,
+        delayed: DelayedLabels,
+        **options: Unpack[LoopOptions],
+    ) -> None:
         if delayed.expired == "dead-letter" and options.get("on_error", "stop") in ("stop", "skip"):
             raise ValueError(
                 "expired rows are to be dead letters, and nothing says where to: give on_error=PATH (--on-error PATH)"
