@@ -183,7 +183,7 @@ def _width(facts: Sequence[dict[str, Any]]) -> int:
 
 
 class _Round(NamedTuple):
-    """What a round has found."""
+    """The findings of a round."""
 
     new: Candidates
     """Rows that the driver lacks."""

@@ -1,4 +1,4 @@
-"""What partitions do for a cascade: they read their rows, solve sets of rows, and look for rows that violate optimality."""
+"""The tasks of partitions in a cascade: they read their rows, solve sets of rows, and look for rows that violate optimality."""
 
 from __future__ import annotations
 

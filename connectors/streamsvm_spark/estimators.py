@@ -22,7 +22,7 @@ __all__ = ["BudgetedSVMClassifier", "BudgetedSVMRegressor"]
 
 
 class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
-    """What the estimators have in common."""
+    """The fit that the estimators have in common."""
 
     _learners: Mapping[str, type]
     _model: type[SVMModel]

@@ -37,7 +37,7 @@ def _read(file: bytes) -> Any:
 
 
 class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
-    """What the models have in common.
+    """A model that predicts frames by a learner; the base of all models.
 
     Parameters
     ----------

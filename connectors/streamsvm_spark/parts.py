@@ -32,7 +32,7 @@ _PARTS = pa.schema(
 
 
 class Part(NamedTuple):
-    """What one partition gives back."""
+    """The model and the counts that one partition gives back."""
 
     part: int
     """Its number."""
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What each partition does: it learns its rows, in their order, and gives back one model, and a sample of the rows.
+    """The task of each partition: it learns its rows, in their order, and gives back one model, and a sample of the rows.
 
     Batches have the columns ``features`` and ``label``, and ``weight`` if they are weighted.
     """

@@ -26,7 +26,7 @@ _WIDTH = 32  # partitions whose sums a worker adds up, at most
 
 
 class _Sums(NamedTuple):
-    """What each partition does: it adds up the equations of its rows, or the trial of a step."""
+    """The task of each partition: it adds up the equations of its rows, or the trial of a step."""
 
     file: bytes
     """The model."""

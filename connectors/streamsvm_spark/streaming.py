@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Self
 
 from pyspark.sql import DataFrame
-from river import base
+from river import base, compose
 
 from streamsvm.checks import check_one_of
 from streamsvm.runtime.checkpoint import CheckpointFolder, Checkpoints
@@ -94,7 +94,7 @@ class StreamLearner:
 
     def __init__(
         self,
-        model: base.Classifier | base.Regressor,
+        model: base.Classifier | base.Regressor | compose.Pipeline,
         checkpoint: str | os.PathLike[str] | Checkpoints,
         *,
         featuresCol: str = "features",

@@ -15,7 +15,7 @@ __all__ = ["Mergeable", "Part"]
 
 
 class Part(NamedTuple):
-    """What one model brings into the union, and how its features, outputs and units become those of the union."""
+    """A model of the union, its share, and how its features, outputs and units become those of the union."""
 
     model: Any
     share: float
@@ -28,7 +28,7 @@ class Part(NamedTuple):
     shifts: np.ndarray
     """float64 [features]: how its rows come into the units of the union."""
     shift: float
-    """What is added to its outputs, in the unit of the union."""
+    """A constant that is added to its outputs, in the unit of the union."""
 
     @property
     def coefficients(self) -> np.ndarray:
@@ -58,7 +58,7 @@ class Mergeable(OnlineEstimator):
     def merge_with(
         self,
         *others: Self,
-        units: Sequence[Mapping[Hashable, tuple[float, float]]] | None = None,
+        units: Sequence[Mapping[Any, tuple[float, float]]] | None = None,
         targets: Sequence[tuple[float, float]] | None = None,
         rows: tuple[Any, ...] | None = None,
     ) -> None:

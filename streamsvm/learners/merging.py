@@ -28,9 +28,9 @@ _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a f
 #: and more by the advantage of the average iterate, which says that they are noisy.
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
 _ROW = 3.0  # what a row that is given counts, where a support vector counts 1
-_MOST_ASKED = 32_000  # support vectors of all models that are fitted; of more each stands for some
+_MOST_ASKED = 16_000  # support vectors of all models that are fitted; of more each stands for some
 _STEPS = 10  # of Newton's method
-_SAME = 1e-3  # which ends earlier where all rows but for this share are short of their margins that were so before
+_SAME = 3e-3  # which ends earlier where all rows but for this share are short of their margins that were so before
 _CHUNK = 2000  # rows whose kernel values are held at once
 
 
@@ -137,7 +137,7 @@ def _take_scale(merged: Any, parts: Sequence[Part]) -> None:
 
 
 class _Asked(NamedTuple):
-    """What the coefficients are fitted to: the support vectors of all models, and rows."""
+    """Rows that the coefficients are fitted to: the support vectors of all models, and rows that are given."""
 
     X: np.ndarray
     """float64 [n, features], in the scale of the union."""

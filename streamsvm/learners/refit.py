@@ -174,7 +174,7 @@ class Equations(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What steps of several sizes do, by the rows of one part or of all."""
+    """The losses after steps of several sizes, by the rows of one part or of all."""
 
     sums: np.ndarray
     """float64 [sizes, numbers]: of each size of the step, sums of weight, loss, error and decision values, and of log losses."""
