@@ -28,7 +28,7 @@ _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a f
 #: and more by the advantage of the average iterate, which says that they are noisy.
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
 _ROW = 3.0  # what a row that is given counts, where a support vector counts 1
-_MOST_ASKED = 16_000  # support vectors of all models that are fitted; of more each stands for some
+_MOST_ASKED = 8_000  # support vectors of all models that are fitted; of more each stands for some
 _STEPS = 10  # of Newton's method
 _SAME = 3e-3  # which ends earlier where all rows but for this share are short of their margins that were so before
 _CHUNK = 2000  # rows whose kernel values are held at once
@@ -149,10 +149,11 @@ class _Asked(NamedTuple):
 
 
 def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Rows | None) -> _Asked:
-    wanted, margins = (np.concatenate(each) for each in zip(*(_own_answers(merged, part) for part in parts), strict=True))
-    every = -(-len(wanted) // _MOST_ASKED)
-    wanted, margins, vectors = wanted[::every], margins[::every], vectors[::every]
-    weights = np.full(len(wanted), float(every))
+    every = -(-len(vectors) // _MOST_ASKED)
+    some = np.concatenate([np.arange(part.model.n_support) % every == 0 for part in parts])
+    answers = (_own_answers(merged, part, every) for part in parts)
+    wanted, margins = (np.concatenate(each) for each in zip(*answers, strict=True))
+    vectors, weights = vectors[some], np.full(len(wanted), float(every))
     if rows is not None:
         margin = 0.0 if merged._common["loss"][0] == EPSILON_INSENSITIVE else 1.0
         vectors = np.vstack([vectors, rows.X])
@@ -186,25 +187,25 @@ def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
     merged.set_coefficients(a.T, b)
 
 
-def _own_answers(merged: Any, part: Part) -> tuple[np.ndarray, np.ndarray]:
-    # Of each support vector of a model: its label, as a sign or the number of an output, and the margin that the model is asked
-    # for; of numbers what the model says, and 0.
+def _own_answers(merged: Any, part: Part, every: int) -> tuple[np.ndarray, np.ndarray]:
+    # Of a model's support vectors, or every second one, third, ...: its label, as a sign or the number of an output, and the
+    # margin that the model is asked for; of numbers what the model says, and 0.
     model = part.model
-    S = model.support_vectors.astype(np.float64)
-    own = kernel_matrix(*kernel_of(model), S, S) @ model.coefficients.T + model.intercept
+    S, coefficients = model.support_vectors.astype(np.float64), part.coefficients[:, ::every]
+    own = kernel_matrix(*kernel_of(model), S[::every], S) @ model.coefficients.T + model.intercept
     F = own @ part.outputs.T + part.shift
     if merged._common["loss"][0] == EPSILON_INSENSITIVE:
         return F[:, 0], np.zeros(len(F))
     if F.shape[1] == 1:
         if not model._knows_labels:
             return np.where(F[:, 0] > 0.0, 1.0, -1.0), np.minimum(np.abs(F[:, 0]), 1.0)
-        labels = np.where(part.coefficients[0] > 0.0, 1.0, -1.0)
+        labels = np.where(coefficients[0] > 0.0, 1.0, -1.0)
         return labels, np.where(labels * F[:, 0] > 0.0, 1.0, 0.0)
     F[:, ~part.outputs.any(axis=1)] = -np.inf
     if not model._knows_labels:
         second, best = np.sort(F, axis=1)[:, -2:].T
         return F.argmax(axis=1).astype(np.float64), np.minimum(best - second, 1.0)
-    labels = part.coefficients.argmax(axis=0)
+    labels = coefficients.argmax(axis=0)
     return labels.astype(np.float64), np.where(F.argmax(axis=1) == labels, 1.0, 0.0)
 
 
