@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import io
 import itertools
 import warnings
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from river import base, compose
 
+from streamsvm._extras import missing_package
 from streamsvm.checks import shown
 from streamsvm.runtime.curve import LearningCurve
 from streamsvm.runtime.rows import learner_of, steps_of
@@ -39,7 +39,7 @@ class DrawingError(Exception):
 
 
 def check_path(path: str | Path) -> None:
-    """Raise a `DrawingError` where no picture can be written: matplotlib or the folder is missing, or the suffix says no format.
+    """Raise a `DrawingError` where no picture can be written: the folder is missing, or the suffix says no format.
 
     Parameters
     ----------
@@ -47,9 +47,10 @@ def check_path(path: str | Path) -> None:
         Where the picture shall be. A picture that is there will be replaced.
     """
     path = Path(path)
-    if importlib.util.find_spec("matplotlib") is None:
-        raise DrawingError("drawing needs matplotlib, which is not installed: pip install 'streamsvm[plot]'")
-    from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase  # noqa: PLC0415 - of an extra
+    except ImportError as error:
+        raise missing_package("drawing", "matplotlib", "plot", error) from error
 
     formats = FigureCanvasBase.get_supported_filetypes()
     if path.suffix[1:].lower() not in formats:

@@ -32,6 +32,7 @@ if DISABLE_JIT:
         "kafka",
         "runtime",
         "storage",
+        "test_extras.py",
         "test_layers.py",
         "test_numba_cache.py",
         "test_plots.py",

@@ -25,7 +25,7 @@ LAYERS = (
     "_numba_linking",
     "storage _threads",
     "edge",
-    "checks _options _progress _warnings _locks _stopping",
+    "checks _extras _options _progress _warnings _locks _stopping",
 )
 LEVELS = {part: -number for number, layer in enumerate(LAYERS) for part in layer.split()}
 

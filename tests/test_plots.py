@@ -219,8 +219,8 @@ def test_paths_that_cannot_be_drawn_to(tmp_path, monkeypatch):
     ):
         with pytest.raises(DrawingError, match=reason):
             plots.check_path(tmp_path / name)
-    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DrawingError, match=r"needs matplotlib.*pip install 'streamsvm\[plot\]'"):
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
+    with pytest.raises(ModuleNotFoundError, match=r'drawing needs matplotlib: pip install "streamsvm\[plot\]"'):
         plots.check_path(tmp_path / "picture.png")
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from confluent_kafka import Producer
+from streamsvm._extras import missing_package
+
+try:
+    from confluent_kafka import Producer
+except ImportError as error:
+    raise missing_package("EmbeddedBroker", "confluent-kafka", "demo", error) from error
 
 __all__ = ["EmbeddedBroker"]
 

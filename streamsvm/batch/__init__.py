@@ -4,11 +4,12 @@ Needs the extra ``batch``.
 """
 
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+from streamsvm._extras import missing_package
 
 try:
     import sklearn  # noqa: F401
 except ImportError as _error:
-    raise ImportError("streamsvm.batch needs scikit-learn: pip install 'streamsvm[batch]'") from _error
+    raise missing_package("streamsvm.batch", "scikit-learn", "batch", _error) from _error
 
 from streamsvm.batch.adapter.estimators import BatchAdapter, BatchClassifier, BatchRegressor
 from streamsvm.batch.csmo.estimators import CSMOClassifier, CSMORegressor

@@ -17,6 +17,7 @@ from typing import Any
 from river import datasets
 
 from streamsvm import plots
+from streamsvm._extras import missing_package
 from streamsvm.cli import CommandError
 from streamsvm.runtime import LearningCurve, Row
 from streamsvm.runtime.checkpoint import read_header, read_newest
@@ -37,18 +38,23 @@ def run(arguments: argparse.Namespace) -> None:
     Raises
     ------
     CommandError
-        A package is not installed, the broker or a learner failed, or the two learners differ.
+        The broker or a learner failed, or the two learners differ.
+    ModuleNotFoundError
+        A package is not installed.
     """
+    try:
+        import matplotlib as mpl  # noqa: F401, PLC0415 - of an extra
+
+        from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish  # noqa: PLC0415 - of another
+    except ImportError as error:
+        raise missing_package("the demonstration", "confluent-kafka, kafka-python and matplotlib", "demo", error) from error
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
     picture = out / "learned.png"
     try:
         plots.check_path(picture)
-        from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish  # noqa: PLC0415
     except plots.DrawingError as error:
         raise CommandError(str(error)) from error
-    except ImportError as error:
-        raise CommandError(f"{error}: the demonstration needs more than the library. pip install 'streamsvm[demo]'") from error
     for name in ("whole", "killed"):
         shutil.rmtree(out / name, ignore_errors=True)
     rows = [(x, y) for _ in range(_PASSES) for x, y in datasets.Bananas()]  # type: ignore[no-untyped-call]

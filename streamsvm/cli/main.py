@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import __version__
+from streamsvm._extras import MissingPackageError
 from streamsvm.cli import CommandError, UsageError, printable
 from streamsvm.cli.flags import EXAMPLES, add_table_flags, expanded
 from streamsvm.cli.logs import logged, says_json
@@ -74,7 +75,7 @@ def _run(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             print(end="", flush=True)
         except UsageError as error:
             command.error(printable(str(error)))
-        except (CommandError, StreamError, CheckpointError) as error:
+        except (CommandError, StreamError, CheckpointError, MissingPackageError) as error:
             status = _fail(arguments, str(error).replace(MAKE_ROOM, _MAKE_ROOM))
         except BrokenPipeError:  # the reader of the output has gone, and there is nobody to tell
             status = 1

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm._extras import missing_package
 from streamsvm.edge.program import ProgramError
 
 __all__ = ["Graph", "made"]
 
 _OPSET, _ML_OPSET, _IR_VERSION = 18, 3, 9  # of 2023, which runtimes of today all read
-_MISSING = "ONNX files need the package onnx: pip install 'streamsvm[onnx]'"
 
 
 def _onnx() -> Any:
     try:
         import onnx  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ProgramError(_MISSING) from None
+    except ImportError as error:
+        raise missing_package("an ONNX file", "onnx", "onnx", error) from error
     return onnx
 
 

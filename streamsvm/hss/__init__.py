@@ -21,11 +21,12 @@ True
 """
 
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+from streamsvm._extras import missing_package
 
 try:
     import scipy  # noqa: F401
 except ImportError as _error:
-    raise ImportError("streamsvm.hss needs scipy: pip install 'streamsvm[batch]'") from _error
+    raise missing_package("streamsvm.hss", "scipy", "batch", _error) from _error
 
 from streamsvm.hss.factorization import HSSFactorization
 from streamsvm.hss.matrix import HSSMatrix

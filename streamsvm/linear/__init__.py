@@ -4,11 +4,12 @@ Needs the extra ``batch``.
 """
 
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+from streamsvm._extras import missing_package
 
 try:
     import sklearn  # noqa: F401
 except ImportError as _error:
-    raise ImportError("streamsvm.linear needs scikit-learn: pip install 'streamsvm[batch]'") from _error
+    raise missing_package("streamsvm.linear", "scikit-learn", "batch", _error) from _error
 
 from streamsvm.linear.estimators import OutOfCoreLinearSVC, OutOfCoreLinearSVR
 from streamsvm.linear.files.block_file import Block, BlockFile, BlockFileError

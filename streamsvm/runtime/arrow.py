@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from streamsvm._extras import missing_package
 from streamsvm.runtime.endpoints import START_AFRESH, Position, Row, StreamError
 from streamsvm.tables.reading import Dates, Names, Reading
 
@@ -42,8 +43,10 @@ class ArrowSource:
     Raises
     ------
     StreamError
-        pyarrow is not installed, or the file is not of that format or lacks a column that was named; while iterating: it is
+        The file is not of that format or lacks a column that was named; while iterating: it is
         corrupt.
+    ModuleNotFoundError
+        pyarrow is not installed (extra ``files``).
     ValueError
         A column is asked for in two ways that exclude each other.
 
@@ -85,7 +88,7 @@ class ArrowSource:
             import pyarrow as pa  # noqa: PLC0415 - of an extra
             from pyarrow import parquet  # noqa: PLC0415
         except ImportError as error:
-            raise StreamError(f"{path}: Parquet and Arrow files are read by pyarrow: pip install 'streamsvm[files]'") from error
+            raise missing_package(f"{path}: a Parquet or Arrow file", "pyarrow", "files", error) from error
         # Python's own objects are not made of every number that a file can hold.
         self._errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, SystemError)
         try:

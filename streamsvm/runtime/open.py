@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import Any, Unpack
 
+from streamsvm._extras import MissingPackageError
 from streamsvm.runtime.arrow import KINDS, ArrowSource
 from streamsvm.runtime.endpoints import Sink, Source, StreamError
 from streamsvm.runtime.sinks import FileSink
@@ -207,5 +208,7 @@ def _plugin(group: str, url: str) -> Any:
         raise StreamError(f"{url}: no installed package knows {scheme}://. Known are paths, - and {known}")
     try:
         return next(iter(found)).load()
+    except MissingPackageError:
+        raise  # it says what to install
     except ImportError as error:
-        raise StreamError(f"{url}: {error}. Install its packages: pip install 'streamsvm[{scheme}]'") from error
+        raise StreamError(f"{url}: the package that knows {scheme}:// cannot be imported: {error}") from error

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm._extras import MissingPackageError
 from streamsvm.edge.container import Container, CorruptError, NewerError, pack, read_file, unpack
 from streamsvm.storage.names import UntrustedError
 from streamsvm.storage.tree import UnsupportedError, read, written
@@ -170,8 +171,8 @@ def parts_of(path: Path | str, container: Container, trusted: bool = False) -> d
     Raises
     ------
     ModelFileError
-        The file names classes or functions that are not of streamsvm or river and is not ``trusted``, or its writer has put
-        together what no model is.
+        The file names classes or functions that are not of streamsvm or river and is not ``trusted``, its model needs a package
+        that is not installed, or its writer has put together what no model is.
     """
     try:
         tree = container.arrays[_TREE]
@@ -186,6 +187,8 @@ def parts_of(path: Path | str, container: Container, trusted: bool = False) -> d
             f"{path} was not loaded: {error}. If you know who wrote it, and that is your own class or function, load it with "
             "trusted=True"
         ) from None
+    except MissingPackageError as error:
+        raise ModelFileError(f"{path} was not loaded: {error}") from error
     except Exception as error:  # the checks of a class of streamsvm, or a class of the user's own, can raise anything
         raise ModelFileError(f"{path} cannot be loaded by this version: {type(error).__name__}: {error}") from error
     return parts

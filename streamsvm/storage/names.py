@@ -11,6 +11,7 @@ import importlib
 import types
 from typing import Any
 
+from streamsvm._extras import MissingPackageError
 from streamsvm.checks import shown
 
 __all__ = ["METHODS", "UntrustedError", "find_class", "find_function", "name_of"]
@@ -123,6 +124,8 @@ def _split(name: str) -> tuple[str, str]:
 def _found(module: str, qualified: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
+    except MissingPackageError:
+        raise  # the class is known, and the error says what to install
     except ImportError:
         return None
     for part in qualified.split("."):

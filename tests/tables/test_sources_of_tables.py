@@ -174,7 +174,7 @@ def test_large_batches_of_arrow_are_held_in_pieces(tmp_path):
 
 def test_without_pyarrow_the_remedy_is_said(table_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(StreamError, match=r"pip install 'streamsvm\[files\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "streamsvm\[files\]"'):
         ArrowSource(table_file)
 
 

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm._extras import missing_package
 from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Rows, StreamError
+from streamsvm.runtime.endpoints import Rows
 from streamsvm_kafka.codecs.arrow_stream import Column, columns_of, survey
 from streamsvm_kafka.codecs.tables import OneRow, check_length, check_memory
 
@@ -58,8 +59,8 @@ class ArrowCodec(OneRow):
 
     Raises
     ------
-    StreamError
-        pyarrow is not installed.
+    ModuleNotFoundError
+        pyarrow is not installed (extra ``files``).
 
     Examples
     --------
@@ -85,7 +86,7 @@ class ArrowCodec(OneRow):
         try:
             import pyarrow as pa  # noqa: PLC0415 - of an extra
         except ImportError as error:
-            raise StreamError("Arrow messages are read by pyarrow: pip install 'streamsvm[files]'") from error
+            raise missing_package("an Arrow message", "pyarrow", "files", error) from error
         self.label = label
         self._pa: Any = pa
         self._options = pa.ipc.IpcReadOptions(use_threads=False)

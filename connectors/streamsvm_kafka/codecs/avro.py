@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm._extras import missing_package
 from streamsvm.checks import shown
-from streamsvm.runtime.endpoints import Row, StreamError
+from streamsvm.runtime.endpoints import Row
 from streamsvm_kafka.codecs.protocol import MAX_MESSAGE_BYTES
 from streamsvm_kafka.codecs.registry import SchemaRegistry
 
@@ -53,8 +54,10 @@ class AvroCodec:
 
     Raises
     ------
+    ModuleNotFoundError
+        fastavro is not installed (extra ``avro``).
     StreamError
-        fastavro is not installed. From `decode` and `encode`: the registry cannot be asked.
+        From `decode` and `encode`: the registry cannot be asked.
 
     Examples
     --------
@@ -71,7 +74,7 @@ class AvroCodec:
         try:
             import fastavro  # noqa: PLC0415 - of an extra
         except ImportError as error:
-            raise StreamError("Avro messages are read by fastavro: pip install 'streamsvm[avro]'") from error
+            raise missing_package("an Avro message", "fastavro", "avro", error) from error
         self.label = label
         self._avro: Any = fastavro
         self._registry, self._schema = registry, schema

@@ -92,7 +92,7 @@ def write_blocks(
         file is left then.
     OSError
         The source cannot be read, or the disk is full.
-    ImportError
+    ModuleNotFoundError
         A table is given, and pyarrow is not installed.
 
     Notes

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm._extras import missing_package
 from streamsvm.linear.sources.labels import LabelCodes
 from streamsvm.runtime.labels import parse_label
 
@@ -33,7 +34,7 @@ def chunks(
     try:
         import pyarrow as pa  # noqa: PLC0415 - of an extra
     except ImportError as error:
-        raise ImportError("CSV, Parquet and Arrow files are read by pyarrow: pip install 'streamsvm[files]'") from error
+        raise missing_package(f"{source}: a table", "pyarrow", "files", error) from error
     rows = 0
     try:
         for batch in _batches(source, target, size):

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any, Self
 
+from streamsvm._extras import missing_package
 from streamsvm.runtime.rows import learner_of
 from streamsvm.runtime.timings import Timings
 
@@ -28,7 +29,7 @@ _PROBES = 5  # snapshots that are tried while the loop changes what they read
 
 
 class MonitorError(Exception):
-    """The server cannot start: its port is in use, or a package is missing."""
+    """The server cannot start: its port is in use."""
 
 
 class Monitor:
@@ -58,7 +59,9 @@ class Monitor:
     Raises
     ------
     MonitorError
-        The port is in use, or `prometheus_client` is not installed (``pip install 'streamsvm[metrics]'``).
+        The port is in use.
+    ModuleNotFoundError
+        `prometheus_client` is not installed (extra ``metrics``).
 
     Examples
     --------
@@ -80,7 +83,7 @@ class Monitor:
 
             from streamsvm.runtime.monitor.metrics import Families  # noqa: PLC0415 - it, too
         except ImportError as error:
-            raise MonitorError(f"metrics need prometheus_client ({error}): pip install 'streamsvm[metrics]'") from None
+            raise missing_package("serving metrics", "prometheus-client", "metrics", error) from error
         self._loop, self._families = loop, Families
         self._several = hasattr(loop, "loops")
         self._last: dict[str, Any] = {}

@@ -1,8 +1,6 @@
 """Conjugate SMO against its slow twin, scikit-learn and the conditions of optimality."""
 
 import pickle
-import subprocess
-import sys
 import tracemalloc
 import warnings
 
@@ -415,11 +413,3 @@ def test_conventions_of_scikit_learn(model, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks expect some, and look for them themselves
         check(model)
-
-
-@pytest.mark.once
-def test_without_scikit_learn_it_says_what_to_install():
-    code = "import sys; sys.modules['sklearn'] = None; import streamsvm; import streamsvm.batch"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "pip install 'streamsvm[batch]'" in done.stderr

@@ -1,0 +1,99 @@
+"""What is said where a package of an extra is missing, and that the extra has it."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streamsvm._extras import MissingPackageError, missing_package
+from streamsvm.linear import write_blocks
+from streamsvm_kafka import ArrowCodec, AvroCodec, SchemaRegistry
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def packages(extra):
+    """The packages that an extra installs, those of the extras that it names included."""
+    for needed in EXTRAS[extra]:
+        name, others = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", needed).groups()
+        if name == "streamsvm":
+            for other in others.split(","):
+                yield from packages(other)
+        else:
+            yield name
+
+
+def calls():
+    """What calls of `missing_package` say is needed, with the extra."""
+    for path in [*ROOT.glob("streamsvm/**/*.py"), *ROOT.glob("connectors/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "missing_package":
+                _, needs, extra, _ = node.args
+                yield pytest.param(needs.value, extra.value, id=f"{path.parent.name}/{path.name}")
+
+
+@pytest.mark.parametrize(("needs", "extra"), list(calls()))
+def test_the_extra_has_what_is_needed(needs, extra):
+    # pip knows scipy as what scikit-learn needs.
+    assert set(re.split(", | and ", needs)) <= {*packages(extra), *(["scipy"] if extra == "batch" else [])}
+
+
+def test_nothing_but_the_base_is_there():
+    command = [sys.executable, "-W", "error", str(ROOT / "tests" / "without_extras.py"), "--block"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("times what is missing is said\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "use", "said"),
+    [
+        ("pyarrow", lambda path: ArrowCodec("y"), 'an Arrow message needs pyarrow: pip install "streamsvm[files]"'),
+        (
+            "fastavro",
+            lambda path: AvroCodec("y", SchemaRegistry("http://localhost:8081")),
+            'an Avro message needs fastavro: pip install "streamsvm[avro]"',
+        ),
+        (
+            "pyarrow",
+            lambda path: write_blocks(path / "rows.csv", path / "blocks", target="y"),
+            'rows.csv: a table needs pyarrow: pip install "streamsvm[files]"',
+        ),
+    ],
+)
+def test_one_package_is_missing(monkeypatch, tmp_path, module, use, said):
+    (tmp_path / "rows.csv").write_text("a,y\n1,0\n")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ModuleNotFoundError, match=re.escape(said) + "$") as caught:
+        use(tmp_path)
+    assert caught.value.name == module
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "said"),
+    [
+        ("scipy", "streamsvm.hss", 'streamsvm.hss needs scipy: pip install "streamsvm[batch]"'),
+        ("orjson", "streamsvm_kafka", 'streamsvm_kafka needs kafka-python and orjson: pip install "streamsvm[kafka]"'),
+        ("confluent_kafka", "streamsvm_kafka.embedded", 'EmbeddedBroker needs confluent-kafka: pip install "streamsvm[demo]"'),
+    ],
+)
+def test_a_part_is_imported(package, module, said):
+    code = f"import river.base, sys; sys.modules[{package!r}] = None; import {module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(f"MissingPackageError: {said}")
+
+
+def test_a_package_that_is_there_and_fails_says_why():
+    error = missing_package(
+        "drawing", "matplotlib", "plot", ImportError("libfreetype.so.6:\ncannot open", name="matplotlib.ft2font")
+    )
+    assert isinstance(error, MissingPackageError)
+    assert str(error) == (
+        'drawing needs matplotlib, and the import fails (libfreetype.so.6: cannot open): pip install "streamsvm[plot]"'
+    )
