@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python
+DIST ?= dist
 
 .PHONY: help
 help:  ## Show what there is
@@ -18,12 +19,21 @@ test-nojit:  ## Run the tests of compiled code without compiling it
 	NUMBA_DISABLE_JIT=1 $(PYTHON) -m pytest -n auto --dist worksteal tests
 
 .PHONY: lint
-lint:  ## Check style, formatting and types
+lint: lint-files  ## Check style, formatting, types, and files that other tools read
 	ruff check .
 	ruff format --check .
 	mypy
 	pyright
 	$(PYTHON) tests/public_types.py
+
+.PHONY: lint-files
+lint-files:  ## Check workflows, templates of issues and the citation
+	check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	check-jsonschema --builtin-schema vendor.citation-file-format --default-filetype yaml CITATION.cff
+	if command -v actionlint; then actionlint; else echo 'SKIPPED: no actionlint on the PATH'; fi
 
 .PHONY: format
 format:  ## Mend what ruff can mend
@@ -37,6 +47,14 @@ docs:  ## Build the documentation site into site/ (pip install -e '.[docs]')
 .PHONY: build
 build:  ## Build wheel and sdist into dist/
 	$(PYTHON) -m build
+
+.PHONY: dist
+dist:  ## Build both distributions into an empty dist/, and check them (pip install build twine)
+	rm -rf $(DIST)
+	$(PYTHON) -m build --outdir $(DIST) .
+	$(PYTHON) -m build --outdir $(DIST) --wheel edge
+	$(PYTHON) -m twine check --strict $(DIST)/*
+	$(PYTHON) release/check_dist.py $(DIST)
 
 .PHONY: ci
 ci:  ## All that has to pass before a change lands

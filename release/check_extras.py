@@ -1,0 +1,146 @@
+"""The wheel with each extra in an environment of its own, and something done with it.
+
+``python release/check_extras.py dist/streamsvm-X.Y.Z-py3-none-any.whl [EXTRA ...]``: all extras that users install, or those that
+are named. It downloads some 800 MB, 450 of them for Spark, and compiles anew in each environment: about 10 minutes.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+#: What is done with an extra.
+USES = {
+    "kafka": """
+import numpy as np
+from streamsvm.runtime.endpoints import Row
+from streamsvm_kafka import Float32Codec, JSONCodec, KafkaSource, client_options
+codec = JSONCodec("y")
+assert codec.decode(codec.encode(Row({"a": 1.5}, "yes"))) == Row({"a": 1.5}, "yes")
+packed = Float32Codec(2)
+x, y = packed.decode(packed.encode(Row({0: 1.0, 1: 2.0}, 1.0)))
+assert (list(x.values()), y) == ([1.0, 2.0], 1.0)
+import crc32c
+""",
+    "avro": """
+import json
+from streamsvm.runtime.endpoints import Row
+from streamsvm_kafka import AvroCodec
+class Registry:
+    def schema(self, number):
+        return {"type": "record", "name": "row", "fields": [{"name": "a", "type": "double"}, {"name": "y", "type": "string"}]}
+codec = AvroCodec("y", Registry(), schema=1)
+assert codec.decode(codec.encode(Row({"a": 1.5}, "yes"))) == Row({"a": 1.5}, "yes")
+""",
+    "batch": """
+import numpy as np
+from streamsvm.batch import CSMOClassifier
+from streamsvm.hss import HSSMatrix
+from streamsvm.linear import OutOfCoreLinearSVC
+X = np.random.default_rng(0).normal(size=(300, 2))
+y = X[:, 0] * X[:, 1] > 0.0
+exact = CSMOClassifier(C=10.0).fit(X, y)
+assert exact.score(X, y) > 0.95
+assert exact.to_budget(20, X).n_support <= 20
+assert OutOfCoreLinearSVC().fit(X, X[:, 0] > 0.0).score(X, X[:, 0] > 0.0) > 0.95
+""",
+    "files": """
+import subprocess, sys
+import pyarrow as pa
+from pyarrow import parquet
+from streamsvm.runtime import ArrowSource
+parquet.write_table(pa.table({"a": [i % 7 / 7 for i in range(50)], "y": [i % 7 > 3 for i in range(50)]}), "rows.parquet")
+with ArrowSource("rows.parquet", label="y") as source:
+    assert sum(1 for _ in source) == 50
+command = [sys.executable, "-m", "streamsvm", "learn", "rows.parquet", "--label", "y", "--model", "bsgd", "--quiet"]
+subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+""",
+    "plot": """
+from pathlib import Path
+from river import datasets
+from streamsvm import BSGDClassifier
+from streamsvm.plots import draw
+from streamsvm.runtime import IterableSource, LearningLoop
+loop = LearningLoop(IterableSource(datasets.Bananas().take(300)), BSGDClassifier(budget=20))
+loop.run()
+assert draw("learned.png", loop.model, loop.curve) == []
+assert Path("learned.png").read_bytes().startswith(b"\\x89PNG")
+""",
+    "metrics": """
+from urllib.request import urlopen
+from river import datasets
+from streamsvm import BSGDClassifier
+from streamsvm.runtime import IterableSource, LearningLoop
+from streamsvm.runtime.monitor import Monitor
+loop = LearningLoop(IterableSource(datasets.Bananas().take(100)), BSGDClassifier(budget=20))
+with Monitor(loop) as monitor:
+    loop.run()
+    assert b"streamsvm_rows_total 100.0" in urlopen(f"http://127.0.0.1:{monitor.port}/metrics").read()
+""",
+    "onnx": """
+import onnx
+from river import datasets
+from streamsvm import BSGDClassifier
+from streamsvm.export.describe import program_of
+from streamsvm.export.onnx import write_onnx
+model = BSGDClassifier(budget=20)
+for x, y in datasets.Bananas().take(200):
+    model.learn_one(x, y)
+write_onnx(program_of(model), "model.onnx")
+onnx.checker.check_model(onnx.load("model.onnx"), full_check=True)
+""",
+    "demo": """
+import subprocess, sys
+subprocess.run([sys.executable, "-m", "streamsvm", "demo", "--out", "demo"], check=True, stdout=subprocess.DEVNULL)
+""",
+    "spark": """
+import shutil
+import streamsvm_spark
+estimator = streamsvm_spark.BudgetedSVMClassifier if shutil.which("java") else None
+if estimator is not None:
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    from pyspark.ml.linalg import Vectors
+    rows = [(float(i % 7 > 3), Vectors.dense([i % 7 / 7.0, i % 5 / 5.0])) for i in range(200)]
+    frame = spark.createDataFrame(rows, ["label", "features"])
+    fitted = estimator(budget=20).fit(frame).transform(frame)
+    assert fitted.where("prediction = label").count() > 180
+    spark.stop()
+else:
+    print("no Java: only imported")
+""",
+}
+
+
+def check(wheel: Path, extra: str) -> None:
+    """Install the wheel with an extra into a new environment and use it there; CalledProcessError where that fails."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(Path(folder, "env"), with_pip=True)
+        scripts = Path(folder, "env", "Scripts" if os.name == "nt" else "bin")
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(Path(folder, "cache")), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        environment.pop("PYTHONPATH", None)
+        subprocess.run([scripts / "pip", "install", "-q", f"{wheel}[{extra}]"], check=True, env=environment)
+        installed = time.monotonic()
+        subprocess.run([scripts / "python", "-c", USES[extra]], check=True, cwd=folder, env=environment)
+    print(f"{extra}: installed in {installed - began:.0f} s, used in {time.monotonic() - installed:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Check all extras, and say at the end which have failed."""
+    wheel, extras = Path(sys.argv[1]).resolve(), sys.argv[2:] or list(USES)
+    failed = []
+    for extra in extras:
+        try:
+            check(wheel, extra)
+        except subprocess.CalledProcessError as error:
+            print(f"{extra}: failed with status {error.returncode}", flush=True)
+            failed.append(extra)
+    sys.exit(f"failed: {', '.join(failed)}" if failed else None)
+
+
+if __name__ == "__main__":
+    main()
