@@ -9,6 +9,7 @@ from pyspark.ml.classification import ClassificationModel
 from pyspark.ml.linalg import DenseVector, Vector, VectorUDT
 from pyspark.sql.types import DataType, DoubleType
 
+from streamsvm.batch import CSMOClassifier
 from streamsvm_spark.models import SVMModel
 
 __all__ = ["CascadeSVCModel"]
@@ -22,6 +23,11 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
     """
 
     _columns: ClassVar[dict[str, DataType]] = {"rawPredictionCol": VectorUDT(), "predictionCol": DoubleType()}
+
+    @staticmethod
+    def _check(learner: Any) -> None:
+        if not isinstance(learner, CSMOClassifier) or learner.classes_.tolist() != [0, 1]:
+            raise ValueError(f"a {type(learner).__name__} is no CSMOClassifier of the labels 0 and 1")
 
     @property
     def numClasses(self) -> int:

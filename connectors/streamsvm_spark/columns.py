@@ -15,10 +15,21 @@ from pyspark.sql.types import StructType
 
 from streamsvm.checks import LARGEST_WEIGHT
 
-__all__ = ["Partitioned", "Rows", "RowsError", "arrays_of", "column_of", "mapped", "rows_of", "rows_of_batch"]
+__all__ = [
+    "MOST_CLASSES",
+    "Partitioned",
+    "Rows",
+    "RowsError",
+    "arrays_of",
+    "column_of",
+    "floats_of",
+    "mapped",
+    "rows_of",
+    "rows_of_batch",
+]
 
 _DENSE = 1  # of the field ``type`` of a vector of pyspark.ml; 0 is a sparse one
-_MOST_CLASSES = 1000
+MOST_CLASSES = 1000
 
 
 class RowsError(ValueError):
@@ -73,8 +84,8 @@ def rows_of(
         A row has a null or a number that is not finite (unless ``skip``), vectors are of several lengths, or labels are no
         classes.
     """
-    y = np.empty(0) if label is None else _numbers(label, "label")
-    w = np.empty(0) if weight is None else _numbers(weight, "weight")
+    y = np.empty(0) if label is None else floats_of(label, "the label column")
+    w = np.empty(0) if weight is None else floats_of(weight, "the weight column")
     present = np.asarray(features.is_valid())
     whole = bool(present.all())
     X = _matrix(features if whole else features.filter(pa.array(present)))
@@ -138,18 +149,24 @@ def _complain(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w:
 
 
 def _check_classes(y: np.ndarray) -> None:
-    bad = (y < 0.0) | (y >= _MOST_CLASSES) | (y != np.floor(y))
+    bad = (y < 0.0) | (y >= MOST_CLASSES) | (y != np.floor(y))
     if bad.any():
         raise RowsError(
-            f"the label {y[bad][0]:g} is no class: labels are 0, 1, 2, and so on, below {_MOST_CLASSES}. "
+            f"the label {y[bad][0]:g} is no class: labels are 0, 1, 2, and so on, below {MOST_CLASSES}. "
             "pyspark.ml.feature.StringIndexer makes such labels of other ones"
         )
 
 
-def _numbers(column: pa.Array, name: str) -> np.ndarray:
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
-        raise RowsError(f"the {name} column is of type {column.type}: it must be of numbers")
-    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
+def floats_of(column: pa.Array, name: str) -> np.ndarray:
+    """Return a column of numbers as float64 [n], where null is NaN; RowsError where it is of something else."""
+    if not (_is_number(column.type) or pa.types.is_boolean(column.type)):
+        raise RowsError(f"{name} is of type {column.type}: it must be of numbers")
+    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # of large integers the nearest
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    """Return whether a type is one of numbers; literals of SQL, as 1.5, are decimals."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def _matrix(column: pa.Array) -> np.ndarray:
@@ -168,8 +185,10 @@ def _matrix(column: pa.Array) -> np.ndarray:
 
 def _of_lists(column: pa.Array) -> np.ndarray:
     values = column.flatten()
-    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+    if not _is_number(values.type):
         raise RowsError(f"the features are arrays of {values.type}: they must be of numbers")
+    if pa.types.is_decimal(values.type):
+        values = values.cast(pa.float64())
     width = _width(column.value_lengths().to_numpy(zero_copy_only=False))
     return _narrow(values.to_numpy(zero_copy_only=False)).reshape(len(column), width)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +15,14 @@ from pyarrow import fs, parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from streamsvm_spark.columns import RowsError
+from streamsvm_spark.columns import RowsError, floats_of
 
 __all__ = ["Files", "Piece"]
 
 _BATCH = 10_000  # rows
+_VALUES = 2**23  # of all columns, in a batch
+_BUFFER = 2**20  # bytes of a column that are read at once: a column of a large row group is not held whole
+_ANEW = "has been written anew since the fit began: fit once more"
 _THREADS = 8  # that read the ends of files at once
 _PARTITION_BYTES = 2**27  # of a partition, uncompressed, if there are more of them than cores; Spark takes as many
 
@@ -74,7 +78,7 @@ class Files:
             raise ValueError(f"the Parquet files in {path} have no rows")
         if partitions is None:
             cores = self._spark.sparkContext.defaultParallelism
-            partitions = cores * -(-sum(piece.bytes for piece in pieces) // (cores * _PARTITION_BYTES))
+            partitions = cores * max(-(-sum(piece.bytes for piece in pieces) // (cores * _PARTITION_BYTES)), 1)
         if partitions < 1:
             raise ValueError(f"partitions must be at least 1, not {partitions}")
         self.partitions = _partitions(pieces, partitions)
@@ -121,13 +125,37 @@ def _paths(system: fs.FileSystem, root: str, url: str) -> list[tuple[str, int]]:
         raise ValueError(f"there is no {url}")
     if top.type == fs.FileType.File:
         return [(top.path, top.size)]
-    below = system.get_file_info(fs.FileSelector(root, recursive=True))
-    start = len(top.path.rstrip("/")) + 1
-    hidden = (any(part.startswith((".", "_")) for part in info.path[start:].split("/")) for info in below)
-    files = sorted((info.path, info.size) for info, hide in zip(below, hidden, strict=True) if info.is_file and not hide)
+    if isinstance(system, fs.LocalFileSystem):
+        files = sorted(_local(root, ()))
+    else:
+        below = system.get_file_info(fs.FileSelector(root, recursive=True))
+        start = len(top.path.rstrip("/")) + 1
+        hidden = (any(map(_is_hidden, info.path[start:].split("/"))) for info in below)
+        files = sorted((info.path, info.size) for info, hide in zip(below, hidden, strict=True) if info.is_file and not hide)
     if not files:
         raise ValueError(f"there is no file in {url}")
     return files
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _local(folder: str, above: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    # Through links, which Arrow would follow round and round: each file there again, under another name.
+    above = (*above, os.path.realpath(folder))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _is_hidden(entry.name):
+                continue
+            if entry.is_dir():
+                if os.path.realpath(entry.path) in above:
+                    raise ValueError(f"{entry.path} is a link to a folder that it is in: files there have no end")
+                yield from _local(entry.path, above)
+            elif entry.is_file():
+                yield entry.path, entry.stat().st_size
+            elif entry.is_symlink() and not Path(entry.path).exists():
+                raise ValueError(f"{entry.path} is a link to nothing: rows are missing")
 
 
 def _pieces(system: fs.FileSystem, path: str, size: int, names: Sequence[str]) -> list[Piece]:
@@ -138,6 +166,10 @@ def _pieces(system: fs.FileSystem, path: str, size: int, names: Sequence[str]) -
             groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     except pa.ArrowException as error:
         raise ValueError(f"{path} is no Parquet file: {error}") from error
+    except OSError as error:  # also of an end that is corrupt
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if twice := [name for name in names if held.count(name) > 1]:
+        raise ValueError(f"{path} has {held.count(twice[0])} columns {twice[0]!r}: give them different names")
     if missing := [name for name in names if name not in held]:
         raise ValueError(f"{path} has no column {missing[0]!r}: it has {', '.join(held)}")
     return [Piece(path, size, i, group.num_rows, group.total_byte_size) for i, group in enumerate(groups) if group.num_rows]
@@ -148,7 +180,8 @@ def _partitions(pieces: Sequence[Piece], n: int) -> list[list[Piece]]:
     ends = np.array(list(accumulate(piece.rows for piece in pieces)), np.float64)
     middles = ends - 0.5 * np.array([piece.rows for piece in pieces])
     places = np.minimum((middles * n / ends[-1]).astype(int), n - 1)
-    return [[pieces[i] for i in np.flatnonzero(places == place).tolist()] for place in np.unique(places)]
+    starts = [0, *(np.flatnonzero(np.diff(places)) + 1).tolist(), len(pieces)]
+    return [list(pieces[begin:end]) for begin, end in pairwise(starts)]
 
 
 def _batches(url: str, pieces: Sequence[Piece], columns: dict[str, str | Sequence[str]]) -> Iterator[pa.RecordBatch]:
@@ -157,11 +190,31 @@ def _batches(url: str, pieces: Sequence[Piece], columns: dict[str, str | Sequenc
     for piece in pieces:
         with system.open_input_file(piece.path) as file:
             if file.size() != piece.size:
-                raise RowsError(f"{piece.path} has been written anew since the fit began: fit once more")
-            groups = parquet.ParquetFile(file).iter_batches(_BATCH, [piece.group], names, use_threads=False)
-            for batch in groups:
+                raise RowsError(f"{piece.path} {_ANEW}")
+            for batch in _read(file, piece, names):
                 arrays = [_given(batch, names_of) for names_of in columns.values()]
                 yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+
+def _read(file: Any, piece: Piece, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a row group, of wide columns fewer at once. Of what is corrupt, the error names the file."""
+    try:
+        found = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER, page_checksum_verification=True)
+        group = found.metadata.row_group(piece.group) if piece.group < found.num_row_groups else None
+        if group is None or (group.num_rows, group.total_byte_size) != (piece.rows, piece.bytes):
+            raise RowsError(f"{piece.path} {_ANEW}")
+        columns = [group.column(i) for i in range(group.num_columns)]
+        values = sum(column.num_values for column in columns if _is_of(column.path_in_schema, names))
+        most = min(max(_VALUES * piece.rows // max(values, 1), 1), _BATCH)
+        yield from found.iter_batches(most, [piece.group], names, use_threads=False)
+    except pa.ArrowException as error:
+        raise RowsError(f"{piece.path} cannot be read, in row group {piece.group}: {error}") from error
+    except OSError as error:  # which may pass: Spark tries it again
+        raise OSError(f"{piece.path} cannot be read, in row group {piece.group}: {error}") from error
+
+
+def _is_of(path: str, names: Sequence[str]) -> bool:
+    return any(path == name or path.startswith(f"{name}.") for name in names)
 
 
 def _given(batch: pa.RecordBatch, names: str | Sequence[str]) -> pa.Array:
@@ -170,8 +223,6 @@ def _given(batch: pa.RecordBatch, names: str | Sequence[str]) -> pa.Array:
     values = np.empty((len(batch), len(names)), np.float32)
     for place, name in enumerate(names):
         column = batch.column(name)
-        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
-            raise RowsError(f"the feature {name!r} is of type {column.type}: features are numbers")
         with np.errstate(over="ignore"):
-            values[:, place] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null is NaN
+            values[:, place] = floats_of(column, f"the feature {name!r}")
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), len(names))

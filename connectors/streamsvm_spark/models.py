@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -14,15 +14,17 @@ from pyspark.ml.functions import array_to_vector
 from pyspark.ml.linalg import DenseVector, Vector, VectorUDT
 from pyspark.ml.regression import RegressionModel
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, StructType
+from river import base
 
+from streamsvm.checks import shown
 from streamsvm.runtime.checkpoint import checkpoint_of
 from streamsvm.sklearn_base import SklearnEstimator
 from streamsvm.storage.model_file import to_bytes
-from streamsvm_spark.columns import RowsError, arrays_of, column_of, rows_of
+from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
 from streamsvm_spark.files import Files
 from streamsvm_spark.parameters import ScoreParams
 
@@ -51,7 +53,19 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
     def __init__(self, learner: Any = None) -> None:
         super().__init__()
         self._setDefault(handleInvalid="error")
+        if learner is not None:
+            self._check(learner)
         self._file = b"" if learner is None else to_bytes({"model": learner}, {"kind": "model"})
+
+    @staticmethod
+    def _check(learner: Any) -> None:
+        """Raise a ValueError where the learner does not predict what this model does, or has features without numbers."""
+        names = set(getattr(learner, "feature_names", ()))
+        if names != set(range(len(names))):
+            raise ValueError(
+                f"the learner has the features {shown(sorted(names, key=str))}, and entries of vectors are numbered from 0 on: "
+                "take a learner that has learned rows with all of these"
+            )
 
     def learner(self) -> Any:
         """Return the model as a learner of streamsvm: it can be saved and exported, and go on learning."""
@@ -80,8 +94,9 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         raise NotImplementedError
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        names = {key: name for key in self._columns if (name := self.getOrDefault(key))}
-        if taken := [name for name in names.values() if name in dataset.columns]:
+        names = self._added()
+        folded = _folded(dataset.sparkSession)
+        if taken := [name for name in names.values() if folded(name) in set(map(folded, dataset.columns))]:
             raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
         if not names:
             return dataset
@@ -93,6 +108,15 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         if self.getHandleInvalid() == "skip":
             found = found.filter(F.col(answers).isNotNull())
         return found.withColumns({name: self._column_of(key, F.col(answers)[key]) for key, name in names.items()}).drop(answers)
+
+    def _added(self) -> dict[str, str]:
+        """Return the names of the columns that are added, by the parameters that name them."""
+        names = {key: name for key in self._columns if (name := self.getOrDefault(key))}
+        of_names = {name: key for key, name in names.items()}
+        if len(of_names) < len(names):
+            key, name = next((key, name) for key, name in names.items() if of_names[name] != key)
+            raise ValueError(f"{key} and {of_names[name]} are both {name!r}: give them different names")
+        return names
 
     def _column_of(self, key: str, column: Column) -> Column:
         # From Python come arrays, which Spark reads faster than vectors.
@@ -119,15 +143,20 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         ValueError
             There is no such file or column, or a column has the name of one that is added.
         """
-        names = {key: name for key in self._columns if (name := self.getOrDefault(key))}
-        if taken := sorted(set(columns) & set(names.values())):
+        names, columns = self._added(), list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
+        if not names:
+            raise ValueError("no column is added, as their names are all '': read the files with Spark")
+        folded = _folded(SparkSession.active())
+        if taken := sorted(set(map(folded, columns)) & set(map(folded, names.values()))):
             raise ValueError(f"a column of the files is named {taken[0]!r}, as one that is added: give that another name")
         features = f"{self.uid}_features"
         files = Files(path, {features: inputCols or self.getFeaturesCol(), **{name: name for name in columns}}, partitions)
         function, skip = self._function(list(names)), self.getHandleInvalid() == "skip"
         answers = StructType([StructField(names[field.name], field.dataType) for field in function.returnType])
-        schema = StructType([*from_arrow_schema(files.schema(columns)), *answers])
-        types, answers_of = to_arrow_schema(schema), function.func
+        # A file has nulls where another one says that it has none.
+        kept = [StructField(field.name, field.dataType) for field in from_arrow_schema(files.schema(columns))]
+        schema = StructType([*kept, *answers])
+        types, answers_of = to_arrow_schema(schema, timezone="UTC"), function.func
 
         def answered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -178,6 +207,11 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return _Reader(cls)
 
 
+def _folded(spark: SparkSession) -> Callable[[str], str]:
+    # Names that are equal then are one to Spark, which would put a column in the place of the other.
+    return str if spark.conf.get("spark.sql.caseSensitive") == "true" else str.lower
+
+
 def _checked(learner: Any, X: np.ndarray) -> Any:
     if len(X) and X.shape[1] != (features := _features_of(learner)):
         raise RowsError(f"vectors are of {X.shape[1]} features, and the model of {features}")
@@ -200,6 +234,17 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
         "probabilityCol": VectorUDT(),
         "predictionCol": DoubleType(),
     }
+
+    @staticmethod
+    def _check(learner: Any) -> None:
+        SVMModel._check(learner)
+        labels = getattr(learner, "labels", None)
+        if labels is None:
+            raise ValueError(f"a {type(learner).__name__} is no classifier of streamsvm.learners: it has no labels")
+        if not labels or not all(
+            isinstance(x, int | float | np.number) and 0 <= x < MOST_CLASSES and x == int(x) for x in labels
+        ):
+            raise ValueError(f"the labels of the learner are {shown(labels)}: they must be some of 0, 1, and so on")
 
     @property
     def numClasses(self) -> int:
@@ -262,6 +307,12 @@ class BudgetedSVMRegressionModel(SVMModel, RegressionModel):
     _columns: ClassVar[dict[str, DataType]] = {"predictionCol": DoubleType()}
 
     @staticmethod
+    def _check(learner: Any) -> None:
+        SVMModel._check(learner)
+        if not isinstance(learner, base.Regressor):
+            raise ValueError(f"a {type(learner).__name__} is no regressor")
+
+    @staticmethod
     def _answers(learner: Any, X: np.ndarray, keys: list[str], settings: Any) -> dict[str, np.ndarray]:  # noqa: ARG004 - of classes
         return {"predictionCol": np.asarray(learner.predict_many(X), np.float64)}
 
@@ -290,8 +341,10 @@ class _Reader(MLReader[Any]):
     def load(self, path: str) -> SVMModel:
         spark = self.sparkSession
         metadata = DefaultParamsReader.loadMetadata(path, spark, f"{self._kind.__module__}.{self._kind.__name__}")
-        [row] = spark.read.parquet(os.path.join(path, _DATA)).collect()  # noqa: PTH118 - a URL
-        model = self._kind(_read(bytes(row.learner)))
+        rows = spark.read.parquet(os.path.join(path, _DATA)).collect()  # noqa: PTH118 - a URL
+        if len(rows) != 1 or not isinstance(rows[0].asDict().get("learner"), bytes | bytearray):
+            raise ValueError(f"{path} is no model, or not wholly written: its folder {_DATA} must have one learner")
+        model = self._kind(_read(bytes(rows[0].learner)))
         model._resetUid(metadata["uid"])
         DefaultParamsReader.getAndSetParams(model, metadata)
         return model

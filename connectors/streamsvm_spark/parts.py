@@ -135,10 +135,17 @@ def merge_parts(parts: Sequence[Part]) -> Any:
     for part in ordered:
         if part.problem is not None:
             raise RowsError(f"partition {part.part}: {part.problem}")
-    learned = [part for part in ordered if part.model is not None]
-    if not learned:
-        raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped")
-    model, *others = [checkpoint_of(part.model, f"partition {part.part}").model for part in learned if part.model is not None]
+    models = [(part, checkpoint_of(part.model, f"partition {part.part}").model) for part in ordered if part.model is not None]
+    models = [(part, model) for part, model in models if model.n_learned]  # rows without weight are not learned
+    if not models:
+        raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped or have no weight")
+    learned, (model, *others) = zip(*models, strict=True)
+    for part, other in models[1:]:
+        if len(other.feature_names) != len(model.feature_names):
+            raise RowsError(
+                f"vectors are of {len(model.feature_names)} features in partition {learned[0].part}, and of "
+                f"{len(other.feature_names)} in partition {part.part}: all must be of one length"
+            )
     if others:
         samples = [Sample.of_bytes(part.sample) for part in learned if part.sample is not None]
         try:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql.pandas.types import to_arrow_type
 
-from streamsvm_spark.columns import RowsError, arrays_of, rows_of
+from streamsvm_spark.columns import RowsError, arrays_of, floats_of, rows_of
 
 TYPE = to_arrow_type(VectorUDT())
 
@@ -76,6 +76,13 @@ LISTS = pa.list_(pa.float64())
 def test_what_no_row_may_have(features, label, weight, reason):
     with pytest.raises(RowsError, match=reason):
         rows_of(features, label, weight, classes=True)
+
+
+def test_decimals_and_large_integers_are_numbers():
+    features = pa.array([[1, 2], [3, 4]], pa.list_(pa.decimal128(3, 1)))
+    rows = rows_of(features, pa.array([0, 1], pa.decimal128(3, 1)))
+    assert (rows.X.tolist(), rows.y.tolist()) == ([[1.0, 2.0], [3.0, 4.0]], [0.0, 1.0])
+    assert floats_of(pa.array([2**53 + 1]), "it").tolist() == [2.0**53]
 
 
 def test_rows_that_are_skipped():

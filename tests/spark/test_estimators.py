@@ -210,6 +210,10 @@ def test_what_is_saved(spark, rows, tmp_path):
     assert isinstance(estimator, Classifier)
     copy = model.copy({model.predictionCol: "p"})
     assert copy.transform(frame).columns[-1] == "p"
+    for content in ("select 1 x", "select cast(null as binary) learner", "select cast('' as binary) learner where false"):
+        spark.sql(content).coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "model" / "data"))
+        with pytest.raises(ValueError, match="is no model, or not wholly written"):
+            BudgetedSVMClassificationModel.load(str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize(
@@ -251,8 +255,11 @@ def test_rows_that_are_refused_and_rows_that_are_skipped(spark, rows):
         model.setHandleInvalid("error").transform(frame).collect()
     with pytest.raises(PythonException, match="vectors are of 2 features, and the model of 3"):
         model.transform(framed(spark, X[:5, :2], y[:5])).collect()
-    with pytest.raises(ValueError, match="a column 'label' already"):
-        model.setPredictionCol("label").transform(frame)
+    for name in ("label", "Label"):  # Spark would put the prediction in the place of the label
+        with pytest.raises(ValueError, match=f"a column '{name}' already"):
+            model.copy({model.predictionCol: name}).transform(frame)
+    with pytest.raises(ValueError, match="probabilityCol and predictionCol are both 'p'"):
+        model.copy({model.predictionCol: "p", model.probabilityCol: "p"}).transform(frame)
 
 
 def test_partitions_without_rows_or_of_one_class_and_no_rows_at_all(spark, rows):

@@ -1,5 +1,7 @@
 """Parquet files that workers read themselves: the same models and predictions as of frames, and what is refused."""
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,8 +9,8 @@ from pyarrow import parquet
 from pyspark.errors import PythonException
 
 from spark_frames import framed, of_file
-from streamsvm_spark import BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError
-from streamsvm_spark.files import Files, Piece, _partitions
+from streamsvm_spark import BudgetedSVMClassifier, BudgetedSVMRegressor, RowsError, files
+from streamsvm_spark.files import Files, Piece, _batches, _partitions, _paths, _pieces, _system_of
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +140,75 @@ def test_partitions_have_about_as_many_rows():
     assert [[piece.group for piece in part] for part in _partitions(pieces, 2)] == [[0, 1, 2, 3], [4, 5]]
     assert [len(part) for part in _partitions(pieces, 100)] == [1] * 6
     assert len(_partitions(pieces, 1)) == 1
+
+
+def batches_of(path, columns):
+    system, root = _system_of(str(path))
+    names = [name for name in columns.values() if isinstance(name, str)]
+    pieces = [piece for found in _paths(system, root, str(path)) for piece in _pieces(system, *found, names)]
+    return list(_batches(str(path), pieces, columns))
+
+
+def test_links_to_folders_above_and_to_nothing_are_refused(table, tmp_path):
+    parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "one").symlink_to(tmp_path)
+    (tmp_path / "two").symlink_to(tmp_path)  # two of them have 2^40 paths, of each of which Arrow would read the file
+    with pytest.raises(ValueError, match="is a link to a folder that it is in"):
+        batches_of(tmp_path, {"label": "label"})
+    (tmp_path / "one").unlink()
+    (tmp_path / "two").unlink()
+    (tmp_path / "b.parquet").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="b.parquet is a link to nothing"):
+        batches_of(tmp_path, {"label": "label"})
+
+
+def test_the_error_of_a_corrupt_file_names_it(table, tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table.select(["label"]), path, write_page_checksum=True, compression="none", use_dictionary=False)
+    whole = path.read_bytes()
+    page = whole.index(table.column("label").chunk(0).buffers()[1].to_pybytes()[:400])
+    path.write_bytes(whole[:page] + bytes([whole[page] ^ 1]) + whole[page + 1 :])  # another label, no other error
+    with pytest.raises(OSError, match=r"a\.parquet cannot be read, in row group 0"):
+        batches_of(tmp_path, {"label": "label"})
+    end = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    path.write_bytes(whole[:end] + b"\xff" * 20 + whole[end + 20 :])
+    with pytest.raises(ValueError, match=r"a\.parquet cannot be read"):
+        batches_of(tmp_path, {"label": "label"})
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    parquet.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, names=["x", "x"]), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="has 2 columns 'x'"):
+        batches_of(tmp_path, {"label": "x"})
+
+
+def test_wide_rows_come_in_smaller_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_VALUES", 1000)
+    parquet.write_table(pa.table({"x": [[0.0] * 100] * 50, "y": [0] * 50}), tmp_path / "a.parquet")
+    assert max(map(len, batches_of(tmp_path, {"features": "x"}))) == 10
+    assert max(map(len, batches_of(tmp_path, {"label": "y"}))) == 50
+
+
+def test_kept_columns_of_several_types_and_nulls_of_a_second_file(spark, table, tmp_path):
+    model = BudgetedSVMClassifier(budget=30).fitParquet(table_in(table, tmp_path / "rows"))
+    when = pa.array([datetime(2020, 1, 1, tzinfo=UTC)] * 300, pa.timestamp("us", "UTC"))
+    first, second = table.slice(0, 300).append_column("t", when), table.slice(300).append_column("t", when)
+    schema = first.schema.set(first.schema.get_field_index("n"), pa.field("n", pa.int64(), nullable=False))
+    parquet.write_table(first.cast(schema), table_in(None, tmp_path / "kept") / "a.parquet")
+    nulls = second.set_column(second.schema.get_field_index("n"), "n", pa.nulls(300, pa.int64()))
+    parquet.write_table(nulls, tmp_path / "kept" / "b.parquet")
+    found = model.transformParquet(tmp_path / "kept", ["n", "t", "n"]).select("n", "t").toPandas()
+    assert found.n.isna().sum() == 300
+    assert set(found.t.dt.year) <= {2019, 2020}
+    with pytest.raises(ValueError, match="a column of the files is named 'label'"):
+        model.copy({model.predictionCol: "Label"}).transformParquet(tmp_path / "kept", ["label"])
+    nothing = {model.predictionCol: "", model.rawPredictionCol: "", model.probabilityCol: ""}
+    with pytest.raises(ValueError, match="no column is added"):
+        model.copy(nothing).transformParquet(tmp_path / "kept", ["n"])
+
+
+def table_in(table, folder):
+    folder.mkdir()
+    if table is not None:
+        parquet.write_table(table, folder / "a.parquet")
+    return folder

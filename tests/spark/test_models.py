@@ -1,0 +1,90 @@
+"""Models and merges of models without a session: what is refused, where it would predict or become something else."""
+
+import numpy as np
+import pytest
+
+from streamsvm import BSCAClassifier, BSCARegressor
+from streamsvm.batch import CSMOClassifier
+from streamsvm.storage.model_file import to_bytes
+from streamsvm_spark import BudgetedSVMClassificationModel, BudgetedSVMRegressionModel, CascadeSVCModel, RowsError
+from streamsvm_spark.parameters import CLASSIFIERS
+from streamsvm_spark.parts import Part, merge_parts
+from streamsvm_spark.samples import Reservoir
+
+X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(float)
+
+
+def learned(y, kind=BSCAClassifier, names=range(3)):
+    model = kind(20, max_features=3)
+    for x, label in zip(X.tolist(), y, strict=True):
+        model.learn_one(dict(zip(names, x, strict=True)), label)
+    return model
+
+
+@pytest.mark.parametrize(
+    "y", [np.where(Y > 0, 1, -1), Y / 2, np.where(Y > 0, "a", "b"), Y * 1e9], ids=["signs", "half", "texts", "large"]
+)
+def test_labels_that_are_no_classes_are_refused(y):
+    with pytest.raises(ValueError, match="the labels of the learner are .* they must be some of 0, 1"):
+        BudgetedSVMClassificationModel(learned(y.tolist()))
+
+
+@pytest.mark.parametrize("names", ["abc", (0, 1, 5)])
+def test_features_that_vectors_do_not_have_are_refused(names):
+    with pytest.raises(ValueError, match="entries of vectors are numbered from 0 on"):
+        BudgetedSVMClassificationModel(learned(Y.tolist(), names=names))
+
+
+def test_features_in_another_order_are_not():
+    model = learned(Y.tolist(), names=(2, 0, 1))
+    found = BudgetedSVMClassificationModel(model)
+    rows = X[:, [1, 2, 0]]
+    expected = [model.predict_one(dict(enumerate(x))) for x in rows.tolist()]
+    assert [found.predict(Rows(x)) for x in rows] == expected
+
+
+class Rows:
+    """A vector of pyspark.ml, as far as a model asks for one."""
+
+    def __init__(self, values):
+        self.toArray = lambda: values
+
+
+@pytest.mark.parametrize(
+    ("kind", "learner", "reason"),
+    [
+        (BudgetedSVMClassificationModel, BSCAClassifier(20), "they must be some of 0, 1"),
+        (BudgetedSVMClassificationModel, BSCARegressor(20), "a BSCARegressor is no classifier"),
+        (BudgetedSVMRegressionModel, learned(Y.tolist()), "a BSCAClassifier is no regressor"),
+        (CascadeSVCModel, learned(Y.tolist()), "a BSCAClassifier is no CSMOClassifier"),
+        (CascadeSVCModel, CSMOClassifier().fit(X, np.where(Y > 0, 3, 2)), "of the labels 0 and 1"),
+    ],
+    ids=str,
+)
+def test_learners_of_another_kind_are_refused(kind, learner, reason):
+    with pytest.raises(ValueError, match=reason):
+        kind(learner)
+
+
+def part_of(number, name, width, w=1.0):
+    model = CLASSIFIERS[name](max_features=width)
+    model.learn_many(X[:, :width], Y, np.full(40, w))
+    reservoir = Reservoir(number)
+    reservoir.add(X[:, :width], Y, np.full(40, w))
+    sample = None if name == "linear" else reservoir.sample().to_bytes()
+    return Part(number, 40, 0, to_bytes({"model": model}, {"kind": "model"}), sample, None)
+
+
+@pytest.mark.parametrize("name", ["bsca", "linear"])
+def test_partitions_of_other_lengths_are_refused(name):
+    with pytest.raises(RowsError, match="of 3 features in partition 1, and of 2 in partition 4: all must be of one length"):
+        merge_parts([part_of(4, name, 2), part_of(1, name, 3)])
+
+
+def test_rows_without_weight_are_no_rows():
+    with pytest.raises(RowsError, match="no row to learn: .* or have no weight"):
+        merge_parts([part_of(0, "bsca", 3, w=0.0)])
+    part = part_of(1, "bsca", 3)
+    alone, both = merge_parts([part]), merge_parts([part_of(0, "bsca", 3, w=0.0), part])
+    assert to_bytes({"model": both}, {}) == to_bytes({"model": alone}, {})
