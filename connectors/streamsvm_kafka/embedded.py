@@ -8,8 +8,8 @@ from streamsvm._extras import missing_package
 
 try:
     from confluent_kafka import Producer
-except ImportError as error:
-    raise missing_package("EmbeddedBroker", "confluent-kafka", "demo", error) from error
+except ImportError as _error:
+    raise missing_package("EmbeddedBroker", "confluent-kafka", "demo", _error) from _error
 
 __all__ = ["EmbeddedBroker"]
 
