@@ -97,18 +97,20 @@ class Mergeable(OnlineEstimator):
         where its own rows fill the budget; what its paper proves holds of its own rows alone. Then the coefficients a are fitted
         once more, for a mean of models knows less than each of them near its own support vectors: they make |f_a - f|^2 trust +
         sum over the support vectors of all models of max(0, m - y f_a)^2 smallest, where y is the label of a support vector, and
-        the margin m is 1 where the model that it is from decides as y, and else 0. From the third label on, each margin is that
-        to the best other label. Of a model whose coefficients were fitted before, as here, their signs are no labels: y is what
-        the model decides, and m how surely, at most 1. Of numbers, the second sum is over (f_p - f_a)^2; an anomaly detector has
-        none. The trust is .03, and up to 10 where the average iterates have erred less than the last ones, which is a sign of
-        noise: see `BSCAClassifier`.
+        the margin m is 1 where the model that it is from decides as y, and else 0. A row that is given counts as three support
+        vectors do, times its weight; its margin is 1. From the third label on, each margin is that to the best other label, the
+        second sum counts half, and the objective ends some percent above its smallest value. Of a model whose coefficients were
+        fitted before, as here, their signs are no labels: y is what the model decides, and m how surely, at most 1. Of numbers,
+        the second sum is over (f_p - f_a)^2; an anomaly detector has none. The trust is .03, and up to 10 where the average
+        iterates have erred less than the last ones, which is a sign of noise (see `BSCAClassifier`), times the mean of k(z, z)
+        over the support vectors z.
 
         With ``scaling="auto"``, the moments of each feature are pooled, and support vectors are brought to that scale. Both
         iterates become the model, recent errors are the means of theirs, and counters are summed: learning goes on with the
         rates of a model that has learned all rows. The result depends on the order of the models by rounding and by ties; the
         same models in the same order give the same bytes (on one machine, with as many threads of its BLAS).
 
-        It costs O(m (B d + B^2)) for m support vectors of all models, and O(d) for each linear model.
+        It costs O(m (B d + B^2)) for m support vectors of all models and rows that are given, and O(d) for each linear model.
 
         References
         ----------

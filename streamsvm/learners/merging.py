@@ -29,7 +29,8 @@ _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a f
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
 _ROW = 3.0  # what a row that is given counts, where a support vector counts 1
 _MOST_ASKED = 8_000  # support vectors of all models that are fitted; of more each stands for some
-_STEPS = 10  # of Newton's method
+_STEPS = 15  # of Newton's method, and parts of such steps
+_SMALLEST = 0.05  # part of a step that is tried
 _SAME = 3e-3  # which ends earlier where all rows but for this share are short of their margins that were so before
 _CHUNK = 2000  # rows whose kernel values are held at once
 
@@ -170,20 +171,28 @@ def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
     a0, b = merged._coefficients_of("last").T, merged.intercept
     between = kernel_matrix(*kernel, Z, Z)
     penalty = _trust(parts) * float(np.mean(np.diag(between))) * between
-    a, before = a0.copy(), None
     chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(X), _CHUNK)]
+    a, step, size, lowest, before = a0, np.zeros_like(a0), 1.0, math.inf, None
     for _ in range(_STEPS):
-        sums = [(penalty.copy(), penalty @ (a0[:, k] - a[:, k])) for k in range(a.shape[1])]
-        active = np.empty((len(X), a.shape[1]), bool)
+        move = a + size * step - a0
+        sums = [(penalty.copy(), -penalty @ move[:, k]) for k in range(a.shape[1])]
+        active, objective = np.empty((len(X), a.shape[1]), bool), float(np.sum(move * (penalty @ move)))
         for rows in chunks:
-            K = kernel_matrix(*kernel, X[rows], Z)
-            residual, active[rows] = residuals(K @ a + b, asked.wanted[rows], asked.margins[rows], numbers)
+            K, weights = kernel_matrix(*kernel, X[rows], Z), asked.weights[rows]
+            residual, active[rows] = residuals(K @ (a0 + move) + b, asked.wanted[rows], asked.margins[rows], numbers)
+            objective += float(weights @ np.where(active[rows], residual**2, 0.0).sum(axis=1))
             for k, (A, g) in enumerate(sums):
                 some = active[rows, k]
-                add_equations(A, g, K[some], residual[some, k], asked.weights[rows][some])
-        if before is not None and np.count_nonzero(active != before) <= _SAME * active.size:
+                add_equations(A, g, K[some], residual[some, k], weights[some])
+        if objective >= lowest:  # outputs take their steps at once, and which label is the best other one changes
+            size *= 0.5
+            if size < _SMALLEST:
+                break
+            continue
+        a, lowest = a0 + move, objective
+        if before is not None and size == 1.0 and np.count_nonzero(active != before) <= _SAME * active.size:
             break
-        a, before = a + np.column_stack([solved(A, g) for A, g in sums]), active
+        step, size, before = np.column_stack([solved(A, g) for A, g in sums]), 1.0, active
     merged.set_coefficients(a.T, b)
 
 
