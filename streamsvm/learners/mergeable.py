@@ -97,7 +97,7 @@ class Mergeable(OnlineEstimator):
         where its own rows fill the budget; what its paper proves holds of its own rows alone. Then the coefficients a are fitted
         once more, for a mean of models knows less than each of them near its own support vectors: they make |f_a - f|^2 trust +
         sum over the support vectors of all models of max(0, m - y f_a)^2 smallest, where y is the label of a support vector, and
-        the margin m is 1 where the model that it is from decides as y, and else 0. A row that is given counts as three support
+        the margin m is 1 where the model that it is from decides as y, and else 0. A row that is given counts as ten support
         vectors do, times its weight; its margin is 1. From the third label on, each margin is that to the best other label, the
         second sum counts half, and the objective ends some percent above its smallest value. Of a model whose coefficients were
         fitted before, as here, their signs are no labels: y is what the model decides, and m how surely, at most 1. Of numbers,

@@ -27,7 +27,7 @@ _NEAR = 1.25  # the most by which two values of gamma="scale" may differ, as a f
 #: How much the mean of the models counts against what each knew of its own support vectors: the first where labels are clean,
 #: and more by the advantage of the average iterate, which says that they are noisy.
 _TRUST, _NOISE, _MOST_TRUST = 0.03, 140.0, 10.0
-_ROW = 3.0  # what a row that is given counts, where a support vector counts 1
+_ROW = 10.0  # what a row that is given counts, where a support vector counts 1
 _MOST_ASKED = 8_000  # support vectors of all models that are fitted; of more each stands for some
 _STEPS = 15  # of Newton's method, and parts of such steps
 _SMALLEST = 0.05  # part of a step that is tried

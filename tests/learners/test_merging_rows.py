@@ -49,7 +49,7 @@ def test_the_objective_has_the_rows_in_it(kind, monkeypatch):
     merged.merge_with(*models, rows=(X, y, w))
     targets = y.astype(float) if kind is BSCARegressor else np.where(y == merged.positive_label, 1.0, -1.0)
     wanted, margins = np.append(np.concatenate(wanted), targets), np.append(np.concatenate(margins), np.ones(50))
-    weights = np.append(np.ones(len(S)), 3.0 * w)
+    weights = np.append(np.ones(len(S)), 10.0 * w)
     Z = merged.support_vectors.astype(float)
     order = [int(np.flatnonzero((z == S).all(axis=1))[0]) for z in Z]
     K, between = kernels(merged, np.vstack([S, X]), Z), kernels(merged, Z, Z)
