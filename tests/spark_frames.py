@@ -43,6 +43,8 @@ class LocalFrame:
                 cascade_tasks.TaskContext = kept
         return LocalFrame([mapped[number] for number in range(len(partitions))], self.rng)
 
+    mapped = mapInArrow  # as of rows that are no frame of Spark
+
     def repartitionById(self, n, target):
         """Put each row where a function of its partition's number says, in pieces that come in any order."""
         pieces = [[] for _ in range(n)]
