@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         assert names == packaged, sorted(names ^ packaged)
         assert all(name.startswith(PACKAGES) for name in names)
-        assert {"streamsvm/py.typed", "streamsvm_kafka/py.typed", "streamsvm_spark/__init__.py"} <= names
+        assert {f"{package}py.typed" for package in PACKAGES} <= names
         whole = metadata(wheel, "streamsvm")
         [commands] = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
         assert b"streamsvm = streamsvm.cli.main:main" in wheel.read(commands)

@@ -12,6 +12,7 @@ DOCS = Path(__file__).parents[1]
 PAGES = {
     DOCS.parent / "CONTRIBUTING.md": DOCS / "contributing.md",
     DOCS.parent / "CHANGELOG.md": DOCS / "changelog.md",
+    DOCS.parent / "SECURITY.md": DOCS / "security.md",
     DOCS.parent / "benchmarks" / "README.md": DOCS / "benchmarks.md",
 }
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
