@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, HINGE
 from streamsvm.learners.compiled.rescale import scale_moved, units_of
 from streamsvm.learners.compiled.scaled_rows import FOLLOWS
 from streamsvm.learners.mergeable import Mergeable, Part
-from streamsvm.learners.refit import Rows, add_equations, calibrate, residuals, rows_of, solved
+from streamsvm.learners.refit import Rows, calibrate, residuals, rows_of, solved
 from streamsvm.memory.moments import move_moments, pool_moments
 
 __all__ = ["MergeableExpansion"]
@@ -32,7 +32,8 @@ _MOST_ASKED = 8_000  # support vectors of all models that are fitted; of more ea
 _STEPS = 15  # of Newton's method, and parts of such steps
 _SMALLEST = 0.05  # part of a step that is tried
 _SAME = 3e-3  # which ends earlier where all rows but for this share are short of their margins that were so before
-_CHUNK = 2000  # rows whose kernel values are held at once
+_CHUNK = 2000  # rows whose kernel values are computed at once
+_HELD = 2**27  # bytes of kernel values that are kept between steps
 
 
 class MergeableExpansion(Mergeable, BudgetedEstimator):
@@ -166,34 +167,69 @@ def _asked_of(merged: Any, parts: Sequence[Part], vectors: np.ndarray, rows: Row
 
 def _fit_again(merged: Any, parts: Sequence[Part], asked: _Asked) -> None:
     kernel, numbers = kernel_of(merged), merged._common["loss"][0] == EPSILON_INSENSITIVE
-    X = asked.X
     Z = merged.support_vectors.astype(np.float64)
     a0, b = merged._coefficients_of("last").T, merged.intercept
     between = kernel_matrix(*kernel, Z, Z)
     penalty = _trust(parts) * float(np.mean(np.diag(between))) * between
-    chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(X), _CHUNK)]
-    a, step, size, lowest, before = a0, np.zeros_like(a0), 1.0, math.inf, None
+    values, outputs = _Values(kernel, asked.X, Z), range(a0.shape[1])
+    matrices = [penalty.copy() for _ in outputs]
+    a, step, size, lowest = a0, np.zeros_like(a0), 1.0, math.inf
+    active = np.zeros((len(asked.X), len(outputs)), bool)
     for _ in range(_STEPS):
         move = a + size * step - a0
-        sums = [(penalty.copy(), -penalty @ move[:, k]) for k in range(a.shape[1])]
-        active, objective = np.empty((len(X), a.shape[1]), bool), float(np.sum(move * (penalty @ move)))
-        for rows in chunks:
-            K, weights = kernel_matrix(*kernel, X[rows], Z), asked.weights[rows]
-            residual, active[rows] = residuals(K @ (a0 + move) + b, asked.wanted[rows], asked.margins[rows], numbers)
-            objective += float(weights @ np.where(active[rows], residual**2, 0.0).sum(axis=1))
-            for k, (A, g) in enumerate(sums):
-                some = active[rows, k]
-                add_equations(A, g, K[some], residual[some, k], weights[some])
+        residual, now = residuals(values.times(a0 + move) + b, asked.wanted, asked.margins, numbers)
+        residual[~now] = 0.0
+        objective = float(np.sum(move * (penalty @ move)) + asked.weights @ np.square(residual).sum(axis=1))
         if objective >= lowest:  # outputs take their steps at once, and which label is the best other one changes
             size *= 0.5
             if size < _SMALLEST:
                 break
             continue
-        a, lowest = a0 + move, objective
-        if before is not None and size == 1.0 and np.count_nonzero(active != before) <= _SAME * active.size:
+        changed = now != active
+        if lowest < math.inf and size == 1.0 and np.count_nonzero(changed) <= _SAME * changed.size:
+            a = a0 + move
             break
-        step, size, before = np.column_stack([solved(A, g) for A, g in sums]), 1.0, active
+        g = values.transposed_times(asked.weights[:, None] * residual) - penalty @ move
+        for k in outputs:  # rows that count as before are in the sums
+            values.add_squares(matrices[k], np.where(changed[:, k], np.where(now[:, k], asked.weights, -asked.weights), 0.0))
+        a, lowest, active, size = a0 + move, objective, now, 1.0
+        step = np.column_stack([solved(matrices[k].copy(), g[:, k]) for k in outputs])
     merged.set_coefficients(a.T, b)
+
+
+class _Values:
+    """Kernel values of rows and support vectors, [n, B], in chunks: those that fit into `_HELD` bytes are kept."""
+
+    def __init__(self, kernel: tuple[int, float, float, int], X: np.ndarray, Z: np.ndarray) -> None:
+        self.kernel, self.X, self.Z = kernel, X, Z
+        self.kept: dict[int, np.ndarray] = {}
+
+    def _chunks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        for begin in range(0, len(self.X), _CHUNK):
+            rows = slice(begin, begin + _CHUNK)
+            K = self.kept.get(begin)
+            if K is None:
+                K = kernel_matrix(*self.kernel, self.X[rows], self.Z)
+                if 8 * (begin + _CHUNK) * len(self.Z) <= _HELD:
+                    self.kept[begin] = K
+            yield rows, K
+
+    def times(self, a: np.ndarray) -> np.ndarray:
+        """Return K a, float64 [n, outputs]."""
+        return np.concatenate([K @ a for _, K in self._chunks()])
+
+    def transposed_times(self, r: np.ndarray) -> np.ndarray:
+        """Return K^T r, float64 [B, outputs]."""
+        return np.asarray(sum(K.T @ r[rows] for rows, K in self._chunks()))
+
+    def add_squares(self, A: np.ndarray, weights: np.ndarray) -> None:
+        """Add K^T diag(weights) K to A, float64 [B, B]."""
+        for rows, K in self._chunks():
+            for sign in 1.0, -1.0:
+                size = sign * weights[rows]
+                some = size > 0.0
+                root = K[some] * np.sqrt(size[some])[:, None]
+                A += sign * (root.T @ root)  # a matrix times itself is half the work
 
 
 def _own_answers(merged: Any, part: Part, every: int) -> tuple[np.ndarray, np.ndarray]:

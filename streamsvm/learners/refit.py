@@ -19,7 +19,7 @@ from streamsvm.frames import as_batch
 from streamsvm.learners.basis import basis_of
 from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE
 
-__all__ = ["RIDGE", "Equations", "Rows", "Trial", "add_equations", "calibrate", "residuals", "rows_of", "solved", "take_step"]
+__all__ = ["RIDGE", "Equations", "Rows", "Trial", "calibrate", "residuals", "rows_of", "solved", "take_step"]
 
 #: The penalty of a refit. (Chosen on four data sets, and confirmed on four others: see `docs/spark.md`. Of linear models any from
 #: .1 to 100 does as well.)
@@ -66,11 +66,11 @@ def residuals(F: np.ndarray, wanted: np.ndarray, margins: np.ndarray, numbers: b
     return residual, active
 
 
-def add_equations(A: np.ndarray, g: np.ndarray, K: np.ndarray, residual: np.ndarray, weights: np.ndarray | None = None) -> None:
+def _add_equations(A: np.ndarray, g: np.ndarray, K: np.ndarray, residual: np.ndarray, weights: np.ndarray) -> None:
     """Add rows that count to the equations of one output: K float64 [n, B], residual and weights [n]. O(n B^2)."""
-    root = K if weights is None else K * np.sqrt(weights)[:, None]
+    root = K * np.sqrt(weights)[:, None]
     A += root.T @ root  # a matrix times itself is half the work
-    g += K.T @ (residual if weights is None else weights * residual)
+    g += K.T @ (weights * residual)
 
 
 def solved(A: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -151,7 +151,7 @@ class Equations(NamedTuple):
             residual, active = residuals(F, wanted, np.ones(len(wanted)), numbers)
             for k in range(F.shape[1]):
                 on = active[:, k]
-                add_equations(sums.A[k], sums.g[k], K[on], residual[on, k], rows.weights[some][on])
+                _add_equations(sums.A[k], sums.g[k], K[on], residual[on, k], rows.weights[some][on])
         return sums
 
     @classmethod

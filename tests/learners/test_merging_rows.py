@@ -176,3 +176,16 @@ def test_models_that_take_no_rows():
         linear[0].merge_with(linear[1], rows=(X, y))
     with pytest.raises(ValueError, match="OneClassBSGD has no labels or targets to fit"):
         detectors[0].merge_with(detectors[1], rows=(X, y))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_kernel_values_that_are_not_kept_are_computed_again(classes, monkeypatch):
+    models = parts(BSCAClassifier, n=2, classes=classes)
+    X, y = rows(EACH, seed=7, classes=classes)
+    monkeypatch.setattr(merging, "_CHUNK", 30)
+    merged = []
+    for held in 0, 8 * 30 * 30, 2**27:
+        monkeypatch.setattr(merging, "_HELD", held)
+        merged.append(BSCAClassifier(budget=30, seed=0))
+        merged[-1].merge_with(*models, rows=(X, y))
+    assert dumps(merged[0]) == dumps(merged[1]) == dumps(merged[2])
