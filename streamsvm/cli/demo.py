@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
             _say(f"an embedded broker listens at {broker.bootstrap}")
             publish(itertools.starmap(Row, rows), broker.bootstrap, "bananas", JSONCodec("label"), client=broker.client)
             _say(f"{len(rows):,} rows of river's Bananas, {_PASSES} times through, are in its topic")
-            _say("a learner reads the topic from beginning to end (the first time on a machine, it compiles for some seconds)")
+            _say("a learner reads the topic from beginning to end (the first time on a machine, it compiles for a while)")
             _learn(topic, out / "whole")
             _say("a second learner is killed (SIGKILL) after its first checkpoint, and started again")
             _learn(topic, out / "killed", kill=True)

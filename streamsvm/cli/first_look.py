@@ -23,6 +23,7 @@ __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20
+_NUMBERED = "looks like an id: --drop leaves it out"
 #: A number as people write it in documents: 1.209,28 or 1,209.28 or 1 209, with a sign, a currency or a percent sign.
 _DRESSED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}((?P<mark>[.,'\s])\d{3})*(?:[.,]\d+)?\s?[%$€£¥]?|[-+]?\d+[.,]\d+\s?[%$€£¥]?")
 _MOST_COLUMNS = 40
@@ -98,7 +99,7 @@ def look(
         else:
             columns.append(column_of(name, values, bool(answered), rows_may_fail))
             if text_format == "csv" and _are_days(values):  # elsewhere a number that is a date is taken for seconds
-                columns[-1] = columns[-1]._replace(note="looks like a date: read by --dates")
+                columns[-1] = columns[-1]._replace(note="looks like a date: --dates reads it")
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
             column = columns[-1]
             columns[-1] = column._replace(note="; ".join(filter(None, (column.note, f"missing in {len(rows) - len(values)}"))))
@@ -183,7 +184,8 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
     open_ = [column for column in columns if column.answer is not None and not (rows_may_fail and column.answer[0] == "missing")]
     if not open_:
         return None
-    options: dict[str, Any] = {}
+    numbered = [column.name for column in columns if column.note.startswith(_NUMBERED)]
+    options: dict[str, Any] = {"drop": numbered} if numbered else {}
     for flag, value in (column.answer for column in open_ if column.answer is not None):
         if flag == "decimal":
             options[flag] = value
@@ -234,7 +236,7 @@ def _suspicion(numbers: Sequence[float], distinct: int) -> str:
         return "one value only"
     whole = all(float(number).is_integer() for number in numbers)
     rising = all(a < b for a, b in itertools.pairwise(numbers))
-    return "looks like an id: left out by --drop" if whole and rising else ""
+    return _NUMBERED if whole and rising else ""
 
 
 def _are_days(values: Sequence[Any]) -> bool:

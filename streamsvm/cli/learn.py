@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> bool:
         display.say(
             f"going on after row {loop.rows:,}"
             if loop.rows
-            else "starting (the first run on a machine compiles for some seconds)",
+            else "starting (the first run on a machine compiles for half a minute)",
             event="start",
             rows=loop.rows,
             source=source.name,

@@ -212,6 +212,12 @@ def test_numbers_as_text_and_wide_tables(tmp_path, call):
     assert call("learn", path, "--label", "y", *flags).returncode == 0
 
 
+def test_a_number_that_counts_up_is_dropped_where_flags_are_needed(tmp_path, call):
+    path = tmp_path / "rows.csv"
+    path.write_text("id,city,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(40)))
+    assert call("learn", path, "--label", "y").stderr.endswith("These flags would serve: --drop id --categorical city\n")
+
+
 @pytest.mark.parametrize(
     ("cells", "flag", "served"),
     [
@@ -233,7 +239,7 @@ def test_dates_that_are_written_as_numbers(tmp_path, call):
     path.write_text("day,n,y\n" + "".join(f"202401{1 + i % 31:02d},{20240000 + i},{i % 2}\n" for i in range(62)))
     done = call("learn", path, "--label", "y")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stderr.splitlines() if "looks like a date: read by --dates" in line] == ["day"]
+    assert [line.split()[0] for line in done.stderr.splitlines() if "looks like a date: --dates reads it" in line] == ["day"]
     state = tmp_path / "state"
     assert call("learn", path, "--label", "y", "--dates", "day", "--checkpoint", state).returncode == 0
     assert load(state)["TableEncoder"].transform_one({"day": "2024-01-16", "n": 20240031})["day"] == pytest.approx(0.0, abs=0.1)
