@@ -9,7 +9,6 @@ through the tree from task to task, and results to the driver; and support vecto
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -18,16 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from common import PAPER, argument_parser, load, progress, show, write
 from pyspark.sql import DataFrame, SparkSession
 from sklearn.exceptions import ConvergenceWarning
+from spark_common import session, write_parquet
 
 from streamsvm.batch import CSMOClassifier
 from streamsvm_spark import CascadeSVC
-
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 TARGET = 1e-3  # the objective's distance from that of all rows, relative
 
@@ -77,30 +73,11 @@ def mixture(n: int) -> tuple[np.ndarray, np.ndarray]:
     return (centres[which] + 0.3 * rng.normal(size=(n, 8))).astype(np.float32), classes[which]
 
 
-def session(cores: int, folder: str) -> SparkSession:
-    builder = SparkSession.builder.master(f"local[{cores}]").appName("cascade")
-    for name, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "3g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": folder,
-        "spark.sql.files.openCostInBytes": str(2**27),  # a partition for each file
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
 def framed(spark: SparkSession, folder: Path, X: np.ndarray, y: np.ndarray, partitions: int) -> DataFrame:
     """A frame of Parquet files, one a partition."""
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1]).cast(pa.list_(pa.float32()))
-    table = pa.table({"features": lists, "label": pa.array(y.astype(np.float64))})
     folder.mkdir()
-    for part, rows in enumerate(np.array_split(np.arange(len(y)), partitions)):
-        pq.write_table(table.slice(rows[0], len(rows)), folder / f"{part:03}.parquet")
+    for part, rows in enumerate(zip(np.array_split(X, partitions), np.array_split(y, partitions), strict=True)):
+        write_parquet(folder / f"{part:03}.parquet", [rows])
     frame = spark.read.parquet(str(folder))
     if frame.rdd.getNumPartitions() != partitions:
         sys.exit(f"Spark made {frame.rdd.getNumPartitions()} partitions of {partitions} files")
@@ -182,7 +159,8 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)  # the table has the gap
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        spark = session(args.cores, folder)
+        # Each file is a partition.
+        spark = session(Path(folder), args.cores, driver_memory="3g", sql_files_openCostInBytes=str(2**27))
         rng = np.random.default_rng(0)
         X = rng.normal(size=(400, 3)).astype(np.float32)
         CascadeSVC().fit(framed(spark, Path(folder, "few"), X, X[:, 0] * X[:, 1] > 0.0, args.partitions))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -24,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from common import Split, argument_parser, load, progress, show, write
 from pyarrow import parquet
+from spark_common import FEATURES, random_rows, session, write_parquet
 
 from streamsvm import BSCAClassifier
 from streamsvm.learners import merging
@@ -34,15 +34,7 @@ from streamsvm_spark.samples import Reservoir, Sample, joined
 SETS = ("phishing", "ijcnn1", "a9a", "skin", "magic04", "w7a", "eeg_eye", "elec2")
 WEIGHTS = (0.3, 1.0, 3.0, 10.0, 30.0)
 PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-FEATURES, FILES, BATCH = 20, 8, 10_000
-OPTIONS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "4g",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "4",
-}
+FILES, BATCH = 8, 10_000
 
 
 def accuracy_of(model: Any, split: Split) -> float:
@@ -163,20 +155,11 @@ def run_weights(args: Any) -> dict[str, Any]:
 
 
 def write_rows(folder: Path, rows: int) -> None:
-    """Write Parquet files of random rows: features of float32 in an array, and labels of a function that is not linear."""
-    rng = np.random.default_rng(0)
+    """Write made-up rows to Parquet files."""
+    rng, each = np.random.default_rng(0), rows // FILES
     for i in range(FILES):
-        with parquet.ParquetWriter(
-            folder / f"{i:04d}.parquet", pa.schema([("features", pa.list_(pa.float32())), ("label", pa.float64())])
-        ) as writer:
-            left = rows // FILES
-            while left:
-                n = min(left, 250_000)
-                X = rng.normal(size=(n, FEATURES)).astype(np.float32)
-                label = (X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0).astype(np.float64)
-                offsets = pa.array(np.arange(0, X.size + 1, FEATURES, dtype=np.int32))
-                writer.write_table(pa.table({"features": pa.ListArray.from_arrays(offsets, pa.array(X.ravel())), "label": label}))
-                left -= n
+        groups = (random_rows(rng, min(250_000, each - begin)) for begin in range(0, each, 250_000))
+        write_parquet(folder / f"{i:04d}.parquet", groups)
 
 
 def batches_of(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -223,19 +206,6 @@ class Memory(threading.Thread):
         self.join()
 
 
-def session(folder: Path, cores: int) -> Any:
-    """A session of Spark on this machine."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - the rest needs none
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{cores}]").config("spark.local.dir", str(folder))
-    for key, value in OPTIONS.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
 def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
     """Print and return rows a second of fits, and their accuracy on fresh rows."""
     from pyspark.ml.classification import LinearSVC, LogisticRegression, RandomForestClassifier  # noqa: PLC0415
@@ -243,8 +213,8 @@ def run_fit(args: Any, folder: Path, spark: Any) -> dict[str, Any]:
 
     from streamsvm_spark import BudgetedSVMClassifier  # noqa: PLC0415
 
-    X_test = np.random.default_rng(1).normal(size=(100_000, FEATURES)).astype(np.float32)
-    y_test = (X_test[:, 0] * X_test[:, 1] + 0.5 * X_test[:, 2] > 0).astype(np.float64)
+    X_test, y_test = random_rows(np.random.default_rng(1), 100_000)
+    y_test = y_test.astype(np.float64)
     found: dict[str, Any] = {}
 
     def note(name: str, seconds: float, accuracy: float, memory: dict[str, float]) -> None:
@@ -382,7 +352,7 @@ def main() -> None:
             folder = Path(name, "rows")
             folder.mkdir()
             write_rows(folder, args.rows)
-            spark = session(Path(name), args.cores)
+            spark = session(Path(name), args.cores, driver_memory="4g", sql_shuffle_partitions="4")
             if "fit" in args.only:
                 results["fit"] = run_fit(args, folder, spark)
             if "score" in args.only:

@@ -6,48 +6,38 @@ The table has, after each micro-batch, seconds since the query began, and the re
 Java's, which has the workers, too.
 """
 
-import argparse
+from __future__ import annotations
+
 import os
-import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
+from common import argument_parser, progress, resident_bytes, show, write
 from pyarrow import parquet
-from pyspark.sql import SparkSession
+from spark_common import FEATURES, random_rows, session, write_parquet
 
 from streamsvm import BSCAClassifier
 from streamsvm_spark import StreamLearner
 
-FEATURES = 20
-OPTIONS = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
 
-
-def write_rows(folder, rows, files):
+def write_rows(folder: Path, rows: int, files: int) -> None:
+    """Write made-up rows to files, which a stream reads in the order of their times."""
     rng = np.random.default_rng(0)
     for i in range(files):
-        X = rng.normal(size=(rows // files, FEATURES))
-        label = (X[:, 0] * X[:, 1] + 0.5 * X[:, 2] > 0).astype(np.int64)
-        features = pa.ListArray.from_arrays(pa.array(np.arange(0, X.size + 1, FEATURES, dtype=np.int32)), pa.array(X.ravel()))
-        parquet.write_table(pa.table({"features": features, "label": label}), folder / f"{i:04d}.parquet")
-        os.utime(folder / f"{i:04d}.parquet", (i + 1, i + 1))
+        path = folder / f"{i:04d}.parquet"
+        write_parquet(path, [random_rows(rng, rows // files)])
+        os.utime(path, (i + 1, i + 1))
 
 
-def alone(model, folder):
-    """Seconds to predict and learn all rows, and to learn them, without Spark; of these none to read them."""
-    seconds = 0.0
+def alone(budget: int, folder: Path) -> float:
+    """Seconds to learn all rows without Spark; of these none to read them."""
+    model, seconds = BSCAClassifier(budget, seed=0), 0.0
     for path in sorted(folder.glob("*.parquet")):
         table = parquet.read_table(path)
-        X = table["features"].combine_chunks().flatten().to_numpy().reshape(-1, FEATURES).astype(np.float32)
+        X = table["features"].combine_chunks().flatten().to_numpy().reshape(-1, FEATURES)
         y = table["label"].to_pylist()
         began = time.perf_counter()
         model.learn_many(X, y)
@@ -55,11 +45,7 @@ def alone(model, folder):
     return seconds
 
 
-def resident(process="self"):
-    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-
-
-def java_of(parent):
+def java_of(parent: int) -> str:
     """The process of Java that a process has started."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         number, name, _, started_by, *_ = path.read_text().split()
@@ -68,54 +54,63 @@ def java_of(parent):
     raise SystemExit("there is no Java")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def run(args: Any, folder: Path) -> dict[str, Any]:
+    """Return seconds, rows a second and memory of the query, and of a second one that finds nothing new."""
+    rows = folder / "rows"
+    rows.mkdir()
+    write_rows(rows, args.rows, args.files)
+    BSCAClassifier(args.budget, seed=0).learn_many(np.zeros((2, 1), np.float32), [0, 1])  # compiled
+    seconds = alone(args.budget, rows)
+    found: dict[str, Any] = {"alone": {"seconds": seconds, "rows_per_second": args.rows / seconds}}
+    spark = session(folder, 2, sql_shuffle_partitions="2")
+    java = Path(f"/proc/{java_of(os.getpid())}/statm")
+    page, mega, batches = os.sysconf("SC_PAGE_SIZE"), 2**20, []
+    stream = spark.readStream.schema("features array<float>, label double")
+    frame = stream.option("maxFilesPerTrigger", args.files // args.batches).parquet(str(rows))
+
+    def query(learner: StreamLearner) -> None:
+        writer = frame.writeStream.foreachBatch(learner).option("checkpointLocation", str(folder / "spark"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def note(at: Any) -> None:
+        memory = {"python": resident_bytes() / mega, "java": int(java.read_text().split()[1]) * page / mega}
+        batches.append({"rows": at.rows, "seconds": time.perf_counter() - began, **memory})
+        progress(str(batches[-1]))
+
+    found["python_before"] = resident_bytes() / mega
+    began = time.perf_counter()
+    with StreamLearner(BSCAClassifier(args.budget, seed=0), folder / "model", on_progress=note) as learner:
+        query(learner)
+        seconds = time.perf_counter() - began
+        found["query"] = {"seconds": seconds, "rows_per_second": args.rows / seconds, "accuracy": learner.loop.metric.get()}
+    began = time.perf_counter()
+    with StreamLearner(BSCAClassifier(args.budget, seed=0), folder / "model") as learner:
+        found["again"] = {"rows": learner.loop.rows, "seconds": time.perf_counter() - began}
+        query(learner)
+        found["again"]["query_seconds"] = time.perf_counter() - began
+    spark.stop()
+    return found | {"batches": batches}
+
+
+def main() -> None:
+    """Run the query, print its table and write JSON."""
+    parser = argument_parser(__doc__, "spark_stream")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--files", type=int, default=10, help="in all; a micro-batch has an equal number of them")
     parser.add_argument("--budget", type=int, default=100)
-    arguments = parser.parse_args()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name, "rows")
-        folder.mkdir()
-        write_rows(folder, arguments.rows, arguments.files)
-        BSCAClassifier(arguments.budget, seed=0).learn_many(np.zeros((2, 1), np.float32), [0, 1])  # compiled
-        seconds = alone(BSCAClassifier(arguments.budget, seed=0), folder)
-        print(f"learn_many alone: {seconds:.1f} s, {arguments.rows / seconds:,.0f} rows/s")
-        builder = SparkSession.builder.master("local[2]").config("spark.local.dir", name)
-        for key, value in OPTIONS.items():
-            builder = builder.config(key, value)
-        spark = builder.getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
-        java = java_of(os.getpid())
-        files = arguments.files // arguments.batches
-        frame = (
-            spark.readStream.schema("features array<double>, label long").option("maxFilesPerTrigger", files).parquet(str(folder))
-        )
-
-        def query(learner):
-            writer = frame.writeStream.foreachBatch(learner).option("checkpointLocation", f"{name}/spark")
-            writer.trigger(availableNow=True).start().awaitTermination()
-
-        began = time.perf_counter()
-
-        def show(progress):
-            print(
-                f"| {progress.rows:,} | {time.perf_counter() - began:.1f} | {resident():.0f} | {resident(java):.0f} |", flush=True
-            )
-
-        print(f"| rows | seconds | Python, MiB (first {resident():.0f}) | Java, MiB |\n|---|---|---|---|")
-        with StreamLearner(BSCAClassifier(arguments.budget, seed=0), f"{name}/model", on_progress=show) as learner:
-            query(learner)
-            seconds = time.perf_counter() - began
-            print(f"the query: {seconds:.1f} s, {arguments.rows / seconds:,.0f} rows/s, {learner.loop.metric}")
-        began = time.perf_counter()
-        with StreamLearner(BSCAClassifier(arguments.budget, seed=0), f"{name}/model") as learner:
-            print(f"the learner is there again after {time.perf_counter() - began:.3f} s, with {learner.loop.rows:,} rows")
-            query(learner)
-            print(f"and the query has found nothing new after {time.perf_counter() - began:.1f} s")
-        spark.stop()
+        found = run(args, Path(name))
+    columns = ("rows", "seconds", f"Python, MiB (first {found['python_before']:.0f})", "Java, MiB")
+    rows = [(f"{of['rows']:,}", f"{of['seconds']:.1f}", f"{of['python']:.0f}", f"{of['java']:.0f}") for of in found["batches"]]
+    show(f"A query of {args.batches} micro-batches, B = {args.budget}", columns, rows)
+    rows = [(name, f"{found[name]['seconds']:.1f}", f"{found[name]['rows_per_second']:,.0f}") for name in ("alone", "query")]
+    show("All rows, by learn_many alone and by the query", ("", "seconds", "rows/s"), rows)
+    again = found["again"]
+    print(f"Accuracy {100 * found['query']['accuracy']:.2f} %. Started anew, the learner has {again['rows']:,} rows after")
+    print(f"{again['seconds']:.3f} s, and the query finds nothing new in {again['query_seconds']:.1f} s.")
+    write(args.out, {"results": found})
 
 
 if __name__ == "__main__":
