@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from streamsvm.checks import LARGEST_WEIGHT
+from streamsvm_spark.versions import check_workers
 
 __all__ = [
     "MOST_CLASSES",
@@ -23,6 +24,7 @@ __all__ = [
     "arrays_of",
     "column_of",
     "floats_of",
+    "is_text",
     "mapped",
     "rows_of",
     "rows_of_batch",
@@ -132,7 +134,10 @@ def mapped(rows: DataFrame | Partitioned, task: Any, schema: str) -> DataFrame:
     def of_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batches)
 
-    return rows.mapInArrow(of_partition, schema) if isinstance(rows, DataFrame) else rows.mapped(of_partition, schema)
+    if not isinstance(rows, DataFrame):
+        return rows.mapped(of_partition, schema)
+    check_workers(rows.sparkSession)
+    return rows.mapInArrow(of_partition, schema)
 
 
 def _complain(row: int, present: np.ndarray, kept: np.ndarray, y: np.ndarray, w: np.ndarray) -> None:
@@ -160,8 +165,14 @@ def _check_classes(y: np.ndarray) -> None:
 def floats_of(column: pa.Array, name: str) -> np.ndarray:
     """Return a column of numbers as float64 [n], where null is NaN; RowsError where it is of something else."""
     if not (_is_number(column.type) or pa.types.is_boolean(column.type)):
-        raise RowsError(f"{name} is of type {column.type}: it must be of numbers")
+        way = ". pyspark.ml.feature.StringIndexer makes numbers of texts" if is_text(column.type) else ""
+        raise RowsError(f"{name} is of type {column.type}: it must be of numbers{way}")
     return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # of large integers the nearest
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a type is one of texts."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -14,8 +14,10 @@ import pyarrow as pa
 from pyarrow import fs, parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from streamsvm_spark.columns import RowsError, floats_of
+from streamsvm_spark.versions import check_workers
 
 __all__ = ["Files", "Piece"]
 
@@ -50,7 +52,8 @@ class Files:
     columns
         The names of columns that are read, by what they are given out as; what is given out as ``features`` may be several.
     partitions
-        How many there are, at most as many as row groups. None: a multiple of the cores that Spark has, of at most 128 MiB each.
+        How many there are, at most as many as row groups. None: a multiple of the cores that Spark has, of at most 128 MiB each;
+        with Spark Connect a number is needed.
 
     Raises
     ------
@@ -77,6 +80,8 @@ class Files:
         if not pieces:
             raise ValueError(f"the Parquet files in {path} have no rows")
         if partitions is None:
+            if is_remote():
+                raise ValueError("a session of Spark Connect does not say how many cores there are: give partitions")
             cores = self._spark.sparkContext.defaultParallelism
             partitions = cores * max(-(-sum(piece.bytes for piece in pieces) // (cores * _PARTITION_BYTES)), 1)
         if partitions < 1:
@@ -92,6 +97,7 @@ class Files:
                 for number in batch.column(0).to_pylist():
                     yield from task(_batches(url, partitions[number], columns))
 
+        check_workers(self._spark)
         n = len(self.partitions)
         return self._spark.range(0, n, 1, n).mapInArrow(of_partition, schema)
 

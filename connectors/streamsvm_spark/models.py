@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,21 +20,16 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, StructField, Stru
 from river import base
 
 from streamsvm.checks import shown
-from streamsvm.runtime.checkpoint import checkpoint_of
 from streamsvm.sklearn_base import SklearnEstimator
-from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark.columns import MOST_CLASSES, RowsError, arrays_of, column_of, rows_of
 from streamsvm_spark.files import Files
+from streamsvm_spark.model_bytes import bytes_of, learner_of, shared_learner_of
 from streamsvm_spark.parameters import ScoreParams
+from streamsvm_spark.versions import check_workers
 
 __all__ = ["BudgetedSVMClassificationModel", "BudgetedSVMRegressionModel", "SVMModel"]
 
 _DATA = "data"  # the folder of a saved model that holds the learner
-
-
-@lru_cache(maxsize=4)
-def _read(file: bytes) -> Any:
-    return checkpoint_of(file, "the model").model
 
 
 class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
@@ -55,7 +49,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         self._setDefault(handleInvalid="error")
         if learner is not None:
             self._check(learner)
-        self._file = b"" if learner is None else to_bytes({"model": learner}, {"kind": "model"})
+        self._file = b"" if learner is None else bytes_of(learner)
 
     @staticmethod
     def _check(learner: Any) -> None:
@@ -69,12 +63,12 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def learner(self) -> Any:
         """Return the model as a learner of streamsvm: it can be saved and exported, and go on learning."""
-        return checkpoint_of(self._file, "the model").model
+        return learner_of(self._file)
 
     @property
     def numFeatures(self) -> int:
         """The number of features."""
-        return _features_of(_read(self._file))
+        return _features_of(shared_learner_of(self._file))
 
     def predict(self, value: Vector) -> float:
         """Predict a vector."""
@@ -82,7 +76,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
 
     def _answer(self, key: str, value: Vector) -> Any:
         X = np.asarray(value.toArray(), np.float32)[None]
-        return self._answers(_checked(_read(self._file), X), X, [key], self._settings())[key][0]
+        return self._answers(_checked(shared_learner_of(self._file), X), X, [key], self._settings())[key][0]
 
     def _settings(self) -> Any:
         """Return what `_answers` needs besides the learner."""
@@ -100,6 +94,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
             raise ValueError(f"the frame has a column {taken[0]!r} already: drop it, or give another name")
         if not names:
             return dataset
+        check_workers(dataset.sparkSession)
         features, answers = f"{self.uid}_features", f"{self.uid}_answers"  # the answers of one function, which is called once
         # Spark 4.2 fails where a function of Python reads a Parquet table that has vectors, in this column or another one: unless
         # it computes a column first.
@@ -184,7 +179,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         kind = to_arrow_type(returned)
 
         def answers(features: pa.Array) -> pa.Array:
-            learner, rows = _read(file), rows_of(features, skip=skip)
+            learner, rows = shared_learner_of(file), rows_of(features, skip=skip)
             found = of_rows(_checked(learner, rows.X), rows.X, keys, settings)
             columns = [arrays_of(found[key]) if found[key].ndim > 1 else pa.array(found[key]) for key in keys]
             made = pa.StructArray.from_arrays(
@@ -249,7 +244,7 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
     @property
     def numClasses(self) -> int:
         """The number of classes: one more than the largest label that was learned, and 2 at least."""
-        return _classes_of(_read(self._file))
+        return _classes_of(shared_learner_of(self._file))
 
     def predictRaw(self, value: Vector) -> DenseVector:
         """Return the decision value of each class."""
@@ -344,7 +339,7 @@ class _Reader(MLReader[Any]):
         rows = spark.read.parquet(os.path.join(path, _DATA)).collect()  # noqa: PTH118 - a URL
         if len(rows) != 1 or not isinstance(rows[0].asDict().get("learner"), bytes | bytearray):
             raise ValueError(f"{path} is no model, or not wholly written: its folder {_DATA} must have one learner")
-        model = self._kind(_read(bytes(rows[0].learner)))
+        model = self._kind(learner_of(bytes(rows[0].learner), path))
         model._resetUid(metadata["uid"])
         DefaultParamsReader.getAndSetParams(model, metadata)
         return model

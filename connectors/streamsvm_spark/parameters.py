@@ -110,6 +110,9 @@ class MachineParams(ScoreParams, HasWeightCol):
     @keyword_only
     def setParams(self, **params: Any) -> Self:
         """Set parameters, by the names that the constructor has."""
+        for name in params:
+            if not self.hasParam(name):
+                raise TypeError(f"{type(self).__name__} has no parameter {name!r}: explainParams() shows those that it has")
         return self._set(**params)
 
     def getGamma(self) -> str | float:

@@ -10,9 +10,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from streamsvm.learners.budgeted import BudgetedEstimator
-from streamsvm.runtime.checkpoint import checkpoint_of
-from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark.columns import RowsError, rows_of_batch
+from streamsvm_spark.model_bytes import bytes_of, learner_of
 from streamsvm_spark.samples import Reservoir, Sample, joined
 
 __all__ = ["PARTS", "Part", "Task", "merge_parts"]
@@ -67,7 +66,7 @@ class Task(NamedTuple):
         reservoir = Reservoir([self.seed % 2**64, number]) if issubclass(self.kind, BudgetedEstimator) else None
         try:
             model, rows, skipped = self.learned(batches, reservoir)
-            file = None if model is None else to_bytes({"model": model}, {"kind": "model"})
+            file = None if model is None else bytes_of(model)
             sample = None if reservoir is None or model is None else reservoir.sample().to_bytes()
             part = Part(number, rows, skipped, file, sample, None)
         except ValueError as error:  # rows that are read once more would be no better
@@ -135,7 +134,7 @@ def merge_parts(parts: Sequence[Part]) -> Any:
     for part in ordered:
         if part.problem is not None:
             raise RowsError(f"partition {part.part}: {part.problem}")
-    models = [(part, checkpoint_of(part.model, f"partition {part.part}").model) for part in ordered if part.model is not None]
+    models = [(part, learner_of(part.model, f"partition {part.part}")) for part in ordered if part.model is not None]
     models = [(part, model) for part, model in models if model.n_learned]  # rows without weight are not learned
     if not models:
         raise RowsError("there is no row to learn: the frame is empty, or all its rows were skipped or have no weight")

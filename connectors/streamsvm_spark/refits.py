@@ -13,9 +13,8 @@ from pyspark.sql import functions as F
 
 from streamsvm.learners.basis import SupportVectors, basis_of
 from streamsvm.learners.refit import Equations, Trial, take_step
-from streamsvm.runtime.checkpoint import checkpoint_of
-from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark.columns import Partitioned, RowsError, mapped, rows_of_batch
+from streamsvm_spark.model_bytes import bytes_of, learner_of
 
 __all__ = ["refit"]
 
@@ -45,7 +44,7 @@ class _Sums(NamedTuple):
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> np.ndarray:
         """Return the sums of the rows, in one array. Memory is that of a batch and of the sums."""
-        model = checkpoint_of(self.file, "the model").model
+        model = learner_of(self.file)
         sums: Any = Equations.none(model) if self.step is None else Trial.none()
         for batch in batches:
             rows = rows_of_batch(batch, skip=self.skip, classes=self.classes)
@@ -105,7 +104,7 @@ def refit(rows: DataFrame | Partitioned, learner: Any, skip: bool, classes: bool
             f"a second round sends {bytes_of_sums:,} bytes for each partition, with {n:,} {what} and {outputs} outputs: take "
             f"rounds=1, or {less}"
         )
-    file = to_bytes({"model": learner}, {"kind": "model"})
+    file = bytes_of(learner)
     width = max(2, min(_WIDTH, _MOST_BYTES // bytes_of_sums))
     parts = mapped(rows, _Sums(file, None, skip, classes), _SUMS)
     groups = parts.groupBy(F.floor(F.col("part") / width).alias("group")).applyInArrow(_add_group, _SUMS)

@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from streamsvm._warnings import warn
 
-__all__: list[str] = []
+__all__ = ["check_workers"]
 
 _SPARK, _JAVA = (4, 1), 17  # the first with functions of Arrow arrays
 _NEEDED = ".".join(map(str, _SPARK))
@@ -47,6 +50,26 @@ def _check_java() -> None:
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is not None and int(found[1]) < _JAVA:
         warn(f"Spark needs Java {_JAVA} or later, and {java} is Java {found[1]}: install one, or set JAVA_HOME")
+
+
+def check_workers(spark: Any) -> None:
+    """Warn where the workers of a session on this machine run a Python that has no streamsvm."""
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415 - it may not be there
+
+    if is_remote() or not spark.sparkContext.master.startswith("local"):
+        return  # the workers are elsewhere
+    python = shutil.which(spark.sparkContext.pythonExec)
+    if python is not None and Path(python).parent != Path(sys.executable).parent and not _has_streamsvm(python):
+        warn(
+            f"Spark's workers run {python}, which has no streamsvm: set PYSPARK_PYTHON={sys.executable} in the environment "
+            "before the session begins"
+        )
+
+
+@lru_cache
+def _has_streamsvm(python: str) -> bool:
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('streamsvm_spark') is None)"
+    return not subprocess.run([python, "-c", code], check=False).returncode  # noqa: S603 - as Spark starts it
 
 
 _check_spark()

@@ -65,7 +65,7 @@ LISTS = pa.list_(pa.float64())
         (column([Vectors.dense(1.0, 2.0), Vectors.sparse(3, {0: 1.0})]), None, None, "vectors are of 2 and of 3 features"),
         (pa.array([["a"]], pa.list_(pa.string())), None, None, "arrays of string"),
         (pa.array(["a"]), None, None, "VectorAssembler"),
-        (pa.array([[1.0]], LISTS), pa.array(["a"]), None, "the label column is of type string"),
+        (pa.array([[1.0]], LISTS), pa.array(["a"]), None, "the label column is of type string: .*StringIndexer"),
         (pa.array([[1.0]], LISTS), pa.array([1.5]), None, "the label 1.5 is no class: .*StringIndexer"),
         (pa.array([[1.0]], LISTS), pa.array([-1]), None, "the label -1 is no class"),
         (pa.array([[1.0]], LISTS), pa.array([1e9]), None, "is no class"),

@@ -207,6 +207,9 @@ def test_what_is_saved(spark, rows, tmp_path):
     assert (found.learner().C, found.learner().tol) == (2.0, 0.1)
     assert found.transform(frame).collect() == model.transform(frame).collect()
     assert isinstance(estimator, Classifier)
+    assert estimator.setParams(budget=20).getBudget() == 20
+    with pytest.raises(TypeError, match="BudgetedSVMClassifier has no parameter 'bugdet': explainParams"):
+        estimator.setParams(bugdet=20)
     copy = model.copy({model.predictionCol: "p"})
     assert copy.transform(frame).columns[-1] == "p"
     for content in ("select 1 x", "select cast(null as binary) learner", "select cast('' as binary) learner where false"):

@@ -101,7 +101,7 @@ def test_rows_that_cannot_be_used(spark, table, tmp_path):
         model.setHandleInvalid("error").transformParquet(tmp_path, inputCols=columns).count()
 
 
-def test_what_is_refused(spark, folder, table, tmp_path):
+def test_what_is_refused(spark, folder, table, tmp_path, monkeypatch):
     svm = BudgetedSVMClassifier(budget=30)
     with pytest.raises(ValueError, match="there is no .*nowhere"):
         svm.fitParquet(tmp_path / "nowhere")
@@ -113,6 +113,10 @@ def test_what_is_refused(spark, folder, table, tmp_path):
         svm.fitParquet(folder, inputCols=["x0", "a"])
     with pytest.raises(ValueError, match="partitions must be at least 1, not 0"):
         svm.fitParquet(folder, partitions=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "is_remote", lambda: True)
+        with pytest.raises(ValueError, match="Spark Connect does not say .*: give partitions"):
+            svm.fitParquet(folder)
     parquet.write_table(table.append_column("text", pa.array(["a"] * 600)), tmp_path / "a.parquet")
     with pytest.raises(RowsError, match="the feature 'text' is of type string"):
         svm.fitParquet(tmp_path, inputCols=["text"])
