@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.ml.linalg import Vectors
+from pyspark.ml.linalg import Vectors, VectorUDT
+from pyspark.sql.types import DoubleType, StructField, StructType
 
+from streamsvm import BSCAClassifier
 from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark import cascade_tasks
 
@@ -14,11 +16,35 @@ def framed(spark, X, y, partitions=4, **columns):
     """A frame whose partitions hold the rows in their order, as many in each."""
     names = ["features", "label", *columns]
     given = [(Vectors.dense(x.tolist()), *map(float, more)) for x, *more in zip(X, y, *columns.values(), strict=True)]
-    return spark.createDataFrame(spark.sparkContext.parallelize(given, partitions), names)
+    schema = StructType([StructField(name, DoubleType() if i else VectorUDT()) for i, name in enumerate(names)])  # needs no job
+    return spark.createDataFrame(spark.sparkContext.parallelize(given, partitions), schema)
 
 
 def of_file(model):
     return to_bytes({"model": model}, {})
+
+
+def new_model():
+    """A small learner that has learned nothing."""
+    return BSCAClassifier(budget=20, seed=0)
+
+
+def frame_of(spark, X, y, kind="long", partitions=1, **columns):
+    """A frame with the rows in their order, and labels of a type of SQL."""
+    features = pa.array([None if x is None else list(map(float, x)) for x in X])
+    frame = spark.createDataFrame(pa.table({"features": features, "label": pa.array(y), **columns}))
+    return frame.selectExpr("features", f"cast(label as {kind}) label", *columns).coalesce(partitions)
+
+
+def plain(model, X, y, metric):
+    """What a loop of single rows makes of a model and a metric; the first row is learned only."""
+    for x, label in zip(X.tolist(), y.tolist(), strict=True):
+        row = dict(enumerate(x))
+        predicted = model.predict_one(row)
+        if predicted is not None:
+            metric.update(label, predicted)
+        model.learn_one(row, label)
+    return of_file(model), metric.get()
 
 
 class LocalFrame:

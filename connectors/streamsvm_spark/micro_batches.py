@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +14,11 @@ from streamsvm._warnings import warn
 from streamsvm.checks import shown
 from streamsvm.runtime.endpoints import BadRow, Position, Row, Rows, StreamError
 from streamsvm_spark.chunks import Chunks
-from streamsvm_spark.columns import RowsError, rows_of
+from streamsvm_spark.columns import RowsError, is_text, rows_of
+from streamsvm_spark.weighted import Weighted
 
 __all__ = ["MicroBatches"]
 
-_TEXTS = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
 _BAD = "it has a null, or a number that is not finite"
 _ANEW = (
     "To learn the stream from its beginning, give a new checkpoint and a new checkpointLocation. To go on with the model in this "
@@ -36,6 +38,8 @@ class MicroBatches:
         The columns.
     names
         Of the features; None: 0, 1, ...
+    weight
+        The column of weights: labels are given as `Weighted`. None: rows have none.
     skip
         Whether rows with nulls, or numbers that are not finite, are given as `BadRow` or are an error.
     classes
@@ -45,8 +49,10 @@ class MicroBatches:
     name = "micro-batches of Spark"
     raw = None
 
-    def __init__(self, features: str, label: str, names: Sequence[str] | None, *, skip: bool, classes: bool) -> None:
-        self._label, self._chunks = label, Chunks(features, label)
+    def __init__(
+        self, features: str, label: str, names: Sequence[str] | None, weight: str | None, *, skip: bool, classes: bool
+    ) -> None:
+        self._label, self._chunks = label, Chunks(features, label, *([] if weight is None else [weight]))
         self._names: tuple[Hashable, ...] | None = None if names is None else tuple(names)
         self._skip, self._classes = skip, classes
         self._query: str | None = None
@@ -89,15 +95,27 @@ class MicroBatches:
         """Give the rows of a frame with the number of the first; of a chunk first those that are good."""
         first = 0
         for chunk in self._chunks.of(frame):
-            features, label = chunk.columns
-            texts = self._classes and any(is_text(label.type) for is_text in _TEXTS)
+            features, label, *weights = chunk.columns
+            texts = self._classes and is_text(label.type)
             present = pa.array(np.zeros(len(label)), mask=~np.asarray(label.is_valid())) if texts else label
-            X, _, _, kept = rows_of(features, present, skip=self._skip)
+            X, _, w, kept = rows_of(features, present, *weights, skip=self._skip)
             if len(X):
-                yield first, Rows(self._names_of(X.shape[1]), X, label.filter(pa.array(kept)).to_pylist())
+                labels: list[Any] = label.filter(pa.array(kept)).to_pylist()
+                if weights:
+                    labels = list(map(Weighted, labels, w.tolist()))
+                yield first, Rows(self._names_of(X.shape[1]), X, labels)
             if not kept.all():
-                yield first, [BadRow(f"batch {self._batch}, row {first + i}", None, _BAD) for i in np.flatnonzero(~kept)]
+                yield (
+                    first,
+                    [
+                        self._bad(first, i, [column[i].as_py() for column in chunk.columns])
+                        for i in np.flatnonzero(~kept).tolist()
+                    ],
+                )
             first += len(chunk)
+
+    def _bad(self, first: int, i: int, cells: list[Any]) -> BadRow:
+        return BadRow(f"batch {self._batch}, row {first + i}", _raw(*cells), _BAD)
 
     def _names_of(self, width: int) -> tuple[Hashable, ...]:
         if self._names is None:
@@ -124,9 +142,13 @@ class MicroBatches:
         """The micro-batch, and about which row: those that are left out are not counted."""
         return f"batch {self._batch}, row {self._last + i}"
 
-    def raw_of(self, i: int) -> bytes | None:  # noqa: ARG002 - rows of a frame have no bytes
-        """Return None."""
-        return None
+    def raw_of(self, i: int) -> bytes | None:
+        """Return a row of those that were taken last as JSON."""
+        number = self._last - self._first + i
+        if not isinstance(self._at_hand, Rows):
+            return self._at_hand[number].raw
+        label = (self._at_hand.y or ())[number]
+        return _raw(self._at_hand.X[number].tolist(), *(label if isinstance(label, Weighted) else (label,)))
 
     @property
     def place(self) -> str:
@@ -164,3 +186,7 @@ class MicroBatches:
         """Have the workers drop the rows of a micro-batch that was not read to its end."""
         if self._rows is not None:
             self._rows.close()
+
+
+def _raw(*cells: Any) -> bytes:
+    return json.dumps(dict(zip(("features", "label", "weight"), cells, strict=False)), default=str).encode()

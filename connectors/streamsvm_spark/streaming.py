@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import sys
@@ -10,22 +11,28 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Self
 
 from pyspark.sql import DataFrame
+from pyspark.sql.utils import is_remote
 from river import base, compose
 
 from streamsvm.checks import check_one_of
 from streamsvm.runtime.checkpoint import CheckpointFolder, Checkpoints
 from streamsvm.runtime.drift import DriftWatch
-from streamsvm.runtime.endpoints import Record, StreamError
+from streamsvm.runtime.endpoints import Record, Sink, StreamError
 from streamsvm.runtime.loop import LearningLoop
-from streamsvm.runtime.open import open_checkpoints
+from streamsvm.runtime.open import open_checkpoints, open_sink
 from streamsvm.runtime.progress import Progress
 from streamsvm.runtime.rows import steps_of
 from streamsvm_spark.columns import RowsError
 from streamsvm_spark.micro_batches import MicroBatches
+from streamsvm_spark.weighted import WeightedLoop
 
 __all__ = ["StreamLearner"]
 
 _QUERY = "sql.streaming.queryId"  # the property in which Spark says which query a job is of
+_NO_CONNECT = (
+    "a StreamLearner learns on the driver and is not sent anywhere, as Spark Connect would send it: begin a session of another "
+    "kind, SparkSession.builder.master(...)"
+)
 
 
 class StreamLearner:
@@ -48,11 +55,20 @@ class StreamLearner:
     featuresCol, labelCol
         The columns. Features are vectors of pyspark.ml or arrays of numbers, all of one length. Labels are numbers or bools; of
         classifiers also texts.
+    weightCol
+        The column of weights, which are numbers from 0 on. None: each row weighs 1. The metric counts each row once, whatever its
+        weight. Rows with weights are learned one by one, which takes longer.
     featureNames
         The names that entries of a vector have in the model, for followers that read rows with names. None: 0, 1, ...
     handleInvalid
         What happens to rows with nulls, numbers that are not finite, or labels that the model refuses. ``"error"``: the query
         ends, and the model stays as it was before the micro-batch. ``"skip"``: they are counted, in ``loop.refused``.
+    predictions
+        A file (``.csv``, or JSON lines) or the URL of a topic for the prediction of each row before it was learned. A file has
+        each row once, however often the query was killed; a topic at least once. Once it is given, later runs with the checkpoint
+        need the same.
+    dead_letters
+        Likewise for the rows that ``handleInvalid="skip"`` leaves out, with the place and the reason.
     metric, positive, window, classes, drift
         As of `LearningLoop`.
     on_progress
@@ -70,6 +86,8 @@ class StreamLearner:
     ------
     CheckpointError, ValueError
         As of `LearningLoop`: the checkpoint is of a model with other parameters, for instance.
+    TypeError
+        The session is one of Spark Connect.
     StreamError
         From a call: the micro-batch is not the one after the last, or is of another query. The message says what to do.
     RowsError
@@ -99,8 +117,11 @@ class StreamLearner:
         *,
         featuresCol: str = "features",
         labelCol: str = "label",
+        weightCol: str | None = None,
         featureNames: Sequence[str] | None = None,
         handleInvalid: str = "error",
+        predictions: str | os.PathLike[str] | None = None,
+        dead_letters: str | os.PathLike[str] | None = None,
         metric: Any = None,
         positive: Hashable = None,
         window: int = 1000,
@@ -109,8 +130,14 @@ class StreamLearner:
         on_progress: Callable[[Progress], None] | None = None,
         trusted: bool = False,
     ) -> None:
+        if is_remote():
+            raise TypeError(_NO_CONNECT)
         check_one_of("handleInvalid", handleInvalid, ("error", "skip"))
-        self._columns, self._skip, self._on_progress = (featuresCol, labelCol, featureNames), handleInvalid == "skip", on_progress
+        self._columns, self._skip = (featuresCol, labelCol, featureNames, weightCol), handleInvalid == "skip"
+        if dead_letters is not None and not self._skip:
+            raise ValueError("dead_letters are the rows that handleInvalid='skip' leaves out: set that, too, or leave both out")
+        self._predictions, self._dead_letters, self._on_progress = predictions, dead_letters, on_progress
+        self._sinks = contextlib.ExitStack()
         # None of them learns: a loop begins with copies of them.
         self._model, self._metric, self._drift = copy.deepcopy((model, metric, drift))
         self._how: dict[str, Any] = {
@@ -138,17 +165,32 @@ class StreamLearner:
         """Return a loop that goes on from the newest checkpoint."""
         model, metric, drift = copy.deepcopy((self._model, self._metric, self._drift))
         source = MicroBatches(*self._columns, skip=self._skip, classes=not isinstance(steps_of(model)[1], base.Regressor))
-        return LearningLoop(
-            source,
-            model,
-            metric,
-            checkpoints=self._checkpoints,
-            checkpoint_every=None,
-            on_error="skip" if self._skip else _Refusing(),
-            error_share=1.0,
-            drift=drift,
-            **self._how,
-        )
+        kind = LearningLoop if self._columns[-1] is None else WeightedLoop
+        try:
+            on_error: Any = "skip" if self._skip else _Refusing()
+            if self._dead_letters is not None:
+                on_error = self._sink(self._dead_letters)
+            return kind(
+                source,
+                model,
+                metric,
+                sink=None if self._predictions is None else self._sink(self._predictions),
+                checkpoints=self._checkpoints,
+                checkpoint_every=None,
+                on_error=on_error,
+                error_share=1.0,
+                drift=drift,
+                **self._how,
+            )
+        except BaseException:
+            self._sinks.close()
+            raise
+
+    def _sink(self, spec: str | os.PathLike[str]) -> Sink:
+        """Return the sink of a path or a URL, which is closed with the loop."""
+        sink = open_sink(os.fspath(spec))
+        self._sinks.callback(sink.close)
+        return sink
 
     @property
     def loop(self) -> LearningLoop:
@@ -179,12 +221,13 @@ class StreamLearner:
             except BaseException:  # the model may have learned a part, and whether there is a checkpoint may not be known
                 self._loop = None
                 source.close()
+                self._sinks.close()
                 raise
         if self._on_progress is not None:
             self._on_progress(loop.progress)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a StreamLearner learns on the driver and is not sent anywhere: take a session that is no Spark Connect")
+        raise TypeError(_NO_CONNECT)
 
     def close(self) -> None:
         """Let other processes write to the checkpoint, if it was opened here. A micro-batch that is learned just now fails."""
@@ -192,8 +235,11 @@ class StreamLearner:
         if (loop := self._loop) is not None:
             loop.stop()
         with self._lock:  # once that has ended
-            if self._opened:
-                self._checkpoints.close()
+            try:
+                self._sinks.close()
+            finally:
+                if self._opened:
+                    self._checkpoints.close()
 
     def __enter__(self) -> Self:
         return self

@@ -280,15 +280,16 @@ class LearningLoop(StreamLoop):
 
         return predict
 
-    def _learner(self, guarded: GuardedModel) -> Callable[[Any, Any, Any, Any], Any]:
+    def _learner(self, guarded: GuardedModel) -> Callable[..., Any]:
         """Return the function that learns a row and scores its prediction: row, label, row as the last step sees it, prediction.
 
-        It returns the label, of a regression as a number. A label that is refused raises before anything was learned.
+        A weight ``w`` is for the model alone. The function returns the label, of a regression as a number. A label that is
+        refused raises before anything was learned.
         """
         model, score, labels = self.model, self._score, self._labels
         check, known, timings, regression, drift = guarded.check, labels.known, self.timings, self._regression, self.drift
 
-        def learn(x: Any, y: Any, seen: Any, predicted: Any) -> Any:
+        def learn(x: Any, y: Any, seen: Any, predicted: Any, **weight: float) -> Any:
             new = False
             if regression:
                 y = checked_number(y)
@@ -305,7 +306,7 @@ class LearningLoop(StreamLoop):
                     score.admit(y)
                 except ScoreError as error:  # of all rows with that label
                     raise StreamError(f"{self._place}: {error}") from error
-            model.learn_one(x, y)
+            model.learn_one(x, y, **weight)
             if guarded.new_names:
                 guarded.learned(x)
             score.update(y, predicted)

@@ -1,13 +1,21 @@
 """A session of Spark on two cores of this machine, and frames of rows."""
 
+import contextlib
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from streamsvm_spark import StreamLearner
+
 os.environ["PYSPARK_PYTHON"] = sys.executable
+# Sessions are short: Java's second compiler, and threads that collect garbage, cost more than they save. Also of clusters.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Of Spark's daemon of Python workers, which is started by Java.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(scope="session")
@@ -22,12 +30,21 @@ def spark(tmp_path_factory):
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
+        "spark.python.daemon.module": "warm_daemon",
+        "spark.sql.codegen.wholeStage": "false",  # Java classes for each plan, which few rows go through
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def learning():
+    """Makes learners, which are closed at the end: ``learning(model, checkpoint)``."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *arguments, **how: stack.enter_context(StreamLearner(*arguments, **how))
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,11 @@
 """Micro-batches are learned once, in their order, as a plain loop learns their rows; whatever ends a query, and whenever."""
 
-import contextlib
 import json
 import os
 import pickle
 import shutil
 import threading
 import time
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -17,44 +15,19 @@ from pyspark.errors import StreamingQueryException
 from river import drift, metrics
 
 import streamsvm
-from streamsvm import BSCAClassifier, BSGDRegressor, KernelRLSClassifier, SVMClassifier
+from spark_frames import frame_of, new_model, of_file, plain
+from streamsvm import BSCAClassifier
 from streamsvm.cli.main import main
-from streamsvm.learners import OnlineLinearSVC
 from streamsvm.runtime import CheckpointFolder, DriftWatch
 from streamsvm.runtime.checkpoint import CheckpointError
 from streamsvm.runtime.endpoints import StreamError
 from streamsvm.runtime.following import FollowedFolder
-from streamsvm.storage.model_file import to_bytes
 from streamsvm_spark import RowsError, StreamLearner, chunks, micro_batches
 
 SCHEMA = "features array<double>, label long"
 FILES = 3
 QUERY = "00000000-0000-0000-0000-000000000001"
 QUERY_PROPERTY = "sql.streaming.queryId"
-
-
-def bytes_of(model):
-    return to_bytes({"model": model}, {"kind": "model"})
-
-
-def new_model():
-    return BSCAClassifier(budget=20, seed=0)
-
-
-def frame_of(spark, X, y, kind="long", partitions=1):
-    table = pa.table({"features": pa.array([None if x is None else list(map(float, x)) for x in X]), "label": pa.array(y)})
-    return spark.createDataFrame(table).selectExpr("features", f"cast(label as {kind}) label").coalesce(partitions)
-
-
-def plain(model, X, y, metric):
-    """What a loop of single rows makes of a model and a metric; the first row is learned only."""
-    for x, label in zip(X.tolist(), y.tolist(), strict=True):
-        row = dict(enumerate(x))
-        predicted = model.predict_one(row)
-        if predicted is not None:
-            metric.update(label, predicted)
-        model.learn_one(row, label)
-    return bytes_of(model), metric.get()
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +55,6 @@ def started(stream, learner, location):
     return writer.trigger(availableNow=True).start()
 
 
-@pytest.fixture
-def learning():
-    """Makes learners, which are closed at the end: ``learning(model, checkpoint)``."""
-    with contextlib.ExitStack() as stack:
-        yield lambda *arguments, **how: stack.enter_context(StreamLearner(*arguments, **how))
-
-
 def run(stream, place, **how):
     with StreamLearner(new_model(), place / "model", **how) as learner:
         started(stream, learner, place / "spark").awaitTermination()
@@ -112,24 +78,10 @@ def test_a_query_learns_as_a_plain_loop_does(stream, rows, tmp_path, whole):
     X, _, three, _ = rows
     told = []
     loop = run(stream, tmp_path, on_progress=told.append)
-    assert (bytes_of(loop.model), loop.metric.get()) == plain(new_model(), X, three, metrics.Accuracy())
+    assert (of_file(loop.model), loop.metric.get()) == plain(new_model(), X, three, metrics.Accuracy())
     assert [progress.rows for progress in told] == [200, 400, 600]
     assert told[-1].metric == loop.metric.get()
     assert saved(tmp_path) == whole
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda: KernelRLSClassifier(20), lambda: SVMClassifier(effort="low", seed=0), OnlineLinearSVC],
-    ids=["rls", "committee", "linear"],
-)
-def test_any_learner_learns(spark, rows, tmp_path, make, learning):
-    X, two, _, _ = (part[:150] for part in rows)
-    learner = learning(make(), tmp_path)
-    for i in range(3):
-        part = slice(50 * i, 50 * i + 50)
-        learner(frame_of(spark, X[part], two[part]), i)
-    assert (bytes_of(learner.model), learner.loop.metric.get()) == plain(make(), X, two, metrics.Accuracy())
 
 
 class KilledError(Exception):
@@ -292,9 +244,9 @@ def test_micro_batches_that_do_not_follow(spark, rows, tmp_path, learning):
     frame, context = frame_of(spark, X, two), spark.sparkContext
     learner = learning(new_model(), tmp_path)
     learner(frame, 0)
-    before = bytes_of(learner.model)
+    before = of_file(learner.model)
     learner(frame, 0)
-    assert bytes_of(learner.model) == before
+    assert of_file(learner.model) == before
     learner(frame, 1)
     with pytest.raises(StreamError, match="older than the model"):
         learner(frame, 0)
@@ -322,27 +274,6 @@ def test_micro_batches_without_rows_count(spark, rows, tmp_path):
     assert learner.loop.rows == learner.model.n_learned == 20
 
 
-def test_rows_that_cannot_be_used(spark, rows, tmp_path, learning):
-    X, two, _, _ = (part[:30] for part in rows)
-    bad_X, bad_y = [*X[10:], None, [1.0, np.nan, 2.0], X[0], X[1]], [*two[10:].tolist(), 1, 1, None, 0]
-    frame = frame_of(spark, bad_X, bad_y)
-    learner = learning(new_model(), tmp_path / "stops")
-    learner(frame_of(spark, X[:10], two[:10]), 0)
-    before, file = bytes_of(learner.model), next((tmp_path / "stops").glob("*.ckpt")).read_bytes()
-    with pytest.raises(RowsError, match="3 of 24 rows of a batch .* handleInvalid='skip'"):
-        learner(frame, 1)
-    assert bytes_of(learner.model) == before
-    assert [path.read_bytes() for path in (tmp_path / "stops").glob("*.ckpt")] == [file]
-    learner.close()
-    with StreamLearner(new_model(), tmp_path / "stops", handleInvalid="skip") as learner:
-        learner(frame, 1)
-    assert learner.loop.refused == {"malformed": 3}
-    assert learner.loop.rows == 34
-    good = np.append(X, X[1:2], axis=0), np.append(two, 0)
-    assert (bytes_of(learner.model), learner.loop.metric.get()) == plain(new_model(), *good, metrics.Accuracy())
-    assert not spark.sparkContext._jsc.getPersistentRDDs()  # also not those of the micro-batch that failed
-
-
 def test_an_error_leaves_scores_and_detectors_as_they_were(spark, rows, tmp_path, learning):
     X, two, _, _ = rows
     begin, end = frame_of(spark, X[:300], two[:300]), frame_of(spark, X[300:], 1 - two[300:])
@@ -364,44 +295,12 @@ def test_an_error_leaves_scores_and_detectors_as_they_were(spark, rows, tmp_path
     assert ends[0] == ends[1]
 
 
-def test_it_is_not_sent_anywhere(tmp_path, learning):
+def test_it_is_not_sent_anywhere(tmp_path, learning, monkeypatch):
     with pytest.raises(TypeError, match="Spark Connect"):
         pickle.dumps(learning(new_model(), tmp_path))
-
-
-def test_labels_that_the_model_refuses(spark, rows, tmp_path, learning):
-    X, two, _, _ = (part[:30] for part in rows)
-    texts = np.where(two, "spam", "ham").tolist()
-    learner = learning(new_model(), tmp_path / "a", classes=["spam", "ham"])
-    frame = frame_of(spark, X, [*texts[:-1], "eggs"], "string")
-    with pytest.raises(RowsError, match=r"batch 0, row 29: label 'eggs' .* handleInvalid='skip'"):
-        learner(frame, 0)
-    assert learner.model.n_learned == 0
-    assert learner.loop.saved_rows is None
-    learner.close()
-    learner = learning(new_model(), tmp_path / "a", classes=["spam", "ham"], handleInvalid="skip")
-    learner(frame, 0)
-    assert learner.loop.refused == {"label": 1}
-    assert bytes_of(learner.model) == plain(new_model(), X[:-1], np.array(texts[:-1]), metrics.Accuracy())[0]
-
-
-def test_targets(spark, rows, tmp_path, learning):
-    X, _, _, target = (part[:100] for part in rows)
-    learner = learning(BSGDRegressor(20, seed=0), tmp_path, metric=metrics.RMSE())
-    with pytest.raises(RowsError, match="label column is of type string"):
-        learner(frame_of(spark, X, target, "string"), 0)
-    learner(frame_of(spark, X, target, "double"), 0)
-    model, score = plain(BSGDRegressor(20, seed=0), X, target, metrics.RMSE())
-    assert bytes_of(learner.model) == model
-    assert learner.loop.metric.get() == pytest.approx(score)
-
-
-def test_vectors_of_several_lengths(spark, rows, tmp_path, learning):
-    X, two, _, _ = (part[:20] for part in rows)
-    learner = learning(new_model(), tmp_path)
-    learner(frame_of(spark, X, two), 0)
-    with pytest.raises(RowsError, match="3 and of 2 features"):
-        learner(frame_of(spark, X[:, :2], two), 1)
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(TypeError, match=r"Spark Connect would send it: .* SparkSession.builder.master"):
+        StreamLearner(new_model(), tmp_path)
 
 
 def test_another_model_is_refused(spark, rows, tmp_path):
@@ -429,63 +328,9 @@ def test_followers_find_each_newer_model(spark, rows, tmp_path):
         learner(frame_of(spark, X[30:], two[30:]), 1)
         found = models.newer()
     assert found.version == 60
-    assert bytes_of(found.model) == bytes_of(learner.model)
+    assert of_file(found.model) == of_file(learner.model)
     table = pa.table({name: X[:, i] for i, name in enumerate(names)} | {"label": two})
     parquet.write_table(table, tmp_path / "new.parquet")
     assert main(["predict", f"{tmp_path}/new.parquet", "--model", f"{tmp_path}/model", "--to", f"{tmp_path}/out.jsonl"]) == 0
     answers = [json.loads(line)["y_pred"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert answers == [learner.model.predict_one(dict(zip(names, x, strict=True))) for x in X.tolist()]
-
-
-def test_rows_come_in_their_order(spark, monkeypatch):
-    def brought(made, frame):
-        found = [chunk.column(0).to_pylist() for chunk in made.of(frame)]
-        assert not spark.sparkContext._jsc.getPersistentRDDs()
-        return [n for chunk in found for n in chunk]
-
-    frame = spark.range(0, 3000, 1, 5).filter("id < 600 or id >= 1200")  # of the partitions one is empty
-    order = [*range(600), *range(1200, 3000)]
-    asked = []
-    numbered = chunks._numbered
-    monkeypatch.setattr(chunks, "_numbered", lambda sizes, most: asked.append(numbered(sizes, most)) or asked[-1])
-    made = chunks.Chunks("id")
-    assert brought(made, frame) == order
-    assert not asked  # by one job
-    monkeypatch.setattr(chunks, "_BYTES", 4000)
-    assert brought(made, frame) == order  # it is known that they are few
-    monkeypatch.setattr(chunks, "_FIRST_ROWS", 100)
-    made = chunks.Chunks("id")
-    assert brought(made, frame) == order
-    [several] = asked
-    assert several[1] >= 8  # a batch has 100 rows here, of which three are some 4,000 bytes
-    few = frame.filter("id % 600 < 5")
-    for known in (2, 2):  # once more by several jobs, then by one
-        assert brought(made, few) == [n for n in order if n % 600 < 5]
-        assert len(asked) == known
-
-
-def test_chunks_have_batches_in_their_order_up_to_a_size():
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        sizes = [(partition, rng.integers(1, 120, rng.integers(0, 8)).tolist()) for partition in range(5)]
-        numbers, count = chunks._numbered(sizes, 100)
-        made = [[] for _ in range(count)]
-        for partition, lengths in sizes:
-            assert len(numbers[partition]) == len(lengths)
-            for number, length in zip(numbers[partition], lengths, strict=True):
-                assert not any(made[number + 1 :])  # none after it was begun
-                made[number].append(length)
-        assert all(0 < sum(chunk) <= 100 or len(chunk) == 1 for chunk in made)
-        assert all(sum(one) + other[0] > 100 for one, other in pairwise(made))  # no chunk could have one more
-
-
-def test_a_query_of_many_partitions(spark, rows, tmp_path, learning):
-    X, two, _, _ = rows
-    frame = frame_of(spark, X, two).repartition(4)
-    order = [row.features for row in frame.collect()]
-    learner = learning(new_model(), tmp_path)
-    learner(frame, 0)
-    place = {x.tobytes(): i for i, x in enumerate(X)}
-    found = [place[np.array(x, np.float32).tobytes()] for x in order]
-    assert found != sorted(found)
-    assert bytes_of(learner.model) == plain(new_model(), X[found], two[found], metrics.Accuracy())[0]
