@@ -1,4 +1,6 @@
-"""Fits the same rows on a cluster of two workers, undisturbed, and while the executor of one is killed: prints what came of it.
+"""Runs the example on a cluster of two workers, and fits its rows there, undisturbed and while the executor of one is killed.
+
+It prints what the example prints, and what came of the fits.
 
 python tests/spark/cluster_process.py FOLDER
 """
@@ -49,6 +51,7 @@ def kill_in_mid_fit(spark, folder, killed):
 def main(folder):
     with EXAMPLE["cluster"](folder) as master:
         spark = EXAMPLE["session"](master)
+        EXAMPLE["main"](spark)
         rows = EXAMPLE["rings"](spark)
         estimator = BudgetedSVMClassifier(budget=100, passes=20, rounds=2)
         models, killed = [], []

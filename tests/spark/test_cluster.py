@@ -10,23 +10,17 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-def run(*command):
+def test_the_example_fits_on_a_cluster_and_an_executor_that_is_killed_in_mid_fit_changes_nothing(tmp_path):
     path = os.pathsep.join([str(ROOT / "connectors"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, env=environment, timeout=300)
+    command = [sys.executable, HERE / "cluster_process.py", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
-def test_the_example_fits_on_a_cluster():
-    shown = run(ROOT / "examples" / "spark_cluster.py", "--cluster").splitlines()
+    *shown, said = done.stdout.splitlines()
     assert [line.split(":")[0] for line in shown[:2]] == ["1 round(s)", "2 round(s)"]
     assert all(float(line.split(",")[1].split()[0]) > 96.0 for line in shown[:2])
     assert shown[-1] == "and (2, 0) is of class 1"
-
-
-def test_an_executor_that_is_killed_in_mid_fit_changes_nothing(tmp_path):
-    said = json.loads(run(HERE / "cluster_process.py", tmp_path).splitlines()[-1])
+    said = json.loads(said)
     assert said["killed"]
     assert said["killed"][0] in said["before"]
     assert said["killed"][0] not in said["after"]

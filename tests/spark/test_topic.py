@@ -8,6 +8,7 @@ import sys
 from itertools import permutations
 from pathlib import Path
 
+import pyspark
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from river import metrics
@@ -56,7 +57,7 @@ def test_a_query_over_a_topic_that_is_killed(broker, rows, tmp_path):
     X, two, _, _ = rows
     rows = list(zip(X[:ROWS].tolist(), ["yes" if label else "no" for label in two], strict=False))
     publish(broker, rows)
-    jars = ",".join(map(str, sorted(jars_of(HERE / "pom.xml").glob("*.jar"))))
+    jars = ",".join(map(str, sorted(jars_of(HERE / "pom.xml", f"-Dspark.version={pyspark.__version__}").glob("*.jar"))))
     models = f"kafka://{broker}/models?name=signs"
 
     def learn(killed_in):
