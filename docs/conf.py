@@ -29,6 +29,7 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "built_links",
+    "figures",
     "object_role",
     "public_names",
     "repository_links",
@@ -72,6 +73,9 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "abort_on_example_error": True,
 }
+plot_formats = [("png", 150)]
+plot_html_show_formats = False
+plot_rcparams = {"font.size": 11}
 warnings.filterwarnings("ignore", ".* has taken .* s for .* rows", UserWarning)  # advice by the clock
 
 html_theme = "pydata_sphinx_theme"

@@ -12,6 +12,9 @@ import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 PAGES = sorted((README.parent / "docs").glob("*.md"))
+GALLERY = sorted((README.parent / "examples" / "gallery").glob("*.py"))
+FIGURES = sorted((README.parent / "docs" / "figures").glob("*.py"))
+FIGURE = re.compile(r"^\.\. plot:: figures/(\S+)\n((?: .*\n|\n)*)", re.MULTILINE)
 NEED_MORE = {"spark.md"}  # Java and pyspark
 BLOCK = re.compile(r"(<!-- not run: .* -->\n)?```python\n(.*?)```", re.DOTALL)
 
@@ -28,9 +31,15 @@ def test_all_python_of_a_page_is_run(page):
     assert [code for reason, code in BLOCK.findall(page.read_text()) if not reason and not code.startswith(">>> ")] == []
 
 
-def test_gallery_runs():
-    for path in sorted((README.parent / "examples" / "gallery").glob("*.py")):
-        subprocess.run([sys.executable, "-W", "error", path], env=os.environ | {"MPLBACKEND": "agg"}, check=True)
+@pytest.mark.parametrize("path", [*GALLERY, *FIGURES], ids=lambda path: path.stem)
+def test_pictures_are_drawn(path):
+    subprocess.run([sys.executable, "-W", "error", path], env=os.environ | {"MPLBACKEND": "agg"}, check=True)
+
+
+def test_figures_are_shown_and_described():
+    shown = [found for page in PAGES for found in re.findall(FIGURE, page.read_text())]
+    assert sorted(name for name, _ in shown) == [path.name for path in FIGURES]
+    assert [name for name, rest in shown if not re.fullmatch(r"   :alt: .*\n\n(   \S.*\n)+", rest)] == []
 
 
 def test_example_of_a_pipeline():

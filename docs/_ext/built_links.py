@@ -47,6 +47,6 @@ def check(app: Sphinx, failure: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Check when all pages are written."""
-    app.connect("build-finished", check)
+    """Check when all pages are written, and other extensions have copied their files."""
+    app.connect("build-finished", check, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
