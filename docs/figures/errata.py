@@ -1,0 +1,35 @@
+"""What two errata of the merge cost: m of the other partner, and a table that lies across the jump of h."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from streamsvm.budget.merge_table import GRID, golden_sections, weight_degradation
+
+
+def best(m: np.ndarray, q: float) -> np.ndarray:
+    """The best position for any m in [0, 1]."""
+    h = golden_sections(np.maximum(m, 1.0 - m), np.array(q))
+    return np.where(m < 0.5, 1.0 - h, h)
+
+
+def factor(m: np.ndarray, q: float, h: np.ndarray) -> np.ndarray:
+    """The weight degradation at h over that at the best position."""
+    a, b = 1.0 - m, m
+    return weight_degradation(a**2, b**2, a * b, q, h) / weight_degradation(a**2, b**2, a * b, q, best(m, q))
+
+
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(6, 6.4), layout="constrained")
+m = np.linspace(0.5, 0.95, 200)
+for kappa in 0.9, 0.5, 0.2:
+    q = -np.log(kappa)
+    top.plot(m, factor(m, q, best(1.0 - m, q)), label=f"kernel value {kappa:g}")
+top.set(xlabel="m", ylabel="factor", yscale="log", title="h found for m of the other partner")
+even = np.linspace(0.0, 1.0, GRID)
+m = np.linspace(0.495, 0.505, 801)
+for kappa in 0.1, 0.01, 0.001:
+    q = -np.log(kappa)
+    bottom.plot(m, factor(m, q, np.interp(m, even, best(even, q))), label=f"kernel value {kappa:g}")
+bottom.set(xlabel="m", ylabel="factor", title=f"h interpolated from {GRID} points in [0, 1]")
+for axis in (top, bottom):
+    axis.grid(alpha=0.3)
+    axis.legend()

@@ -1,0 +1,23 @@
+"""Decision values of one tree, of the mean of several, and of the exact machine."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from river import datasets
+
+from streamsvm.batch import CSMOClassifier, HierarchicalSVC
+
+rows = list(datasets.Bananas())
+X, y = np.array([list(x.values()) for x, _ in rows]), np.array([label for _, label in rows])
+machines = {
+    "one tree": HierarchicalSVC(gamma=2.0, n_trees=1, leaf_size=64, rank=8),
+    "six trees": HierarchicalSVC(gamma=2.0, n_trees=6, leaf_size=64, rank=8),
+    "exact": CSMOClassifier(gamma=2.0),
+}
+first, second = np.meshgrid(np.linspace(-3.0, 3.0, 150), np.linspace(-2.5, 2.5, 150))
+grid = np.column_stack([first.ravel(), second.ravel()])
+figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharex=True, sharey=True, layout="constrained")
+for axis, (name, machine) in zip(axes, machines.items(), strict=True):
+    values = machine.fit(X, y).decision_function(grid).reshape(first.shape)
+    axis.pcolormesh(first, second, values, cmap="RdBu", vmin=-2.0, vmax=2.0, rasterized=True)
+    axis.contour(first, second, values, levels=[0.0], colors="k", linewidths=1.2)
+    axis.set(title=name, xticks=[], yticks=[])

@@ -1,0 +1,30 @@
+"""What a budget costs: the primal objective after ten passes, above the dual one of a model that merges nothing."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from river import datasets
+
+from streamsvm import BSCAClassifier
+from streamsvm.learners.dual_ascent import DualSolution
+
+rows = list(datasets.Bananas())[:2500]
+X, y = np.array([list(x.values()) for x, _ in rows]), np.array([label for _, label in rows])
+
+
+def solution(budget: int, gamma: float) -> DualSolution:
+    """Return the end of ten passes."""
+    model = BSCAClassifier(budget, gamma=gamma, relaxation=1.0, tol=0.01, averaging=0, scaling=None, seed=0)
+    return model.learn_epochs(X, y, epochs=10)
+
+
+budgets = [20, 40, 80, 160, 320]
+figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+for gamma in 0.25, 1.0, 4.0:
+    bound = solution(len(X), gamma).dual()
+    costs = [100.0 * (solution(budget, gamma).primal() / bound - 1.0) for budget in budgets]
+    axis.plot(budgets, costs, marker="o", label=f"gamma {gamma:g}")
+axis.set(xscale="log", yscale="log", xlabel="budget", ylabel="objective above the bound, in %")
+axis.set_xticks(budgets, [str(budget) for budget in budgets])
+axis.minorticks_off()
+axis.grid(alpha=0.3)
+axis.legend()

@@ -1,0 +1,34 @@
+"""Merging two Gaussians: where the merged one lies, and what is left of the two.
+
+The position is the library's own, `golden_sections`; so is the weight degradation.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from streamsvm.budget.merge_table import golden_sections, weight_degradation
+
+figure, axes = plt.subplots(2, 2, figsize=(7, 5.6), layout="constrained")
+a, b = 0.8, 1.0  # coefficients; b is the larger one
+m = b / (a + b)
+x, h = np.linspace(-3.5, 3.5, 400), np.linspace(0.0, 1.0, 400)
+for (top, bottom), distance in zip(axes.T, (1.0, 2.4), strict=True):
+    q = distance**2  # with gamma = 1
+    best = float(golden_sections(np.array(m), np.array(q)))
+    s = m * np.exp(-((1.0 - h) ** 2) * q) + (1.0 - m) * np.exp(-(h**2) * q)
+    height = (a + b) * (m * np.exp(-((1.0 - best) ** 2) * q) + (1.0 - m) * np.exp(-(best**2) * q))
+    lost = weight_degradation(a**2, b**2, a * b, q, best) / (a**2 + b**2 + 2.0 * a * b * np.exp(-q))
+    first, second = -0.5 * distance, 0.5 * distance
+    both = a * np.exp(-((x - first) ** 2)) + b * np.exp(-((x - second) ** 2))
+    top.plot(x, both, color="k", label="both")
+    top.plot(x, height * np.exp(-((x - first - best * distance) ** 2)), color="C3", ls="--", label="merged")
+    top.plot([first, second], [a, b], "o", color="k", ms=4)
+    top.plot([first + best * distance], [height], "o", color="C3", ms=4)
+    top.set(title=f"kernel value {np.exp(-q):.2g}: lost {100.0 * lost:.0f} %", xlabel="x", ylim=(0.0, 1.9))
+    bottom.plot(h, s, color="C0")
+    bottom.plot([best], [height / (a + b)], "o", color="C3", label=f"h* = {best:.2f}")
+    bottom.set(xlabel="h", ylim=(0.0, 1.0))
+    bottom.legend(loc="lower center")
+axes[0, 0].set_ylabel("decision value")
+axes[1, 0].set_ylabel("s(h)")
+axes[0, 0].legend(loc="upper left")

@@ -1,0 +1,22 @@
+"""The table of online methods of the page ``papers.md`` as a picture."""
+
+import re
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+LINE = re.compile(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) ± ([\d.]+) \| ([\d.]+) \| ([\d.]+) ± ([\d.]+) \|$", re.MULTILINE)
+
+page = Path(sys.argv[0]).resolve().parents[1] / "papers.md"
+lines = LINE.findall(page.read_text(encoding="utf-8"))[::-1]
+names, places = [line[0] for line in lines], range(len(lines))
+figure, axes = plt.subplots(1, 2, figsize=(7, 4.6), sharey=True, layout="constrained")
+for axis, name, first, limits in (axes[0], "a9a", 1, (74, 87)), (axes[1], "ijcnn1", 4, (89, 99)):
+    paper, here, deviation = ([float(line[first + k]) for line in lines] for k in range(3))
+    axis.errorbar(here, places, xerr=deviation, fmt="o", color="C0", label="here")
+    axis.plot(paper, places, "o", mfc="none", color="C1", ms=8, label="paper")
+    axis.set(title=name, xlabel="accuracy in %", xlim=limits)
+    axis.grid(alpha=0.3)
+axes[0].set_yticks(places, names)
+axes[0].legend(loc="upper left", fontsize=9)
