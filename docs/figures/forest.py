@@ -15,7 +15,7 @@ machines = {
 }
 first, second = np.meshgrid(np.linspace(-3.0, 3.0, 150), np.linspace(-2.5, 2.5, 150))
 grid = np.column_stack([first.ravel(), second.ravel()])
-figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharex=True, sharey=True, layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(7, 2.6), sharex=True, sharey=True, layout="constrained")
 for axis, (name, machine) in zip(axes, machines.items(), strict=True):
     values = machine.fit(X, y).decision_function(grid).reshape(first.shape)
     axis.pcolormesh(first, second, values, cmap="RdBu", vmin=-2.0, vmax=2.0, rasterized=True)

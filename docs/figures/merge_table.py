@@ -14,6 +14,6 @@ for axis, table, name in zip(axes, merge_tables(), names, strict=True):
     axis.set(title=name, ylabel="m")
 jump = 2.0 / 3.0  # u at q = 2, where the kernel value is e^-2
 axes[0].plot([jump, 1.0], [0.5, 0.5], color="w", lw=5)
-axes[0].annotate("h = 1/2 becomes a jump", (0.84, 0.503), (0.44, 0.56), color="w", arrowprops={"color": "w", "arrowstyle": "->"})
+axes[0].annotate("h jumps at this edge", (0.86, 0.505), (0.62, 0.58), arrowprops={"arrowstyle": "->"})
 axes[1].set_xticks([q / (1.0 + q) for q in ticks] + [1.0], [f"{np.exp(-q):.2g}" for q in ticks] + ["0"])
 axes[1].set_xlabel("kernel value of the two")

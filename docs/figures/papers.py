@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-LINE = re.compile(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+) ± ([\d.]+) \| ([\d.]+) \| ([\d.]+) ± ([\d.]+) \|$", re.MULTILINE)
+LINE = re.compile(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+)\s±\s([\d.]+) \| ([\d.]+) \| ([\d.]+)\s±\s([\d.]+) \|$", re.MULTILINE)
 
 page = Path(sys.argv[0]).resolve().parents[1] / "papers.md"
 lines = LINE.findall(page.read_text(encoding="utf-8"))[::-1]
