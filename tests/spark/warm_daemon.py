@@ -1,8 +1,26 @@
-"""Spark's daemon of Python workers, which imports once what each worker needs: workers are its forks."""
+"""Spark's daemon of Python workers: workers are its forks, and find imported and compiled what it has used once."""
 
 import runpy
 
-import streamsvm_spark  # noqa: F401
+import numpy as np
+
+from streamsvm.learners.refit import Equations, Trial
+from streamsvm_spark import model_bytes
+from streamsvm_spark.parameters import CLASSIFIERS
+
+
+def warm_up():
+    X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(float)
+    for name in ("bsca", "bsgd"):
+        model = CLASSIFIERS[name](8, max_features=3)
+        model.learn_many(X, y, np.ones(40))
+        model = model_bytes.learner_of(model_bytes.bytes_of(model))
+        model.answers_many(X)
+        step = Equations.of(model, X, y).step(model)
+        Trial.of(model, step, X, y)
+
 
 if __name__ == "__main__":
+    warm_up()
     runpy.run_module("pyspark.daemon", run_name="__main__")
