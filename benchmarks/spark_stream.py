@@ -37,7 +37,7 @@ def alone(budget: int, folder: Path) -> float:
     model, seconds = BSCAClassifier(budget, seed=0), 0.0
     for path in sorted(folder.glob("*.parquet")):
         table = parquet.read_table(path)
-        X = table["features"].combine_chunks().flatten().to_numpy().reshape(-1, FEATURES)
+        X = table["features"].combine_chunks().flatten().to_numpy().reshape(-1, FEATURES).astype(np.float32)
         y = table["label"].to_pylist()
         began = time.perf_counter()
         model.learn_many(X, y)

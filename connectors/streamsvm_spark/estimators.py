@@ -30,7 +30,7 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
 
     def _begin(self, given: dict[str, Any]) -> None:
         self._setDefault(learner="bsca", budget=500, gamma="scale", rounds=1, passes=1, options={}, seed=0, handleInvalid="error")
-        self._set(**given)
+        self._set(**{name: value for name, value in given.items() if value is not None})  # None is as if it were not given
 
     def fitParquet(self, path: str, inputCols: Sequence[str] | None = None, partitions: int | None = None) -> Any:
         """Fit the rows of Parquet files, which the workers read by Arrow themselves: the faster way, where a table is such files.

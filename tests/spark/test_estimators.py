@@ -206,6 +206,7 @@ def test_what_is_saved(spark, rows, tmp_path):
     assert of_file(found.learner()) == of_file(model.learner())
     assert (found.learner().C, found.learner().tol) == (2.0, 0.1)
     assert found.transform(frame).collect() == model.transform(frame).collect()
+    assert not any(BudgetedSVMClassifier(C=None, thresholds=None).isSet(name) for name in ("C", "thresholds"))
     assert isinstance(estimator, Classifier)
     assert estimator.setParams(budget=20).getBudget() == 20
     with pytest.raises(TypeError, match="BudgetedSVMClassifier has no parameter 'bugdet': explainParams"):
