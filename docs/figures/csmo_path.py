@@ -16,7 +16,7 @@ warnings.simplefilter("ignore", ConvergenceWarning)  # fits end after so many st
 def path(conjugate: bool) -> np.ndarray:
     """The dual coefficients after 0, 1, 2, ... steps."""
     points = [np.zeros(3)]
-    for steps in range(1, 60):
+    for steps in range(1, 200):
         model = CSMOClassifier(gamma=1.0, C=1000.0, conjugate=conjugate, max_iter=steps).fit(X, y)
         points.append(np.zeros(3))
         points[-1][model.support_] = np.abs(model.dual_coef_[0])
