@@ -14,6 +14,7 @@ PAGES = {
     DOCS.parent / "CHANGELOG.md": DOCS / "changelog.md",
     DOCS.parent / "SECURITY.md": DOCS / "security.md",
     DOCS.parent / "benchmarks" / "README.md": DOCS / "benchmarks.md",
+    DOCS.parent / "examples" / "gallery" / "README.rst": DOCS / "gallery" / "index.rst",
 }
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
 
