@@ -21,6 +21,7 @@ version = release = __version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "animations",
     "docstrings",
     "numpydoc",
     "myst_parser",
@@ -72,11 +73,13 @@ sphinx_gallery_conf = {
     "min_reported_time": 1e9,  # no table of seconds
     "write_computation_times": False,
     "abort_on_example_error": True,
+    "matplotlib_animations": (True, "jshtml"),
 }
 plot_formats = [("png", 150)]
 plot_html_show_formats = False
 plot_rcparams = {"font.size": 11}
 warnings.filterwarnings("ignore", ".* has taken .* s for .* rows", UserWarning)  # advice by the clock
+warnings.filterwarnings("ignore", "(open|read)_text is deprecated", DeprecationWarning)  # kafka-python 3.0, when it is imported
 
 html_theme = "pydata_sphinx_theme"
 html_title = "streamsvm"

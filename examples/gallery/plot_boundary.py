@@ -1,8 +1,8 @@
 """A decision boundary over time
 =============================
 
-A `BSCAClassifier` with 50 support vectors learns the 5,300 rows of river's Bananas one by one. The pictures show what it decides
-after 50, 500 and all rows.
+A `BSCAClassifier` with 50 support vectors learns the 5,300 rows of river's Bananas one by one. The pictures show what
+it decides after 50, 500 and all rows.
 """
 
 import matplotlib.pyplot as plt
@@ -23,6 +23,7 @@ for end, axis in zip((50, 500, len(rows)), axes, strict=True):
     begin = end
 
 # %%
-# The model has room for 50 support vectors from the first row on, so it takes as many bytes at the end as at the beginning:
+# The model has room for 50 support vectors from the first row on, so it takes as many bytes at the end as at the
+# beginning:
 
 print(f"{model.n_learned:,} rows learned, {model.nbytes:,} bytes")

@@ -1,0 +1,78 @@
+"""Killed and resumed
+==================
+
+One learner reads a topic of Kafka from beginning to end. A second one is killed on its way, without any warning, and
+started again. The broker is one that runs inside this process; with a real one, only the address is another.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from river import datasets
+
+from streamsvm.runtime import LearningCurve, Row
+from streamsvm.runtime.checkpoint import read_header
+from streamsvm_kafka import EmbeddedBroker, JSONCodec, publish
+
+folder = Path(tempfile.mkdtemp())
+FLAGS = ["--model", "bsgd", "--budget", "60", "--label", "y", "--checkpoint-every", "1000", "--stop-at-end", "--quiet"]
+
+
+def start(address, name):
+    """Start a learner as a process of its own."""
+    command = [sys.executable, "-m", "streamsvm", "learn", address, *FLAGS, "--checkpoint", str(folder / name)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+def header(name):
+    """Return what the newest checkpoint says of itself."""
+    return read_header(max((folder / name).glob("*.ckpt")))
+
+
+def rows_saved(name):
+    """Return the rows up to the newest checkpoint, which its file's name has."""
+    return max((int(path.stem.rpartition("-")[2]) for path in (folder / name).glob("*.ckpt")), default=0)
+
+
+with EmbeddedBroker() as broker:
+    rows = [Row(x, y) for _ in range(3) for x, y in datasets.Bananas()]
+    publish(rows, broker.bootstrap, "bananas", JSONCodec(label="y"), client=broker.client)
+    address = broker.url("bananas")
+    start(address, "whole").wait()
+
+    learner = start(address, "killed")
+    while rows_saved("killed") < 6000 and learner.poll() is None:
+        time.sleep(0.01)
+    learner.kill()  # SIGKILL: no code of the learner runs after this
+    learner.wait()
+    killed_at = rows_saved("killed")
+    start(address, "killed").wait()
+
+figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
+for name, style in {"whole": {"color": "C1", "linewidth": 7, "alpha": 0.5}, "killed": {"color": "C0", "linewidth": 1.5}}.items():
+    curve = LearningCurve.of(header(name)["curve"], header(name)["rows"])
+    label = {"whole": "read from beginning to end", "killed": "killed and started again"}[name]
+    axis.plot([point.rows for point in curve.points], [100.0 * point.windowed for point in curve.points], label=label, **style)
+axis.axvline(killed_at, color="black", linestyle=":", linewidth=1)
+axis.annotate(
+    "the checkpoint from\nwhich it went on",
+    (killed_at, 0.05),
+    xytext=(5, 0),
+    xycoords=("data", "axes fraction"),
+    textcoords="offset points",
+)
+axis.set(xlabel="rows of the topic", ylabel="accuracy in %", title="Accuracy over the last 1,000 rows")
+axis.grid(alpha=0.3)
+axis.legend(loc="lower right")
+
+# %%
+# The thin line lies on the thick one over its whole length: the score at each row is the same, before the kill and
+# after it. Not the scores alone: model and metrics are equal to the byte, and so is the position in the topic.
+
+for name in ("whole", "killed"):
+    print(f"{name:6} {header(name)['rows']:,} rows, model and metrics {header(name)['digest'][:32]}")
+print("position equal:", header("whole")["position"] == header("killed")["position"])

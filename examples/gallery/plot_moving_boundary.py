@@ -1,0 +1,67 @@
+"""A boundary that follows a drift
+===============================
+
+The label of a row says on which side of a wave it lies. The wave moves to the right with every row: half a period
+over 4,000 rows. A `BSGDClassifier` with 40 support vectors predicts each row, and then learns it. Its boundary
+follows the wave.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.animation import FuncAnimation
+
+from streamsvm import BSGDClassifier
+
+FRAMES, ROWS = 40, 100  # pictures, and rows between two of them
+
+
+def wave(x, row):
+    """Return the height of the wave at x, after so many rows."""
+    return 0.5 + 0.28 * np.sin(2.0 * np.pi * (x - row / 8000.0))
+
+
+model = BSGDClassifier(budget=40, gamma=10.0, learning_rate="constant", scaling=None, seed=0)
+points = np.random.default_rng(0).random((FRAMES * ROWS, 2))
+side = np.linspace(0.0, 1.0, 60)
+grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+labels, hits, decisions, vectors = [], [], [], []
+for row, point in enumerate(points):
+    x = dict(enumerate(point.tolist()))
+    labels.append(bool(point[1] > wave(point[0], row)))
+    hits.append(model.predict_one(x) == labels[-1])
+    model.learn_one(x, labels[-1])
+    if (row + 1) % ROWS == 0:
+        decisions.append(model.decision_function_many(grid).reshape(60, 60))
+        vectors.append(model.support_vectors)
+accuracy = 100.0 * np.convolve(hits, np.full(200, 1 / 200), "valid")[:: ROWS // 4]
+at_row = np.arange(200, len(hits) + 1)[:: ROWS // 4]
+
+figure, (plane, score) = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained")
+labels = np.array(labels)
+
+
+def draw(frame):
+    """Draw what the model decides after the rows of a frame."""
+    end = (frame + 1) * ROWS
+    plane.clear()
+    plane.contourf(side, side, np.clip(decisions[frame], -1, 1), levels=np.linspace(-1, 1, 11), cmap="RdBu", alpha=0.6)
+    plane.contour(side, side, decisions[frame], levels=[0.0], colors="black", linewidths=2)
+    plane.plot(side, wave(side, end), color="gold", linewidth=4, zorder=1)
+    last = slice(max(0, end - 200), end)
+    plane.scatter(*points[last].T, s=5, c=np.where(labels[last], "#2166ac", "#b2182b"))
+    plane.scatter(*vectors[frame].T, s=40, facecolors="none", edgecolors="black")
+    plane.set(xlim=(0, 1), ylim=(0, 1), title=f"{end:,} rows, {len(vectors[frame])} support vectors")
+    score.clear()
+    shown = at_row <= end
+    score.plot(at_row[shown], accuracy[shown])
+    score.set(xlim=(0, len(points)), ylim=(50, 100), xlabel="rows", title="accuracy in % of the last 200 rows")
+    score.grid(alpha=0.3)
+
+
+animation = FuncAnimation(figure, draw, frames=FRAMES, interval=200)
+
+# %%
+# Yellow is the wave as it is now, and black the boundary that was learned. Circles are the support vectors, and dots
+# the last 200 rows. The black line stays near the yellow one, a little behind it, for it was learned of rows that
+# came earlier. The accuracy, on the right, rises at first and then stays level. The model has never more than 40
+# support vectors: new ones push out those of former waves.
