@@ -74,6 +74,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "abort_on_example_error": True,
     "matplotlib_animations": (True, "jshtml"),
+    "capture_repr": ("_repr_html_",),  # not what calls of matplotlib return
 }
 plot_formats = [("png", 150)]
 plot_html_show_formats = False

@@ -44,23 +44,21 @@ for name, model in models.items():
 model = models["OneClassBSGD"]
 side = np.linspace(-4, 4, 81)
 grid = [[model.decision_function_one({"a": a, "b": b}) for a in side] for b in side]
-figure, (map_axis, score_axis) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+figure, (map_axis, score_axis) = plt.subplots(1, 2, figsize=(8.5, 4.2), layout="constrained")
 map_axis.contourf(side, side, grid, levels=20, cmap="Blues")
 map_axis.contour(side, side, grid, levels=[0.0], colors="black", linewidths=2)
 for strange, colour, size, label in (False, "white", 4, "usual"), (True, "tab:red", 14, "from anywhere"):
     points = [(x["a"], x["b"]) for x, of in rows[-2000:] if of == strange]
     map_axis.scatter(*zip(*points, strict=True), s=size, color=colour, edgecolors="grey", linewidths=0.2, label=label)
 map_axis.legend(loc="upper right", facecolor="lightsteelblue", framealpha=1)
-map_axis.set(title="The last 2,000 rows, and what was learned", aspect="equal", xlabel="a", ylabel="b")
+map_axis.set(title="The last 2,000 rows", aspect="equal", xlabel="a", ylabel="b")
 for strange, colour, label in (False, "C0", "usual"), (True, "tab:red", "from anywhere"):
     of = [score for score, (_, kind) in zip(scores["OneClassBSGD"][1000:], rows[1000:], strict=True) if kind == strange]
     score_axis.hist(
         of, bins=np.linspace(0, 1, 41), weights=np.full(len(of), 100.0 / len(of)), color=colour, alpha=0.6, label=label
     )
 score_axis.legend(loc="upper left")
-score_axis.set(
-    title="Scores that the rows were given", xlabel="score: 1 is most unlike the others", ylabel="% of the rows of the kind"
-)
+score_axis.set(title="Scores that the rows were given", xlabel="score: 1 is most unlike the others", ylabel="% of these rows")
 
 # %%
 # Left: dark is where rows are usual, and the black line is the threshold that was learned: some 5 percent of the rows

@@ -2,7 +2,7 @@
 =============================
 
 A `BSCAClassifier` with 50 support vectors learns the 5,300 rows of river's Bananas one by one. The pictures show what
-it decides after 50, 500 and all rows.
+it decides after 50, 200, 1,000 and all rows.
 """
 
 import matplotlib.pyplot as plt
@@ -13,13 +13,14 @@ from streamsvm.plots import draw_boundary
 
 rows = list(datasets.Bananas())
 model = BSCAClassifier(budget=50, seed=0)
-figure, axes = plt.subplots(1, 3, figsize=(12, 4), sharex=True, sharey=True, layout="constrained")
+figure, axes = plt.subplots(2, 2, figsize=(8, 7.6), sharex=True, sharey=True, layout="constrained")
 begin = 0
-for end, axis in zip((50, 500, len(rows)), axes, strict=True):
+for end, axis in zip((50, 200, 1000, len(rows)), axes.flat, strict=True):
     for x, y in rows[begin:end]:
         model.learn_one(x, y)
     draw_boundary(axis, model, rows[max(0, end - 300) : end])
     axis.set_title(f"after {end:,} rows: {model.n_support} support vectors")
+    axis.label_outer()
     begin = end
 
 # %%
