@@ -9,8 +9,9 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-#: A new ratio above the kept one times this is worse.
-FACTORS = {"time": 1.5, "error": 1.1}
+#: A new ratio above the kept one times this is worse. In five runs on a busy machine the largest was up to 1.41 times the median.
+FACTORS = {"time": 2.0, "error": 1.1}
+DIGITS = {"time": ".2g", "error": ".2f"}
 LEAST_ERROR = 0.01  # percent; so that nobody divides by 0
 
 
@@ -69,13 +70,18 @@ def compare(kept: dict[str, Any], found: dict[str, float]) -> tuple[list[str], l
 
 
 def table(kept: dict[str, Any]) -> str:
-    """The kept ratios as Markdown, a line for each pair."""
-    lines: dict[tuple[str, str], dict[str, str]] = {}
+    """The kept ratios as Markdown: a table for each place, with a column for each of ours, and a line for each peer."""
+    cells: dict[str, dict[tuple[str, str], dict[str, str]]] = {}
     for name, of in kept["ratios"].items():
         kind, where, pair = name.split(" | ", 2)  # a pipeline of river has the sign, too
-        lines.setdefault((where, pair), {})[kind] = f"{of['median']:.3g}"
-    shown = ["| where | ours / peer | time | error |", "|---|---|---|---|"]
-    for (where, pair), of in lines.items():
-        pair = pair.replace("|", "\\|")
-        shown.append(f"| {where} | {pair} | {of['time']} | {of.get('error', '')} |")
+        ours, peer = pair.split(" / ")
+        cells.setdefault(where, {}).setdefault((ours, peer), {})[kind] = format(of["median"], DIGITS[kind])
+    shown = []
+    for where, pairs in cells.items():
+        columns, lines = list(dict.fromkeys(ours for ours, _ in pairs)), dict.fromkeys(peer for _, peer in pairs)
+        shown += [f"| {where} | {' | '.join(columns)} |", f"|---{'|---' * len(columns)}|"]
+        for peer in lines:
+            values = [", ".join(pairs.get((ours, peer), {}).values()) for ours in columns]
+            shown.append(f"| {peer.replace('|', chr(92) + '|')} | {' | '.join(values)} |")
+        shown.append("")
     return "\n".join(shown)

@@ -72,12 +72,19 @@ def test_a_ratio_that_is_not_a_number_is_worse():
     assert len(compare(kept_of(1.0), {TIME: float("nan")})[0]) == 1
 
 
-def test_the_table_has_a_line_for_each_pair():
+def test_the_table_has_a_line_for_each_peer_and_a_column_for_each_of_ours():
     name = "time | rows | ours / river RBFSampler | LogisticRegression"
-    kept = keep([{"version": "1.0", "machine": {}, "ratios": {name: 0.0123456, TIME: 0.25, ERROR: 0.5}}])
-    assert table(kept).splitlines()[2:] == [
-        r"| rows | ours / river RBFSampler \| LogisticRegression | 0.0123 |  |",
-        "| streams | ours / peer | 0.25 | 0.5 |",
+    other = "time | streams | another / its peer"
+    kept = keep([{"version": "1.0", "machine": {}, "ratios": {name: 0.0123456, TIME: 0.25, ERROR: 0.5, other: 2.0}}])
+    assert table(kept).splitlines() == [
+        "| rows | ours |",
+        "|---|---|",
+        r"| river RBFSampler \| LogisticRegression | 0.012 |",
+        "",
+        "| streams | ours | another |",
+        "|---|---|---|",
+        "| peer | 0.25, 0.50 |  |",
+        "| its peer |  | 2 |",
     ]
 
 
