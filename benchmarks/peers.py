@@ -1,8 +1,8 @@
 """Speed and accuracy beside river and scikit-learn in a few minutes, and whether they are still what they were.
 
-The parts are short forms of ``online_latency.py``, ``streams.py`` and ``full_fits.py``. Of each pair of ours and a peer's,
-the ratios of CPU times and of errors are taken. ``ratios.json`` has those of the version that it names, and ``--check`` compares
-new ones with them.
+The parts are short forms of ``online_latency.py``, ``streams.py`` and ``full_fits.py``. Of each pair of ours and a
+peer's, the ratios of CPU times and of errors are taken. ``ratios.json`` has those of the version that it names, and
+``--check`` compares new ones with them.
 """
 
 from __future__ import annotations
