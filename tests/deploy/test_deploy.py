@@ -15,11 +15,11 @@ import pytest
 import yaml
 from river import datasets
 
+from loops import make_model
 from streamsvm.cli.flags import expanded
 from streamsvm.cli.main import _parser
 from streamsvm.runtime import IterableSource, LearningLoop
 from streamsvm.runtime.monitor import Monitor
-from warm_learner import make_model
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

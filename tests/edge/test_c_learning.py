@@ -240,21 +240,21 @@ def without_features():
 
 
 @pytest.mark.parametrize(
-    ("model", "reason"),
+    ("make", "reason"),
     [
-        (SVMClassifier(), "a SVMClassifier has no form in C that learns"),
-        (BSGDClassifier(), "has not learned two labels"),
-        (learner(BSGDClassifier, {"kernel": "linear"}), "kernel='linear'"),
-        (learner(BSGDClassifier, {"maintenance": Removal()}), "is not kept by Merge"),
-        (learner(BSGDClassifier, {"class_weight": "balanced"}), "class_weight"),
-        (learner(BSGDClassifier, {"scaling": None}), "still being found"),
-        (learner(BSCAClassifier, {"replay": 10}), "replay=0"),
-        (preprocessing.StandardScaler() | learner(BSGDClassifier, {}), "a Pipeline has no form in C that learns"),
-        (without_features(), "has not learned a feature yet"),
+        (SVMClassifier, "a SVMClassifier has no form in C that learns"),
+        (BSGDClassifier, "has not learned two labels"),
+        (lambda: learner(BSGDClassifier, {"kernel": "linear"}), "kernel='linear'"),
+        (lambda: learner(BSGDClassifier, {"maintenance": Removal()}), "is not kept by Merge"),
+        (lambda: learner(BSGDClassifier, {"class_weight": "balanced"}), "class_weight"),
+        (lambda: learner(BSGDClassifier, {"scaling": None}), "still being found"),
+        (lambda: learner(BSCAClassifier, {"replay": 10}), "replay=0"),
+        (lambda: preprocessing.StandardScaler() | learner(BSGDClassifier, {}), "a Pipeline has no form in C that learns"),
+        (without_features, "has not learned a feature yet"),
     ],
-    ids=lambda value: str(value)[:20],
 )
-def test_what_cannot_learn_there_is_named(model, reason, tmp_path):
+def test_what_cannot_learn_there_is_named(make, reason, tmp_path):
+    model = make()
     with pytest.raises(edge.ProgramError, match=reason):
         write_learning_c(model, tmp_path)
 

@@ -12,11 +12,11 @@ from kafka import KafkaProducer
 from command_words import main
 from delayed_twin import FATES, check_sums, replay, streams
 from killing import kill_at_random_rows, run_to_the_end
+from loops import make_model
 from saved import dumps
 from streamsvm.runtime import CheckpointFolder, DelayedLabels, DelayedLearningLoop, JoinedSource
 from streamsvm.runtime.checkpoint import read_newest
 from streamsvm_kafka import JSONCodec, KafkaSource
-from warm_learner import make_model
 
 pytestmark = pytest.mark.broker
 

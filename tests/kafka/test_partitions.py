@@ -16,9 +16,9 @@ from kafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthoriza
 from prometheus_client.parser import text_string_to_metric_families
 
 import rebalances
-import warm_learner
 from command_words import main
 from killing import FORKS, forkserver
+from loops import make_model
 from saved import dumps
 from streamsvm.runtime import CheckpointFolder, IterableSource, LearningLoop, load
 from streamsvm.runtime.endpoints import BadRow, Row, Rows, StreamError
@@ -37,7 +37,7 @@ def features(partition, length):
 
 def model_of(partition, length):
     """The model that has learned a partition in memory."""
-    loop = LearningLoop(IterableSource([tuple(row) for row in features(partition, length)]), warm_learner.make_model())
+    loop = LearningLoop(IterableSource([tuple(row) for row in features(partition, length)]), make_model())
     loop.run()
     return dumps(loop.model)
 
@@ -66,9 +66,7 @@ def worker(bootstrap, tmp_path, monkeypatch):
                 topic,
                 CODEC,
                 folder=folder,
-                make_loop=lambda source, folder: LearningLoop(
-                    source, warm_learner.make_model(), checkpoints=folder, checkpoint_every=500
-                ),
+                make_loop=lambda source, folder: LearningLoop(source, make_model(), checkpoints=folder, checkpoint_every=500),
                 **options,
             )
         )

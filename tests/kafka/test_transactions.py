@@ -13,12 +13,13 @@ from kafka.errors import MessageSizeTooLargeError
 
 import kills
 from command_words import main
-from streamsvm import edge
+from loops import make_model
+from streamsvm import BSGDClassifier, edge
+from streamsvm.runtime import FileSink, LearningLoop, open_source
 from streamsvm.runtime.checkpoint import CheckpointError, TakenOverError
 from streamsvm.runtime.endpoints import Prediction, StreamError
 from streamsvm_kafka import FollowedTopic, TopicCheckpoints, checkpoints, model_records, model_topic, transactions
 from streamsvm_kafka.model_records import messages_of
-from warm_learner import BSGDClassifier, LearningLoop, open_source
 
 pytestmark = pytest.mark.broker
 
@@ -351,8 +352,6 @@ def test_a_file_is_cut_back_to_a_checkpoint_in_a_topic(bootstrap, new_topic, mod
     rows = kills.publish_rows(bootstrap, new_topic(), 500)
 
     def learned(name, fails):
-        from warm_learner import FileSink, make_model
-
         place, source = opened(models, name), open_source(rows, label=None, stop_at_end=True)
         with FileSink(tmp_path / f"{name}.jsonl") as sink:
             loop = LearningLoop(source, make_model(), sink=sink, checkpoints=place, checkpoint_every=200)

@@ -13,6 +13,7 @@ from river import dummy, metrics
 
 from delayed_twin import FATES, check_sums, replay, streams, write
 from killing import kill_at_random_rows, run_to_the_end
+from loops import make_model
 from saved import dumps
 from streamsvm.runtime import (
     CheckpointError,
@@ -29,7 +30,6 @@ from streamsvm.runtime import (
 from streamsvm.runtime.checkpoint import read_newest
 from streamsvm.runtime.delayed.buffer import Pending
 from streamsvm.runtime.delayed.events import checked_time
-from warm_learner import make_model
 
 JOIN = {"key": "id", "time": "t"}
 

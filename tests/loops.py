@@ -1,0 +1,17 @@
+"""The model of tests of the learning loop, and the loop of a stream whose labels come later."""
+
+from functools import partial
+
+from river import preprocessing
+
+from streamsvm import BSGDClassifier
+from streamsvm.runtime import DelayedLabels, DelayedLearningLoop, JoinedSource
+
+
+def make_model(**parameters):
+    return preprocessing.StandardScaler() | BSGDClassifier(**{"budget": 30, "seed": 1, **parameters})
+
+
+def delayed_loop(rows, labels, join, delayed):
+    """A source of rows with labels from another stream, and what makes a loop of it."""
+    return JoinedSource(rows, labels, **join), partial(DelayedLearningLoop, delayed=DelayedLabels(**delayed))
