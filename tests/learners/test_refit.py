@@ -36,24 +36,29 @@ def kernels(model, X):
     return np.exp(-model.effective_gamma * np.square(X[:, None] - Z).sum(axis=2))
 
 
-def loss(model, a, X, y, w, ridge):
-    """The slow twin: row by row, of all outputs."""
-    total = 0.5 * ridge * sum(one @ kernels_of_vectors(model) @ one for one in a)
-    for k, label, weight in zip(kernels(model, X), y, w, strict=True):
-        f = a @ k + model.intercept
-        if isinstance(model, BSCARegressor):
-            total += 0.5 * weight * (label - f[0]) ** 2
-        elif len(f) == 1:
-            total += 0.5 * weight * max(0.0, 1.0 - (1.0 if label == model.positive_label else -1.0) * f[0]) ** 2
-        else:
-            place = model.labels.index(label)
-            total += 0.25 * weight * max(0.0, 1.0 - f[place] + max(np.delete(f, place))) ** 2
-    return total
-
-
 def kernels_of_vectors(model):
     Z = model.support_vectors.astype(float)
     return np.exp(-model.effective_gamma * np.square(Z[:, None] - Z).sum(axis=2))
+
+
+def loss_of(model, X, y, w, ridge):
+    """The twin: the loss over rows, of all outputs, as a function of the coefficients."""
+    K, between = kernels(model, X), kernels_of_vectors(model)
+    rows, places = np.arange(len(y)), [model.labels.index(label) for label in y] if len(model.coefficients) > 1 else None
+
+    def loss(a):
+        total = 0.5 * ridge * sum(one @ between @ one for one in a)
+        F = K @ a.T + model.intercept
+        if isinstance(model, BSCARegressor):
+            return total + 0.5 * w @ (y - F[:, 0]) ** 2
+        if len(a) == 1:
+            signs = np.where(y == model.positive_label, 1.0, -1.0)
+            return total + 0.5 * w @ np.maximum(0.0, 1.0 - signs * F[:, 0]) ** 2
+        own = F[rows, places]
+        F[rows, places] = -np.inf
+        return total + 0.25 * w @ np.maximum(0.0, 1.0 - own + F.max(axis=1)) ** 2
+
+    return loss
 
 
 def step_by_parts(model, X, y, w, parts, ridge=0.1):
@@ -74,13 +79,14 @@ CASES = [(BSCAClassifier, 2), (BSGDClassifier, 2), (BSCAClassifier, 3), (BSCAReg
 def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
     model, X, y = fitted(kind, classes, scaling=scaling)
     w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
-    shape = model.coefficients.shape
-    best = optimize.minimize(lambda a: loss(model, a.reshape(shape), X[::3], y[::3], w[::3], 0.1), model.coefficients.ravel())
-    before = loss(model, model.coefficients, X[::3], y[::3], w[::3], 0.1)
+    X, y, w = X[::3], y[::3], w[::3]
+    shape, loss = model.coefficients.shape, loss_of(model, X, y, w, 0.1)
+    best = optimize.minimize(lambda a: loss(a.reshape(shape)), model.coefficients.ravel())
+    before = loss(model.coefficients)
     for _ in range(12):
-        step, trial = step_by_parts(model, X[::3], y[::3], w[::3], 1)
+        step, trial = step_by_parts(model, X, y, w, 1)
         take_step(model, step, trial)
-        after = loss(model, model.coefficients, X[::3], y[::3], w[::3], 0.1)
+        after = loss(model.coefficients)
         assert after <= before * (1.0 + 1e-9)
         before = after
     # Of several outputs the loss has edges, on which steps that go output by output may end.
@@ -91,8 +97,8 @@ def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
 def test_equations_have_the_gradient_of_the_loss(kind, classes):
     model, X, y = fitted(kind, classes)
     w = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
-    a = model.coefficients
-    gradient = optimize.approx_fprime(a.ravel(), lambda a: loss(model, a.reshape(model.coefficients.shape), X, y, w, 0.0), 1e-7)
+    a, loss = model.coefficients, loss_of(model, X, y, w, 0.0)
+    gradient = optimize.approx_fprime(a.ravel(), lambda b: loss(b.reshape(a.shape)), 1e-7)
     np.testing.assert_allclose(Equations.of(model, X, y, w).g.ravel(), -gradient, rtol=1e-4, atol=1e-2)
 
 
@@ -124,13 +130,14 @@ def test_a_step_that_goes_too_far_is_shortened():
     model, X, y = fitted(BSCAClassifier, 2)
     w = np.ones(len(y))
     step, _ = step_by_parts(model, X, y, w, 1)
-    before, a = loss(model, model.coefficients, X, y, w, 0.1), model.coefficients
+    loss, a = loss_of(model, X, y, w, 0.1), model.coefficients
+    before = loss(a)
     for factor, sizes in ((2.0, (0.25, 0.5)), (1e3, (0.0,)), (-1.0, (0.0,))):
         other = copy.deepcopy(model)
         size = take_step(other, factor * step, Trial.of(model, factor * step, X, y))
         assert size in sizes
         np.testing.assert_allclose(other.coefficients, a + size * factor * step)
-        assert loss(other, other.coefficients, X, y, w, 0.1) <= before
+        assert loss(other.coefficients) <= before
 
 
 @pytest.mark.parametrize(("kind", "classes"), CASES[:3])
