@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> bool:
         display.say(
             f"going on after row {loop.rows:,}"
             if loop.rows
-            else "starting (the first run on a machine compiles for half a minute)",
+            else "starting (the first run on a machine compiles for about a minute)",
             event="start",
             rows=loop.rows,
             source=source.name,
