@@ -45,8 +45,9 @@ def text_of(names: list[str], rows: Iterator[list[Any]], **options: Any) -> str:
 
 @table(
     "Names: a census",
-    "As UCI adult: numbers and eight columns of names, blanks after the commas, `?` where nothing is known (a value like "
-    "others here). The first command stops and says which flag would serve; with it, the table is learned.",
+    "Like the UCI adult data, this table has numbers, eight columns of names, spaces after the commas, and `?` where nothing is "
+    "known (here a value like any other). The first command stops, and names the flag that is missing. With that flag, the "
+    "second command learns the table.",
     "learn adult.csv --label income",
     "learn adult.csv --label income "
     "--categorical workclass,education,marital-status,occupation,relationship,race,sex,native-country",
@@ -72,8 +73,8 @@ def adult() -> None:
 
 
 @table(
-    "Dates: rented bicycles by the hour",
-    "A date is seconds; `--cycles day` adds its place in the day, on which the demand depends here.",
+    "Dates: bicycle rentals by the hour",
+    "A date becomes seconds. `--cycles day` adds its place in the day, and the demand here depends on that.",
     "learn bikes.csv --label busy",
     "learn bikes.csv --label busy --dates at --cycles day,week",
 )
@@ -86,8 +87,8 @@ def bikes() -> None:
 
 @table(
     "Empty cells: measurements",
-    "An empty cell is a missing feature: nothing need be said. `--when-missing` says what becomes of it: here a feature of its "
-    "own, as a sensor that is silent says something.",
+    "An empty cell is a missing feature, and needs no flag. `--when-missing` decides what happens to it. The second command "
+    "gives it a feature of its own, because it means something when a sensor is silent.",
     "learn sensors.csv --label faulty",
     "learn sensors.csv --label faulty --when-missing indicator",
 )
@@ -101,8 +102,9 @@ def sensors() -> None:
 
 
 @table(
-    "Ids and constants: an export of a database",
-    "A number that counts up looks like an id. It is learned unless it is dropped: the first look says so, and does not stop.",
+    "Ids and constants: a database export",
+    "A number that counts up looks like an id. The first look points it out, but does not stop. The column is learned unless "
+    "you drop it.",
     "learn orders.csv --label returned",
     "learn orders.csv --label returned --drop order_id,shop",
 )
@@ -115,7 +117,7 @@ def orders() -> None:
 
 @table(
     "Semicolons and another encoding: German Excel",
-    "What is wrong is said one after the other: the encoding, the delimiter, the column of names.",
+    "The command reports one problem after the other: the encoding, the delimiter, and the column of names.",
     "learn kunden.csv --label treu",
     "learn kunden.csv --label treu --encoding cp1252",
     "learn kunden.csv --label treu --delimiter ';' --encoding cp1252",
@@ -130,8 +132,8 @@ def kunden() -> None:
 
 
 @table(
-    "NA, compressed, flags from a file",
-    "`flags.toml` holds `label = 'spam'`, `missing = ['NA']` and `source = 'mails.csv.gz'`.",
+    "NA, a compressed file, and flags from a file",
+    "The second command reads `flags.toml`, which holds `label = 'spam'`, `missing = ['NA']` and `source = 'mails.csv.gz'`.",
     "learn mails.csv.gz --label spam",
     "learn --config flags.toml",
 )
@@ -148,8 +150,8 @@ def mails() -> None:
 
 
 @table(
-    "Quoted text with line breaks, a byte order mark",
-    "Cells in quotes may have commas and line breaks. A text that is another one in each row looks like an id.",
+    "Quoted text with line breaks, and a byte order mark",
+    "Cells in quotes may contain commas and line breaks. Text that is different in every row looks like an id.",
     "learn reviews.csv --label stars",
     "learn reviews.csv --label stars --drop text --categorical product",
 )
@@ -165,7 +167,7 @@ def reviews() -> None:
 
 @table(
     "Parquet",
-    "Types are those of the file. Times need an answer as text does, for seconds are a choice.",
+    "The types come from the file. Like text, times need your answer, because reading them as seconds is a choice.",
     "learn rides.parquet --label tip",
     "learn rides.parquet --label tip --dates at --categorical zone",
 )
@@ -186,9 +188,10 @@ def rides() -> None:
 
 
 @table(
-    "Arrow, and more cities than have a feature each",
-    "The first 64 cities have a feature each, the others share 32 by a hash. The checkpoint has the flags: the next command goes "
-    "on, and `predict` reads its rows alike, without them. A flag that contradicts it is an error.",
+    "Arrow, and a column with many cities",
+    "The first 64 cities have a feature each, and the others share 32 hashed features. The checkpoint keeps the flags, so the "
+    "next command continues without them, and `predict` reads its rows in the same way. A flag that contradicts the checkpoint "
+    "is an error.",
     "learn visits.arrow --label buys --categorical city --checkpoint state --max-rows 400",
     "learn visits.arrow --label buys --checkpoint state",
     "learn visits.arrow --label buys --checkpoint state --drop pages",
@@ -209,8 +212,8 @@ def visits() -> None:
 
 @table(
     "JSON lines: solar flares",
-    "river's dataset SolarFlare, with the question whether a region had a flare of class C. Three fields are names; `--features` "
-    "names the columns to learn where that is shorter than to name those to drop.",
+    "This is river's SolarFlare data set, and the label says whether a region had a flare of class C. Three fields are names. "
+    "Use `--features` to name the columns to learn, when that is shorter than naming those to drop.",
     "learn flares.jsonl --label flare",
     "learn flares.jsonl --label flare --categorical zurich-class,largest-spot-size,spot-distribution",
     "learn flares.jsonl --label flare --features zurich-class,activity,evolution --categorical zurich-class",
@@ -250,23 +253,24 @@ def page() -> str:
 
 
 HEAD = """\
-# Tables as people have them
+# Learn from tables
 
-`streamsvm learn` looks at the first 200 rows of a file and says what it takes each column for. What it cannot learn as it is
-(names, dates, texts among numbers) stops it at once, with the flags that would serve. Of a pipe or a topic it looks at the first
-row. What was answered is in the checkpoint.
+This page shows how to learn from tables with names, dates and missing values. `streamsvm learn` looks at the first 200 rows of a
+file and reports what it takes each column for. If it cannot learn a column as it is (names, dates, text among numbers), it stops
+immediately and suggests the flags to add. When it reads a pipe or a topic, it looks only at the first row. The checkpoint keeps
+your answers.
 
 | the question | the flag |
 |---|---|
-| Which columns? | `--features a,b` or `--drop id,ts` |
+| Which columns are learned? | `--features a,b` or `--drop id,ts` |
 | Which hold names? | `--categorical city`: `city=Paris` for each of the first 64 values, 32 hashed features for all others |
-| Which hold dates? | `--dates since` (ISO 8601) or `--dates since=%d.%m.%Y`: seconds; `--cycles day,week,year` also |
-| What means that there is no value? | `--missing NA,-` (an empty cell and a null always do) |
-| What then? | `--when-missing drop` (the feature of that row; the default), `mean`, or `indicator` (`age is missing` is 1) |
+| Which hold dates? | `--dates since` (ISO 8601) or `since=%d.%m.%Y`: seconds; `--cycles day,week,year` adds the place in each |
+| Which values are missing? | `--missing NA,-` (an empty cell and a null always are) |
+| How to handle them? | `--when-missing drop` (no feature in that row; default), `mean`, or `indicator` (`age is missing` is 1) |
 | How is the text written? | `--delimiter ';'`, `--encoding latin-1` |
 
-All of them can stand in a file, `--config flags.toml`, a key a flag. From Python, sources have the same arguments, and what is
-learned of columns is a transformer in front of the learner, saved with it:
+You can also put the flags into a file, with one key for each, and give `--config flags.toml`. In Python, sources take the same
+arguments. What is learned about the columns is kept in a transformer in front of the learner, and saved with it:
 
 ```python
 >>> import pathlib, tempfile
@@ -285,10 +289,11 @@ learned of columns is a transformer in front of the learner, saved with it:
 
 ```
 
-The encoder reads rows from anywhere, as a Kafka topic or a dict, and its memory is bounded. It scales numbers (`scaler=`): put no
-other scaler behind it, which would scale the names too.
+The encoder accepts rows from anywhere, such as a Kafka topic or a dict, and its memory is bounded. It scales numbers itself
+(`scaler=`). Do not put another scaler after it, because that would scale the names too.
 
-Below are ten tables and what the command line says about them, made by `python examples/tables.py`; a test compares.
+Below are ten tables, and what the command line says about each. `python examples/tables.py` writes this page, and a test compares
+it with a new run.
 """
 
 if __name__ == "__main__":
