@@ -1,4 +1,4 @@
-"""A first look at a table: what each column is taken for, what looks odd, and what cannot be learned as it is."""
+"""A first look at a table: the kind of each column, what looks odd, and which columns need a flag."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Column(NamedTuple):
     values: str
     note: str = ""
     answer: tuple[str, Any] | None = None
-    """The flag that would serve and its value, where the column cannot be learned as it is."""
+    """The flag to try and its value, if the column cannot be learned without one."""
 
 
 def look(
@@ -176,7 +176,7 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
 
 
 def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail: bool = False) -> CommandError | None:
-    """Return the error about columns that cannot be learned as they are, with the flags that would serve; None if all can.
+    """Return the error that names the columns that need a flag, and the flags to try; None if no column needs one.
 
     Where rows may fail, a text among numbers costs its row and needs no answer.
     """
@@ -204,11 +204,8 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
     if decimal is not None:
         options["decimal"] = decimal
     names = ", ".join(f"{column.name} ({column.note or column.kind})" for column in open_[:10])
-    count = f"{len(open_)} column{'s' * (len(open_) > 1)}"
-    return CommandError(
-        f"{path}: {count} cannot be learned without a flag: {names}{', ...' * (len(open_) > 10)}. "
-        f"These flags would serve: {flags_of(options)}"
-    )
+    count = "1 column needs a flag" if len(open_) == 1 else f"{len(open_)} columns need a flag"
+    return CommandError(f"{path}: {count}: {names}{', ...' * (len(open_) > 10)}. Try: {flags_of(options)}")
 
 
 def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:

@@ -18,16 +18,16 @@ __all__ = ["EXAMPLES", "add_table_flags", "expanded", "names", "written"]
 
 EXAMPLES = """\
 examples:
-  a table whose columns are numbers, but for the label
+  a table of numbers, with the label in column y
     streamsvm learn rows.csv --label y
-  with an id, two columns of names, a date, and NA where there is no value
+  a table with an id, two columns of names, a date, and NA for missing values
     streamsvm learn people.csv --label income --drop id --categorical job,city --dates since --missing NA
-  German Excel, with checkpoints from which the same command goes on; then predictions by the same reading
+  a CSV from a German Excel, with checkpoints to continue from; then predictions for a file like it
     streamsvm learn kunden.csv --label y --delimiter ';' --encoding cp1252 --checkpoint state
     streamsvm predict neue.csv --model state --to -
-  another learner and metric, all flags from a file
+  another model and metric, and more flags from a file
     streamsvm learn rows.parquet --label y --model linear --metric ROCAUC --config flags.toml
-  an endless topic, and what comes through a pipe
+  an endless topic, and a pipe
     streamsvm learn kafka://localhost:9092/rows --label y --checkpoint state
     tail -f rows.jsonl | streamsvm learn - --format jsonl --label y --to -
 """
@@ -35,22 +35,22 @@ examples:
 
 def add_table_flags(group: Any) -> None:
     """Add the flags that say what the columns of a table are."""
-    text = "columns to learn from, with commas between them (default: all but the label)"
+    text = "the columns to learn from, separated by commas (default: all but the label)"
     group.add_argument("--features", metavar="A,B", help=text)
-    group.add_argument("--drop", metavar="A,B", help="columns to leave out, such as ids")
-    text = "columns of names, such as cities: a feature for each of the first 64 values, 32 hashed ones for all others"
+    group.add_argument("--drop", metavar="A,B", help="columns to ignore, such as ids")
+    text = "columns of names, such as cities: the first 64 values get a feature each, all others share 32 hashed features"
     group.add_argument("--categorical", metavar="A,B", help=text)
-    text = "columns of dates, as seconds; ISO 8601, or written as the format says, such as since=%%d.%%m.%%Y"
+    text = "columns of dates, which become seconds; in ISO 8601, or in the format that you give, such as since=%%d.%%m.%%Y"
     group.add_argument("--dates", metavar="A[=FORMAT],B", help=text)
-    text = "also the place of each date in the day, week or year, as sine and cosine"
+    text = "also add the time of day, day of the week or day of the year of each date, as sine and cosine"
     group.add_argument("--cycles", metavar="day,week,year", help=text)
-    text = "texts and numbers that mean that there is no value, as an empty cell does (--missing=-,NA if a dash comes first)"
+    text = "values that mean missing, as an empty cell does (write --missing=-,NA if a dash comes first)"
     group.add_argument("--missing", metavar="NA,-", help=text)
-    text = "where there is no value, drop the feature from that row (default), take its mean so far, or add a feature for it"
+    text = "for a missing value: drop the feature from that row (the default), use its mean so far, or add a feature that says so"
     group.add_argument("--when-missing", choices=["drop", "mean", "indicator"], help=text)
-    group.add_argument("--decimal", choices=[".", ","], help="the decimal mark of numbers (default: a point)")
-    group.add_argument("--delimiter", metavar="C", help="between two cells of CSV (default: a comma; tab for a tab)")
-    group.add_argument("--encoding", metavar="NAME", help="of text (default: utf-8), such as latin-1 or cp1252")
+    group.add_argument("--decimal", choices=[".", ","], help="the decimal separator (default: a point)")
+    group.add_argument("--delimiter", metavar="C", help="the character between CSV cells (default: a comma; write tab for a tab)")
+    group.add_argument("--encoding", metavar="NAME", help="the encoding of text (default: utf-8), such as latin-1 or cp1252")
 
 
 def names(text: str) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sys
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError, printable
@@ -19,6 +21,7 @@ from streamsvm.cli.parsing import make_drift, make_metric, make_model, parse_cla
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_place, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
+from streamsvm.learners.compiled.step import compute_scores
 from streamsvm.runtime import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
 from streamsvm.runtime.open import format_of
 
@@ -94,9 +97,7 @@ def run(arguments: argparse.Namespace) -> bool:
             **same,
         )
         display.say(
-            f"going on after row {loop.rows:,}"
-            if loop.rows
-            else "starting (the first run on a machine compiles for about a minute)",
+            f"continuing after row {loop.rows:,}" if loop.rows else _starting(),
             event="start",
             rows=loop.rows,
             source=source.name,
@@ -105,7 +106,26 @@ def run(arguments: argparse.Namespace) -> bool:
             end = loop.run(arguments.max_rows)
     if delayed is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
+    if sys.stderr.isatty() and not (arguments.quiet or says_json(arguments)):
+        print(printable(_next_step(arguments, end.interrupted)), file=sys.stderr)
     return end.interrupted
+
+
+def _starting() -> str:
+    """Return what is said at the start of a run; if no learner was compiled before, with a warning of the time that takes."""
+    compiled = getattr(compute_scores, "stats", None)  # none where nothing is compiled
+    if compiled is not None and not any(Path(compiled.cache_path).glob("step.compute_scores*.nbi")):
+        return "starting: the first run on a machine compiles for up to a minute"
+    return "starting"
+
+
+def _next_step(arguments: argparse.Namespace, interrupted: bool) -> str:
+    """Return what the user may want to do after a run."""
+    if arguments.checkpoint is None:
+        return "the model was not saved: give --checkpoint FOLDER to keep it"
+    if interrupted:
+        return "run the same command again to continue from here"
+    return f"to predict other rows: streamsvm predict SOURCE --model {shlex.quote(str(arguments.checkpoint))} --to -"
 
 
 def _look(arguments: argparse.Namespace, text_format: str | None, table: Table, rows_may_fail: bool) -> bool:

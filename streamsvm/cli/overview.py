@@ -1,27 +1,27 @@
-"""What ``streamsvm`` shows without arguments: what one does with it, with a command for each."""
+"""The text that ``streamsvm`` prints without arguments: five common tasks, each with its command."""
 
 from streamsvm import __version__
 
 __all__ = ["OVERVIEW"]
 
 OVERVIEW = f"""\
-streamsvm {__version__}: kernel SVMs that learn streams in a fixed number of bytes.
+streamsvm {__version__}: kernel SVMs for endless streams, in a fixed amount of memory.
 
-Five things to do with it. rows.csv is any table with the label in a column y.
+Five things you can do. rows.csv is any table with the label in a column y.
 
-Learn a file or a stream; stopped at any time, the same command goes on:
+Learn a file or a stream (stop with Ctrl-C; run it again to continue):
   streamsvm learn rows.csv --label y --checkpoint state
 
-Predict rows by the model:
+Predict with the model:
   streamsvm predict rows.csv --model state --to -
 
-Look at the model, and how well it predicted each row before it learned it:
+See how well the model predicted each row before it learned it:
   streamsvm inspect state
 
-Take it to where streamsvm is not: as C, ONNX, JSON or a file for numpy:
+Run the model without streamsvm, as C, ONNX, JSON or a file for numpy:
   streamsvm export state --to c --out device
 
-Watch a learner be killed and go on from a Kafka topic (extra demo):
+Watch a learner being killed and resumed on a Kafka topic (extra demo):
   streamsvm demo
 
 A stream is a path (CSV, JSON lines, LIBSVM text, Parquet, Arrow), - for a pipe,

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> bool:
         )
         before = loop.predicted
         if loop.rows or says_json(arguments):
-            text = f"going on after row {loop.rows:,}" if loop.rows else "starting"
+            text = f"continuing after row {loop.rows:,}" if loop.rows else "starting"
             which = {"version": loop.version} if follow is not None else {}
             say(arguments, text, "start", rows=loop.rows, source=source.name, **which)
         with monitored(arguments, loop), stopping(loop.stop):

@@ -91,8 +91,6 @@ def _line(progress: Progress) -> str:
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
     line += "".join(f"  {getattr(learner, name):,} {what}" for name, what in _COUNTS.items() if hasattr(learner, name))
-    if hasattr(learner, "follows"):
-        line += f"  follows {learner.follows}"
     counts = {**progress.refused, "without label": progress.unlabelled, "empty": progress.empty}
     counts |= {what: progress.delayed[name] for name, what in _WAITING.items()} if progress.delayed is not None else {}
     if progress.refused:
@@ -101,7 +99,7 @@ def _line(progress: Progress) -> str:
     if progress.drifts is not None:
         line += f"  {progress.drifts:,} drift{'s' * (progress.drifts != 1)}"
     if bounded := _bounded(progress.model):
-        line += f"  {bounded:,} values bounded"
+        line += f"  {bounded:,} extreme values bounded"
     if progress.ended:
         line += f"  {'interrupted' if progress.interrupted else 'done'} after {progress.seconds:.1f} s"
     return line

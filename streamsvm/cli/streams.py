@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,10 @@ from streamsvm.runtime.checkpoint import Checkpoints
 from streamsvm.runtime.open import open_checkpoints
 
 __all__ = ["monitored", "open_place", "open_streams", "options_of", "stopping"]
+
+logger: logging.Logger = logging.getLogger("streamsvm")
+
+_SECONDS_TO_STOP = 1.0
 
 
 @contextlib.contextmanager
@@ -102,15 +108,28 @@ def options_of(arguments: argparse.Namespace, spec: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM call ``stop``, which ends the work in order; a second one ends it at once."""
+    """Let the first Ctrl-C or SIGTERM call ``stop``, which ends the work in order; a second one ends it at once.
+
+    Where the end takes longer than a second, as it does while a learner is compiled, the user is told of the second one.
+    """
+    pressed, ended = threading.Event(), threading.Event()
+
+    def tell() -> None:
+        pressed.wait()
+        if not ended.wait(_SECONDS_TO_STOP):
+            logger.warning("streamsvm: stopping after the step that is running; press Ctrl-C again to stop now")
 
     def handle(number: int, frame: object) -> None:  # noqa: ARG001
         stop()
         signal.signal(number, signal.default_int_handler)
+        pressed.set()
 
+    threading.Thread(target=tell, daemon=True).start()  # not in the handler, which may interrupt the start of another thread
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
+        ended.set()
+        pressed.set()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -192,7 +192,7 @@ def test_wrong_command_lines(csv_file, capsys, words, message):
         (["learn", "{folder}/none.csv", "--label", "y"], "No such file"),
         (["learn", "{csv}", "--label", "z"], "no column 'z'"),
         (["learn", "-", "--label", "y"], "name the format"),
-        (["learn", "{csv}", "--label", "a"], "y (text). These flags would serve: --categorical y"),
+        (["learn", "{csv}", "--label", "a"], "y (text). Try: --categorical y"),
         (["learn", "{csv}", "--label", "y", "--to", "/dev/full"], "/dev/full: No space left on device"),
         (["learn", "{folder}", "--format", "csv", "--label", "y"], "Is a directory"),
         (["predict", "{csv}", "--model", "{folder}", "--to", "-"], "holds no checkpoint"),
@@ -422,7 +422,7 @@ def test_closed_streams(csv_file, words, closed):
 def test_version_and_what_sinks_take(call):
     assert call("--version").stdout == f"streamsvm {streamsvm.__version__}\n"
     text = " ".join(call("learn", "--help").stdout.split())
-    assert "stop after so many rows of this run" in text
+    assert "stop after this many rows" in text
     assert "CSV where it ends in .csv, else JSON lines" in text
 
 
@@ -485,7 +485,7 @@ def test_the_first_line_of_progress_is_not_of_one_row(tmp_path, monkeypatch, cap
     [
         (["--on-error", "{csv}"], "--on-error {csv} would overwrite SOURCE"),
         (["--on-error", "x.jsonl", "--to", "x.jsonl"], "--to x.jsonl would overwrite --on-error"),
-        (["--on-error", "-", "--quiet"], "--on-error - and --quiet both want standard output"),
+        (["--on-error", "-", "--quiet"], "--on-error - and --quiet both write to standard output"),
         (["--labels-are", "a"], "--labels-are a: classes must be at least two"),
         (["--bound", "1"], "must be a number of at least 2, or 0, not 1"),
         (["--error-limit", "-1"], "--error-limit"),

@@ -41,7 +41,7 @@ def test_nothing_is_said_to_start_before_an_error(rows, tmp_path, call):
     words = ["learn", rows, "--label", "y", "--checkpoint", tmp_path / "state"]
     assert "starting" in call(*words).stderr
     assert "starting" not in (said := call(*words).stderr)
-    assert "going on after row 60" in said
+    assert "continuing after row 60" in said
     for flags in (["--budget", "7"], ["--metric", "F1"], ["--to", tmp_path / "out.csv"]):
         done = call(*words, *flags)
         assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
@@ -148,7 +148,7 @@ def test_a_sink_spoils_neither_model_nor_config(tmp_path, call):
     ):
         done = call(*words, *more)
         assert done.returncode == 2
-        assert "would spoil" in done.stderr or "would overwrite" in done.stderr
+        assert "would write into" in done.stderr or "would overwrite" in done.stderr
     assert model.read_bytes() == before
     assert config.read_text() == "label = 'y'\n"
 

@@ -101,7 +101,7 @@ def test_predictions_go_on_where_they_ended(trump, tmp_path, call):
     pieces = [*words, "--to", tmp_path / "pieces.csv", "--checkpoint", tmp_path / "state"]
     assert call(*pieces, "--max-rows", "120").stderr.endswith("120 rows predicted\n")
     done = call(*pieces)
-    assert "going on after row 120" in done.stderr
+    assert "continuing after row 120" in done.stderr
     assert done.stderr.endswith("300 rows predicted, 180 of them in this run\n")
     assert (tmp_path / "pieces.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
     done = call("predict", trump, "--label", "y", "--model", tmp_path / "state", "--to", tmp_path / "more.csv")

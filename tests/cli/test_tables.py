@@ -36,7 +36,7 @@ def test_text_without_an_answer_stops_with_flags_that_serve(people, call):
     done = call("learn", people, "--label", "y")
     assert done.returncode == 1
     assert "first look" in done.stderr
-    flags = done.stderr.splitlines()[-1].partition("These flags would serve: ")[2]
+    flags = done.stderr.splitlines()[-1].partition("Try: ")[2]
     assert flags == "--drop id --categorical city --dates since=%d.%m.%Y --missing '?'"
     done = call("learn", people, "--label", "y", *flags.replace("'", "").split(), "--quiet")
     assert done.returncode == 0, done.stderr
@@ -97,7 +97,7 @@ def test_delimiter_and_encoding_are_saved(tmp_path, call):
 def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(tmp_path, call):
     path = tmp_path / "rows.csv"
     path.write_text("a,y\n" + "".join(f"{'oops' if i == 7 else i},{i % 2}\n" for i in range(60)))
-    assert "flags would serve: --missing oops" in call("learn", path, "--label", "y").stderr
+    assert "Try: --missing oops" in call("learn", path, "--label", "y").stderr
     done = call("learn", path, "--label", "y", "--on-error", "skip", "--quiet")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["learned"] == 59
@@ -110,7 +110,7 @@ def test_the_first_row_of_a_pipe_is_looked_at(text):
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     place = "standard input, line " + ("1" if text[0] == "{" else "2")
-    assert f"{place}: 1 column cannot be learned without a flag: city (text)" in done.stderr
+    assert f"{place}: 1 column needs a flag: city (text)" in done.stderr
     done = subprocess.run([*command, "--categorical", "city"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -208,14 +208,14 @@ def test_numbers_as_text_and_wide_tables(tmp_path, call):
     done = call("learn", path, "--label", "y")
     assert "and 11 of number, 1 of label" not in done.stderr.splitlines()[0]
     assert "  and 10 of number, 1 of label" in done.stderr.splitlines()
-    flags = done.stderr.partition("These flags would serve: ")[2].split()
+    flags = done.stderr.partition("Try: ")[2].split()
     assert call("learn", path, "--label", "y", *flags).returncode == 0
 
 
 def test_a_number_that_counts_up_is_dropped_where_flags_are_needed(tmp_path, call):
     path = tmp_path / "rows.csv"
     path.write_text("id,city,y\n" + "".join(f"{i},{'ab'[i % 2]},{i % 3}\n" for i in range(40)))
-    assert call("learn", path, "--label", "y").stderr.endswith("These flags would serve: --drop id --categorical city\n")
+    assert call("learn", path, "--label", "y").stderr.endswith("Try: --drop id --categorical city\n")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_dates_that_are_written_in_another_way(tmp_path, call, cells, flag, serv
     path = tmp_path / "rows.csv"
     path.write_text("at,y\n" + "".join(f"{cell},{i % 2}\n" for i, cell in enumerate(cells)))
     done = call("learn", path, "--label", "y", "--dates", flag)
-    assert done.stderr.endswith(f"These flags would serve: {served}\n")
+    assert done.stderr.endswith(f"Try: {served}\n")
 
 
 def test_dates_that_are_written_as_numbers(tmp_path, call):
@@ -290,7 +290,7 @@ def test_decimal_commas(tmp_path, call, regression):
     words = ["--label", "y", "--bound", "8", "--quiet", *(["--regression"] if regression else [])]
     done = call("learn", path, "--delimiter", ";", *words)
     assert done.returncode == 1
-    assert done.stderr.endswith("These flags would serve: --decimal ,\n")
+    assert done.stderr.endswith("Try: --decimal ,\n")
     done = call("learn", path, "--delimiter", ";", "--decimal", ",", *words, "--checkpoint", tmp_path / "state")
     assert done.returncode == 0, done.stderr
     expected = json.loads(call("learn", plain, *words).stdout.splitlines()[-1])

@@ -25,7 +25,7 @@ def test_trusted(tmp_path, call):
         assert "which is not a class of a model of streamsvm or river" in done.stderr
         assert call(*words, "--trusted").returncode == 0
     text = " ".join(call("predict", "--help").stdout.split())
-    assert "loading it can then run anything that its writer wants; without this flag it can run nothing" in text
+    assert "loading can then run any code that is in the file. Without this flag, loading runs no code" in text
 
 
 def test_an_interrupt_while_modules_are_imported(tmp_path):

@@ -11,7 +11,7 @@ def test_names_and_dates_of_messages(tmp_path, capfd):
         publish(rows, broker.bootstrap, "rows", JSONCodec(label="y"), client=broker.client)
         command = ["learn", broker.url("rows"), "--label", "y", "--stop-at-end", "--quiet", "--checkpoint", str(tmp_path)]
         assert main(command) == 1
-        assert "flags would serve: --categorical id,city --dates at" in capfd.readouterr().err
+        assert "Try: --categorical id,city --dates at" in capfd.readouterr().err
         answers = ["--drop", "id", "--categorical", "city", "--dates", "at"]
         assert main([*command, *answers, "--max-rows", "100"]) == 0
         assert main(command) == 0

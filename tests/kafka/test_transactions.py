@@ -321,7 +321,7 @@ def test_command_lines(bootstrap, new_topic, opened, tmp_path, capsys, monkeypat
     source = open_source(rows, label=None, stop_at_end=True)
     source.close()
     assert main(learn) == 0
-    assert "going on after row 400" in capsys.readouterr().err
+    assert "continuing after row 400" in capsys.readouterr().err
     assert predictions(bootstrap, out) == list(range(700))
     with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
         assert consumer.committed(TopicPartition(topic, 0)) == 700
