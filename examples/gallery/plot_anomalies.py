@@ -1,8 +1,9 @@
 """Anomaly detection
 =================
 
-Most rows of this stream lie on a ring or in its middle; one in fifty comes from anywhere. A `OneClassBSGD` has no
-labels. It learns where most rows are, within 60 support vectors, and gives each row a score before it learns it.
+Most rows of this stream lie on a ring or in its centre, and one in fifty comes from anywhere. A `OneClassBSGD` looks
+for those without any labels. It learns where most rows are, within 60 support vectors, and scores each row before it
+learns it.
 """
 
 import math
@@ -61,7 +62,8 @@ score_axis.legend(loc="upper left")
 score_axis.set(title="Scores that the rows were given", xlabel="score: 1 is most unlike the others", ylabel="% of these rows")
 
 # %%
-# Left: dark is where rows are usual, and the black line is the threshold that was learned: some 5 percent of the rows
-# lie outside, as ``nu`` asks. The hole of the ring lies outside, too. Red dots inside have come by chance to a place
-# that is usual, and nothing could find them. Right: a usual row has a score of about 0.5, and most rows from anywhere
-# one near 1.
+# **Left:** the darker the blue, the more usual the rows. The black lines are the threshold that the model has learned.
+# About 5 percent of the rows lie outside, as ``nu`` asks, and so does the hole of the ring. The red dots inside came
+# from anywhere, but landed by chance in a usual place. Nothing could find those.
+#
+# **Right:** the scores of usual rows spread around 0.5, while most rows from anywhere score near 1.

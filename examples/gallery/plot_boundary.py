@@ -1,8 +1,8 @@
 """A decision boundary over time
 =============================
 
-A `BSCAClassifier` with 50 support vectors learns the 5,300 rows of river's Bananas one by one. The pictures show what
-it decides after 50, 200, 1,000 and all rows.
+A `BSCAClassifier` with 50 support vectors learns the 5,300 rows of river's Bananas one by one. The pictures show how
+it divides the plane between the two labels after 50, 200, 1,000 and all rows.
 """
 
 import matplotlib.pyplot as plt
@@ -24,10 +24,10 @@ for end, axis in zip((50, 200, 1000, len(rows)), axes.flat, strict=True):
     begin = end
 
 # %%
-# The black line is the boundary, circles are the support vectors, and dots the last 300 rows. After 50 rows the line
-# is guesswork. After 1,000 it has the shape of the two classes, and the other 4,300 rows move it only a little.
+# The black line is the boundary. Circles are the support vectors, and dots the last 300 rows. After 50 rows, the line
+# is guesswork. After 1,000 rows, it follows the shape of the two classes, and the other 4,300 rows move it only a
+# little.
 #
-# The model has room for 50 support vectors from the first row on, so it takes as many bytes at the end as at the
-# beginning:
+# The model has room for 50 support vectors from the start, so its size in bytes never changes:
 
 print(f"{model.n_learned:,} rows learned, {model.nbytes:,} bytes")

@@ -1,9 +1,9 @@
 """A learner in the browser
 ========================
 
-A model that was trained in Python goes on learning in this page: ``examples/browser/build.py`` writes it as C99,
-compiles that to WebAssembly, and puts it into one page of 32 KB, which needs no server. Here is what Python has
-taught it, from 300 rows:
+A model that was trained in Python keeps learning in this page. ``examples/browser/build.py`` writes the model as C99,
+compiles it to WebAssembly, and puts it into a single page of 32 KB that needs no server. The picture shows what the
+model learned in Python, from 300 rows:
 """
 
 import html
@@ -24,12 +24,12 @@ draw_boundary(axis, streamsvm.load(folder / "model.safetensors"))
 axis.set(xlim=(0, 1), ylim=(1, 0), aspect="equal", title="Before its first row in the browser")
 
 # %%
-# The rows are True in a ring, blue here, and False inside and outside of it. The boundary is rough, for 300 rows are
-# few.
+# Rows are True in a ring, shown in blue, and False inside and outside the ring. After only 300 rows, the boundary is
+# still rough.
 #
-# Below is the page itself, with the same model. Press *Start the stream*: it becomes a smooth ring within a second.
-# Then let the stream be about bars, and see the accuracy fall and rise again, with no more than 60 support vectors
-# and the same number of bytes. A click on the map teaches it a row of yours.
+# Below is the page itself, with the same model. Press *Start the stream*, and the boundary becomes a smooth ring
+# within a second. Then switch the stream to *bars*. The accuracy falls and rises again, with no more than 60 support
+# vectors and the same number of bytes. Click on the map to teach the model a row of your own.
 
 
 class Frame:

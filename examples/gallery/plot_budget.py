@@ -1,8 +1,8 @@
 """Accuracy against budget and time
 ================================
 
-More support vectors decide better, and cost more time. How many are enough? Each learner takes the rows of river's
-Bananas in one pass, and predicts each row before it learns it.
+More support vectors decide better, but cost more time. How many are enough? Each learner passes once over the rows of
+river's Bananas, and predicts each row before it learns it.
 """
 
 import time
@@ -52,7 +52,9 @@ for axis in by_budget, by_time:
     axis.grid(alpha=0.3)
 
 # %%
-# Above: the curves are flat from some 50 support vectors on; the boundary of this stream needs no more. Below: the
-# same points by the time that they cost, and other learners. Up and to the left is better. Up to some hundred support
-# vectors cost hardly more than five, for most of a row's time is taken by the calls from Python. The clock is that of
-# the machine that built this page, and the time is all that a row costs, the metric included.
+# **Above:** from about 50 support vectors on, the curves are flat. The boundary of this stream needs no more.
+#
+# **Below:** the same points against the time that they cost, together with other learners. Up and to the left is
+# better. Up to about a hundred support vectors cost hardly more than five, because the calls from Python take most of
+# a row's time. The times come from the machine that built this page, and include everything that a row costs, even the
+# metric.

@@ -1,7 +1,7 @@
 """Recovery from an abrupt change
 ==============================
 
-After 3,000 rows, everything that was learned about a stream is no longer true: its clusters of rows have other places
+After 3,000 rows, nothing that was learned about this stream is true any more: its clusters of rows have new places
 and labels. How soon is a learner as good as before? The curves are means over five such streams.
 """
 
@@ -53,7 +53,9 @@ axis.grid(alpha=0.3)
 axis.legend(loc="lower left")
 
 # %%
-# All curves fall at the change. `SVMClassifier` rises again within some 500 rows, for some of its experts begin anew
-# by themselves. Up to the change both curves of `BSCAClassifier` are one. After it, the model that ADWIN began anew
-# rises sooner than the one that has to push out its old support vectors, and stays ahead of it. The second half is
-# harder for everybody: see the tree of river.
+# All curves fall at the change. `SVMClassifier` (blue) recovers within about 500 rows, because some of its experts start
+# from scratch on their own.
+#
+# Up to the change, the two curves of `BSCAClassifier` are one. After it, the model that was replaced when ADWIN found
+# the drift (green) recovers sooner than the one that has to push out its old support vectors (orange), and stays ahead
+# of it. The second half is harder for every learner, as river's tree (red) shows.

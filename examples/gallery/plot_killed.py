@@ -1,8 +1,8 @@
 """Killed and resumed
 ==================
 
-One learner reads a topic of Kafka from beginning to end. A second one is killed on its way, without any warning, and
-started again. The broker is one that runs inside this process; with a real one, only the address is another.
+One learner reads a Kafka topic from beginning to end. A second one is killed on the way, without any warning, and
+started again. The broker runs inside this process. With a real broker, only the address changes.
 """
 
 import subprocess
@@ -70,8 +70,10 @@ axis.grid(alpha=0.3)
 axis.legend(loc="lower right")
 
 # %%
-# The thin line lies on the thick one over its whole length: the score at each row is the same, before the kill and
-# after it. Not the scores alone: model and metrics are equal to the byte, and so is the position in the topic.
+# The thin line lies on the thick one over its whole length: both learners have the same score at every row, before the
+# kill and after it. The dotted line marks the checkpoint from which the killed learner continued.
+#
+# The scores are not all that is equal. So are the model and the metrics, to the byte, and the position in the topic:
 
 for name in ("whole", "killed"):
     print(f"{name:6} {header(name)['rows']:,} rows, model and metrics {header(name)['digest'][:32]}")

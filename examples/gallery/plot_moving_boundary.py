@@ -1,8 +1,8 @@
 """A boundary that follows a drift
 ===============================
 
-The label of a row says on which side of a wave it lies. The wave moves to the right with every row: nearly half a
-period over the 3,600 rows. A `BSGDClassifier` with 40 support vectors predicts each row, and then learns it. Its
+The label of a row says on which side of a wave it lies. The wave moves to the right with every row, by nearly half a
+period over the 3,600 rows. A `BSGDClassifier` with 40 support vectors predicts each row, then learns it, and its
 boundary follows the wave.
 """
 
@@ -63,7 +63,9 @@ def draw(frame):
 animation = FuncAnimation(figure, draw, frames=FRAMES, interval=200)
 
 # %%
-# Yellow is the wave as it is now, and black the boundary that was learned. Circles are the support vectors, and dots
-# the last 200 rows. The black line stays near the yellow one, a little behind it, for it was learned of rows that
-# came earlier. The accuracy, on the right, rises at first and then stays level. The model has never more than 40
-# support vectors: new ones push out those of former waves.
+# **Left:** the yellow line is the wave as it is now, and the black line the boundary that the model has learned. Circles
+# are the support vectors, and dots the last 200 rows. The black line stays close to the yellow one, but a little behind
+# it, because the model learned it from earlier rows. There are never more than 40 support vectors: new ones push out
+# those of earlier waves.
+#
+# **Right:** the accuracy rises at first, and then stays level.

@@ -1,8 +1,9 @@
 """Reliability of probabilities
 ============================
 
-A learner says 0.8 for many rows. Is the label the one it names in 80 percent of them? Each row is given a probability
-before it is learned; the rows are put into ten bins by that, and each bin shows how often the label was indeed True.
+A learner gives many rows a probability of 0.8. Are 80 percent of those rows really True? Each row gets a probability
+before it is learned. The rows are then sorted into ten bins by their probability, and each point shows how often the
+label of the rows in a bin was True.
 """
 
 import matplotlib.pyplot as plt
@@ -40,7 +41,8 @@ for axis in diagram, counts:
     axis.grid(alpha=0.3)
 
 # %%
-# A learner on the dotted line means what it says. Below the line it says too much, above it too little. The error is
-# how far the points are from the line, on average over the rows. The lower picture shows how many rows were given
-# which probability. Good probabilities are near the line, and most of them near 0 or 1: a learner that always says
-# one half would be on the line, too, but say nothing.
+# **Above:** on the dotted line, the probabilities are right. Below the line, they are too high, and above it, too low.
+# The error is the distance of the points from the line, on average over the rows.
+#
+# **Below:** how many rows got which probability. Good probabilities lie near the dotted line, and most of them are near
+# 0 or 1. A learner that always answers one half would lie on the line, too, but tell you nothing.
