@@ -1,4 +1,8 @@
-"""Kernel support vector machines that learn endless streams inside a fixed number of bytes."""
+"""Kernel support vector machines that learn from endless streams in a fixed amount of memory.
+
+Start with `SVMClassifier` or `SVMRegressor`, which have nothing to tune. Every model is a river model: it learns and predicts
+row by row, and works in river's pipelines. `streamsvm.save` and `streamsvm.load` store models in files.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Rows and frames of users as arrays."""
+"""The rows and frames of users, as arrays."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashabl
     X
         An eager frame that narwhals knows, or a 2-D numpy array of numbers, whose features are named 0, 1, ...
     dtype
-        Of the values.
+        The type of the values.
 
     Returns
     -------
-    The values [n, features]; the feature names; the narwhals frame that results are made like (None for an array).
+    The values [n, features]; the feature names; and the narwhals frame that results are to be like, None for an array.
 
     Raises
     ------
@@ -55,17 +55,17 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashabl
 
 
 def as_series(values: np.ndarray, like: Any) -> Any:
-    """Return values [n] as a series like the frame that `as_matrix` has returned; as they are where that is None."""
+    """Return values [n] as a series like the frame that `as_matrix` returned, or as they are for None."""
     return values if like is None else dataframe.to_native_series(values, name=None, like=like)
 
 
 def as_frame(values: np.ndarray, names: Iterable[Any], like: Any) -> Any:
-    """Return values [n, names] as a frame like the one that `as_matrix` has returned; as they are where that is None."""
+    """Return values [n, names] as a frame like the one that `as_matrix` returned, or as they are for None."""
     return values if like is None else dataframe.to_native_frame(dict(zip(names, values.T, strict=True)), like=like)
 
 
 class Batch(NamedTuple):
-    """Rows to learn together. Rows of weight 0 are left out and not checked."""
+    """Rows to learn together. Rows of weight 0 are left out, and not checked."""
 
     matrix: np.ndarray
     """float32 [n, features]."""
@@ -81,7 +81,10 @@ class Batch(NamedTuple):
     """The number of rows in the call."""
 
     def weighted(self, factors: np.ndarray) -> Batch:
-        """The rows with their weights multiplied by ``factors`` float64 [n], without those that weigh 0 then."""
+        """Return the rows with their weights multiplied by ``factors``, float64 [n].
+
+        Rows whose weight is 0 then are left out.
+        """
         weights = np.minimum(self.weights * factors, LARGEST_WEIGHT)
         held = np.flatnonzero(weights)
         if len(held) == len(weights):
@@ -90,17 +93,17 @@ class Batch(NamedTuple):
         return self._replace(matrix=self.matrix[held], y=y, weights=weights[held], numbers=self.numbers[held])
 
     def complain(self, row: int, error: ValueError) -> NoReturn:
-        """Raise the error with the number of the row in the call."""
+        """Raise an error again, with the number of the row in the call."""
         raise ValueError(f"row {self.numbers[row]}: {error}") from None
 
 
 def as_batch(X: Any, y: Any, w: Any) -> Batch:
-    """Check the arguments of ``learn_many``, but for the labels or targets themselves.
+    """Check the arguments of ``learn_many``, except for the labels or targets themselves.
 
     Raises
     ------
     ValueError
-        X is no frame, or y or w does not fit it.
+        X is not a frame, or y or w does not fit it.
     """
     matrix, names, _ = as_matrix(X)
     y = _as_list(y, len(matrix))

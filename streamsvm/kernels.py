@@ -1,8 +1,9 @@
-"""Kernel rows: the kernel values between one row and every support vector of a store, by compiled functions of plain arrays.
+"""Kernel rows: the kernel values between one row and every support vector of a store.
 
-The floating-point policy is here, too. `FAST` lets the compiler reorder sums, which is what makes a loop along the support
-vectors SIMD code. It never assumes that values are finite: NaN and infinity keep their meaning. `expf` is compiled without
-reordering, because its range reduction would lose its second term; so is `exp64`.
+They are computed by compiled functions of plain arrays. The floating-point policy is here, too. `FAST` lets the compiler
+reorder sums, which turns a loop along the support vectors into SIMD code. It never assumes that values are finite: NaN and
+infinity keep their meaning. `expf` is compiled without reordering, because its range reduction would lose its second term, and
+so is `exp64`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Kernel(NamedTuple):
 
 
 def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> Kernel:
-    """Return a kernel by its name and parameters; a ValueError names one that is out of its range."""
+    """Return a kernel from its name and parameters; a ValueError names one that is out of its range."""
     check_one_of("kernel", kernel, KERNELS)
     check_number("gamma", gamma, 0.0, inclusive=True)
     check_number("degree", degree, 1, inclusive=True, high=100, integer=True)
@@ -76,7 +77,10 @@ def checked_kernel(kernel: object, gamma: float, degree: int, coef0: float) -> K
 
 
 def check_learner_kernel(kernel: str, gamma: object, coef0: object) -> None:
-    """Raise a ValueError that names a kernel parameter of a learner, whose gamma may be ``"scale"``, that is out of its range."""
+    """Raise a ValueError that names a kernel parameter of a learner that is out of its range.
+
+    The gamma of a learner may be ``"scale"``.
+    """
     if isinstance(gamma, str):
         if gamma != "scale":
             raise ValueError(f"gamma must be 'scale' or a number above 0, not {gamma!r}")
@@ -191,7 +195,7 @@ def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
 
 
 def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
-    """Call `expf` or `exp64`, by the type of the values."""
+    """Call `expf` or `exp64`, according to the type of the values."""
     if values.dtype == np.float32:
         expf(values, np.float32(factor), n, out)
     else:
@@ -293,10 +297,11 @@ def squared_distances(
     n: int,
     out: np.ndarray,
 ) -> None:
-    """Compute the squared Euclidean distances of ``row`` to the first ``n`` support vectors, into ``out`` float32 [n].
+    """Compute the squared Euclidean distances of ``row`` to the first ``n`` support vectors.
 
-    The parameters are those of `kernel_row`. By the expansion over the non-zero features, O(n * n_active), where that is
-    accurate; else by differences, O(n * used), which do not cancel far from the origin.
+    They go into ``out``, float32 [n]. The parameters are those of `kernel_row`. The distances come from the expansion over the
+    non-zero features, O(n * n_active), if that is accurate; otherwise from differences, O(n * used), which do not cancel far
+    from the origin.
     """
     if gamma * (largest_norm + row_norm) < _EXPANSION_LIMIT:
         x_norm = np.float32(row_norm)
@@ -331,7 +336,7 @@ def kernel_row(
 ) -> None:
     """Compute the kernel values between a row and the first ``n`` support vectors.
 
-    O(n * n_active), or for the Gaussian kernel as `squared_distances` says. Values of the polynomial kernel are clipped to
+    This costs O(n * n_active); for the Gaussian kernel, see `squared_distances`. Values of the polynomial kernel are clipped to
     `LARGEST_KERNEL`.
 
     Parameters
@@ -339,20 +344,20 @@ def kernel_row(
     kernel, gamma, coef0, degree
         `RBF`, `LINEAR`, `POLY` or `FOURIER`, and its parameters.
     vectors
-        float32 [used or more, n or more]: the support vectors, feature-major; frequencies for `FOURIER`.
+        The support vectors, feature-major, float32 [used or more, n or more]; frequencies for `FOURIER`.
     norms, largest_norm
-        float32 [n or more]: their squared norms, and the largest of these.
+        Their squared norms, float32 [n or more], and the largest of these.
     row, row_norm
-        float32 [used or more], and its squared norm.
+        The row, float32 [used or more], and its squared norm.
     active, n_active
-        int64 [n_active or more]: the columns of the non-zero features of the row, and their number.
+        The columns of the non-zero features of the row, int64 [n_active or more], and their number.
     used, n
-        The columns in use, and the number of support vectors.
+        The number of columns in use, and that of support vectors.
     distances
-        float32 [n or more]: receives the squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the
-        products of frequencies and row; scratch for the others.
+        float32 [n or more]. It receives the squared distances for `RBF`, and for `FOURIER` the sines of sqrt(2 gamma) times the
+        products of frequencies and row. For the others it is scratch.
     out
-        float32 [n or more]: receives the kernel values, for `FOURIER` the cosines of the same.
+        float32 [n or more]. It receives the kernel values, and for `FOURIER` the cosines of the same.
     """
     if kernel == RBF:
         squared_distances(vectors, norms, largest_norm, row, row_norm, active, n_active, used, gamma, n, distances)
@@ -379,7 +384,10 @@ def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> floa
 
 
 def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.ndarray, S: np.ndarray) -> np.ndarray:
-    """Return the kernel values, float64 [n, m], between the rows of X float64 [n, d] and of S float64 [m, d]. O(n m d)."""
+    """Return the kernel values between the rows of X and of S.
+
+    X is float64 [n, d], S is float64 [m, d], and the result float64 [n, m]. This costs O(n m d).
+    """
     if kernel == RBF:
         centre = S.mean(axis=0) if len(S) else 0.0  # distances are the same from anywhere, and most exact from the middle
         X, S = X - centre, S - centre

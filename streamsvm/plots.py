@@ -1,4 +1,7 @@
-"""Pictures of a run: its learning curve, and the decision boundary of a model of two features. Needs matplotlib."""
+"""Pictures of a run: its learning curve, and the decision boundary of a model of two features.
+
+You need matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,14 @@ class DrawingError(Exception):
 
 
 def check_path(path: str | Path) -> None:
-    """Raise a `DrawingError` where no picture can be written: the folder is missing, or the suffix says no format.
+    """Raise a `DrawingError` if no picture can be written to a path.
+
+    The folder may be missing, or the suffix may not be that of a picture format.
 
     Parameters
     ----------
     path
-        Where the picture shall be. A picture that is there will be replaced.
+        The file to write the picture to. A picture that exists there will be replaced.
     """
     path = Path(path)
     try:
@@ -63,24 +68,24 @@ def check_path(path: str | Path) -> None:
 
 
 def draw(path: str | Path, model: Any, curve: LearningCurve | None = None, rows: Rows = ()) -> list[str]:
-    """Draw a learning curve, and beside it the decision boundary of a model of two features, into a file.
+    """Draw a learning curve, and next to it the decision boundary of a model of two features, into a file.
 
     Parameters
     ----------
     path
-        The file; its suffix says the format (png, svg, pdf and others that matplotlib writes). A picture that is there is
-        replaced, wholly or not at all.
+        The file. Its suffix says the format (png, svg, pdf and others that matplotlib writes). A picture that exists there is
+        replaced, either completely or not at all.
     model
         A model of this library or of river, or a pipeline. It is not changed.
     curve
         The learning curve; None if there is none.
     rows
-        Pairs of a row and its label, to be drawn over the boundary.
+        Pairs of a row and its label, to draw over the boundary.
 
     Returns
     -------
     list of str
-        The reasons why a part of the picture was left out, one for each part.
+        The reason why a part of the picture was left out, for each part that was.
 
     Raises
     ------
@@ -136,7 +141,7 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
     axes
         Axes of matplotlib.
     curve
-        That of a `LearningLoop`, or of the header of its checkpoint (`LearningCurve.of`).
+        The learning curve of a `LearningLoop`, or from the header of its checkpoint (`LearningCurve.of`).
     """
     rows, metric, windowed = np.reshape(curve.points, (-1, 3)).T
     axes.plot(rows, metric, color="black", label="all rows so far")
@@ -148,12 +153,12 @@ def draw_curve(axes: Axes, curve: LearningCurve) -> None:
 
 
 def draw_boundary(axes: Axes, model: Any, rows: Rows = ()) -> None:
-    """Draw the decisions of a model over its two features, and its support vectors, in the units of its rows.
+    """Draw the decisions of a model over its two features, and its support vectors.
 
-    Decisions are those of the whole pipeline. Where it predicts numbers, these are drawn. The region drawn is that of the support
-    vectors, of the rows that are given, and of three standard deviations around the means of a scaler (a transformer that has
-    ``means`` and ``vars``, as river's StandardScaler has). Support vectors are left out where transformers do not scale each
-    feature by itself.
+    Both are drawn in the units of the rows. The decisions are those of the whole pipeline. If it predicts numbers, these are
+    drawn instead. The region is large enough for the support vectors, for the rows that you give, and for three standard
+    deviations around the means of a scaler (a transformer that has ``means`` and ``vars``, like river's StandardScaler).
+    Support vectors are left out if the transformers do not scale each feature separately.
 
     Parameters
     ----------
@@ -165,7 +170,7 @@ def draw_boundary(axes: Axes, model: Any, rows: Rows = ()) -> None:
     Raises
     ------
     DrawingError
-        The model has not learned, has not two features, or makes them of others.
+        The model has learned nothing, does not have two features, or makes them of others.
     """
     _Boundary(model, rows).draw(axes)
 

@@ -1,4 +1,4 @@
-"""A transformer of river that standardises features, and bounds what one absurd value may do."""
+"""Scalers for features and for targets, as in river, that limit what one absurd value can do."""
 
 from __future__ import annotations
 
@@ -29,34 +29,36 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class BoundedScaler(base.MiniBatchTransformer):
-    """Standardises features as river's StandardScaler does, with each value bounded to so many standard deviations of its mean.
+    """A scaler like river's StandardScaler, with values bounded to a distance from the mean.
 
-    Mean and variance are of the bounded values, so one absurd value moves them by little: by at most ``deviations`` standard
-    deviations over n. Values that stay far follow soon, for each widens the bound. The first 32 values of a feature are held, and
-    bounded by their median and the median of their absolute deviations from it, so that an absurd value may also come first.
-    Without bounded values it is river's StandardScaler, to rounding.
+    Each value is bounded to ``deviations`` standard deviations from the mean of its feature. Mean and variance are those of the
+    bounded values, so that one absurd value moves them by little: by at most ``deviations`` standard deviations over n. Values
+    that stay far are followed soon, because each one widens the bound. As an absurd value may also come first, the first 32
+    values of a feature are held, and bounded by their median and the median of their absolute deviations from it. If no value
+    is bounded, this is river's StandardScaler, to rounding.
 
-    O(features) a row. Memory is 300 bytes for each feature name, whatever the number of rows. A first value that differs after at
-    least eight equal ones is taken as it is: nothing tells its scale.
+    A row costs O(features). Memory is 300 bytes for each feature name, whatever the number of rows. After at least eight equal
+    values, the first one that differs is learned as it is, because its scale is unknown.
 
     Parameters
     ----------
     deviations
-        Standard deviations to which a value is bounded, at least 2; None: no bound.
+        The number of standard deviations from the mean to which a value is bounded, at least 2. None turns bounding off.
 
     Attributes
     ----------
     n_bounded : int
-        Values that were learned bounded, after the first 32 of their feature.
+        How many values were bounded when they were learned, after the first 32 of their feature.
     counts : Counter of feature name to int
-        Values of each feature that were learned. This and the next two are copies, made when they are read, O(features).
+        How many values of each feature were learned. Reading this and the next two makes a copy, O(features).
     means, vars : defaultdict of feature name to float
-        The mean of those values as they were bounded, in the feature's unit, and their variance (over n); 0 for other names.
+        The mean of the values of each feature as they were bounded, in the unit of the feature, and their variance (over n).
+        They are 0 for other names.
 
     Raises
     ------
     ValueError
-        ``deviations`` is out of its range; from `learn_one` and `transform_one`: a feature is not a finite float32 number.
+        ``deviations`` is out of its range. From `learn_one` and `transform_one`: a feature is not a finite float32 number.
 
     Examples
     --------
@@ -102,17 +104,17 @@ class BoundedScaler(base.MiniBatchTransformer):
 
     @property
     def counts(self) -> Counter[Hashable]:
-        """Values of each feature that were learned."""
+        """How many values of each feature were learned."""
         return Counter(self._of_each(self._moments[:, 0].astype(np.int64)))
 
     @property
     def means(self) -> defaultdict[Hashable, float]:
-        """The mean of each feature's values, as they were bounded."""
+        """The mean of the values of each feature, as they were bounded."""
         return defaultdict(float, self._of_each(self._moments[:, 1]))
 
     @property
     def vars(self) -> defaultdict[Hashable, float]:
-        """The variance of each feature's values, as they were bounded."""
+        """The variance of the values of each feature, as they were bounded."""
         return defaultdict(float, self._of_each(self._moments[:, 2] / np.maximum(self._moments[:, 0], 1.0)))
 
     def _of_each(self, numbers: np.ndarray) -> dict[Hashable, Any]:
@@ -164,17 +166,19 @@ class BoundedScaler(base.MiniBatchTransformer):
         return dict(zip(self._columns if columns is self._all else x, self._scaled[:n].tolist(), strict=True))
 
     def merge_with(self, *others: BoundedScaler) -> list[Units]:
-        """Become the scaler of all the values that it and others have learned.
+        """Merge other scalers into this one.
+
+        It becomes the scaler of all the values that any of them has learned.
 
         Parameters
         ----------
         *others
-            Scalers of the same ``deviations``. They stay as they are.
+            Scalers with the same ``deviations``. They stay as they are.
 
         Returns
         -------
         list of Units
-            Of this one as it was and of each other: how what it has scaled comes into the units of the result.
+            For this scaler as it was, and for each other: how to bring what it has scaled into the units of the result.
 
         Raises
         ------
@@ -277,27 +281,30 @@ def _complain(x: Mapping[Any, Any]) -> None:
 
 
 class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
-    """Standardises the targets of a regressor as river's TargetStandardScaler does, with each bounded as by `BoundedScaler`.
+    """A wrapper that standardises the targets of a regressor, bounded to a distance from the mean.
 
-    The regressor learns a target as so many standard deviations from the mean of those before it; predictions are of the target's
-    own scale.
+    It works like river's TargetStandardScaler, and bounds targets as `BoundedScaler` bounds features.
+
+    The regressor learns each target as the number of standard deviations from the mean of the targets before it. Predictions
+    are in the unit of the target.
 
     Parameters
     ----------
     regressor
         A river regressor.
     deviations
-        Standard deviations to which a target is bounded, at least 2; None: no bound.
+        The number of standard deviations from the mean to which a target is bounded, at least 2. None turns bounding off.
 
     Attributes
     ----------
     n_bounded : int
-        As of `BoundedScaler`.
+        How many targets were bounded when they were learned, as in `BoundedScaler`.
 
     Raises
     ------
     ValueError
-        ``deviations`` is out of its range; from `learn_one`: the target is not a finite float32 number. Nothing is learned then.
+        ``deviations`` is out of its range. From `learn_one`: the target is not a finite float32 number. Then nothing is
+        learned.
 
     Examples
     --------
@@ -323,11 +330,14 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
 
     @property
     def n_bounded(self) -> int:
-        """Targets that were learned bounded."""
+        """How many targets were bounded when they were learned."""
         return self._scaler.n_bounded
 
     def check_one(self, x: Mapping[Any, Any], y: float) -> None:
-        """Check a row as the regressor's own `check_one` does, if it has one, and its target; nothing is learned."""
+        """Check a row and its target without learning it.
+
+        The row is checked if the regressor has its own `check_one`.
+        """
         checked_target(y)
         if (check := getattr(self.regressor, "check_one", None)) is not None:
             check(x, y)
@@ -342,19 +352,19 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         return float(mean + math.sqrt(squares / max(n, 1.0)) * float(self.regressor.predict_one(x)))
 
     def merge_with(self, *others: BoundedTargetScaler, units: Sequence[Units] | None = None) -> None:
-        """Become the model of all the rows that it and others have learned: see `BSGDClassifier.merge_with`.
+        """Merge other models into this one, as `BSGDClassifier.merge_with` does.
 
         Parameters
         ----------
         *others
-            Models of the same parameters round regressors that can become one. They stay as they are.
+            Models with the same parameters, whose regressors can be merged. They stay as they are.
         units
-            As of the regressor's own.
+            As in the ``merge_with`` of the regressor.
 
         Raises
         ------
         ValueError
-            They cannot become one. This model is as it was then.
+            The models cannot be merged. This model stays as it was.
         """
         scaler = copy.deepcopy(self._scaler)
         found = scaler.merge_with(*(other._scaler for other in others))

@@ -1,4 +1,4 @@
-"""The conventions of river's estimators: parameters that are fixed when a model is made, clones, and rows to learn."""
+"""The conventions of river's estimators: fixed parameters, clones, and rows to learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ __all__ = ["RiverEstimator", "SupervisedEstimator", "parameters_of"]
 
 
 class RiverEstimator(base.Estimator):
-    """An estimator of river, a dataclass, whose parameters are fixed once its constructor has set ``_features``."""
+    """An estimator of river whose parameters are fixed once it is made.
+
+    It is a dataclass. The parameters are fixed once its constructor has set ``_features``.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_features" in self.__dict__ and name in parameters_of(type(self)):
@@ -26,12 +29,15 @@ class RiverEstimator(base.Estimator):
         super().__setattr__(name, value)
 
     def mutate(self, new_attrs: dict[str, Any]) -> None:
-        """Refuse to change parameters: sizes and numbers that a model was made with are part of its memory.
+        """Refuse to change a parameter: the memory of a model is laid out for those that it was made with.
+
+        To get a model with other parameters, use `clone`. If you write a subclass and list names in ``_mutable_attributes``,
+        these are changed as river does it.
 
         Parameters
         ----------
         new_attrs
-            Name to value. What a subclass of your own names in ``_mutable_attributes`` is changed, as river does it.
+            A mapping of name to new value.
 
         Raises
         ------
@@ -48,26 +54,29 @@ class RiverEstimator(base.Estimator):
         super().mutate(new_attrs)
 
     def clone(self, new_params: dict[str, Any] | None = None, include_attributes: bool = False) -> Self:
-        """Make a model that has learned nothing, with the same parameters.
+        """Return a model with the same parameters that has learned nothing.
 
         Parameters
         ----------
         new_params
-            Parameters that are to be different.
+            A mapping of name to value, for the parameters to change.
         include_attributes
-            Whether the model takes with it what was learned.
+            Whether the new model also gets what this one has learned.
 
         Raises
         ------
         ValueError
-            Both are given: a model of other sizes cannot hold what was learned.
+            Both are given. What was learned fits the parameters of this model only.
         """
         if new_params and include_attributes:
             raise ValueError("what was learned fits its own parameters only: leave out new_params or include_attributes")
         return copy.deepcopy(self) if include_attributes else super().clone(new_params)
 
     def save(self, path: str | Path) -> None:
-        """Save the model, with all that it has learned, as a file. `streamsvm.load` reads it; see `streamsvm.save`."""
+        """Save the model to a file, with all that it has learned.
+
+        `streamsvm.load` reads it back, and `streamsvm.save` says more.
+        """
         streamsvm.save(self, path)
 
 
@@ -80,37 +89,38 @@ class SupervisedEstimator(RiverEstimator):
         Parameters
         ----------
         x
-            Feature name to number. A name that is missing counts as 0.
+            The row: a mapping of feature names to numbers. Features that it does not have count as 0.
         y
-            The label: a bool, an int, a str, or anything else that is hashable; or the target of a regressor.
+            The label (a bool, an int, a str, or anything else that is hashable), or the target of a regressor.
         w
-            The row's weight, at least 0. A row of weight 0 is ignored.
+            The weight of the row, at least 0. A row of weight 0 is ignored.
 
         Raises
         ------
         ValueError
-            A feature, the target or the weight is not a finite number, there are more features than ``max_features`` with
-            ``overflow="raise"``, or the label is missing, too long a text or one too many. The model stays as it was.
+            A feature, the target or the weight is not a finite number; there are more features than ``max_features``, with
+            ``overflow="raise"``; or the label is missing, a text that is too long, or one more than the model has room for. The
+            model stays as it was.
         """
         raise NotImplementedError
 
     def learn_many(self, X: Any, y: Any, w: Any = 1.0) -> None:
-        """Learn the rows of a frame, one after the other: exactly what `learn_one` does with each.
+        """Learn the rows of a frame or an array in order, exactly as `learn_one` learns each.
 
         Parameters
         ----------
         X
-            An eager frame that narwhals knows (pandas, polars, pyarrow, ...), [n rows, features]; or a 2-D numpy array, whose
-            columns are the features 0, 1, ...
+            The rows [n, features]: an eager frame that narwhals knows (pandas, polars, pyarrow, ...), or a 2-D numpy array,
+            whose columns are the features 0, 1, ...
         y
-            n labels or targets: a series, an array or a sequence.
+            The n labels or targets: a series, an array or a sequence.
         w
-            One weight for all rows, or n of them.
+            The weights of the rows: one number for all of them, or n numbers.
 
         Raises
         ------
         ValueError
-            As `learn_one`, naming the row; or the lengths differ. The model stays as it was.
+            As in `learn_one`, with the number of the row; or the lengths differ. The model stays as it was.
         """
         raise NotImplementedError
 
@@ -120,11 +130,12 @@ class SupervisedEstimator(RiverEstimator):
         Parameters
         ----------
         x
-            Feature name to number. A name that is missing counts as 0, and one that was never learned is ignored.
+            The row: a mapping of feature names to numbers. Features that it does not have count as 0, and features that were
+            never learned are ignored.
 
         Returns
         -------
-        The label, None before any row was learned; of a regressor the target, 0 before.
+        The label, or None before any row was learned. A regressor returns the target, or 0 before any row was learned.
 
         Raises
         ------
@@ -138,7 +149,7 @@ class SupervisedEstimator(RiverEstimator):
     @overload
     def predict_many(self, X: Any) -> Any: ...
     def predict_many(self, X: Any) -> Any:
-        """Predict the labels or targets of the rows of X, each as `predict_one` does.
+        """Predict the labels or targets of the rows of X, as `predict_one` predicts each.
 
         Parameters
         ----------
@@ -147,12 +158,12 @@ class SupervisedEstimator(RiverEstimator):
 
         Returns
         -------
-        An array [n] of labels or of targets, float64; a series where X is a frame.
+        An array [n] of labels, or of targets in float64; or a series if X is a frame.
 
         Raises
         ------
         ValueError
-            X is no frame or array of finite numbers; the message names the row.
+            X is not a frame or array of finite numbers. The message names the row.
         """
         return self._predict_rows(X)
 

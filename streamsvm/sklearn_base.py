@@ -23,20 +23,23 @@ _SMALLEST_TARGET, _LARGEST_TARGET = 1e-20, 1e20  # beyond them products of gradi
 
 
 class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
-    """An estimator of sparse or dense rows whose fits succeed or change nothing, and whose pickles cannot replace its methods."""
+    """The base of the batch estimators: a fit succeeds or changes nothing.
+
+    Rows may be sparse or dense, and a pickle cannot replace methods.
+    """
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predict rows.
+        """Predict the label or target of each row.
 
         Parameters
         ----------
         X
-            Array or sparse matrix [n, features].
+            Array or sparse matrix of rows [n, features].
 
         Returns
         -------
         ndarray [n]
-            Labels, or of a regressor values, float64.
+            The predicted labels, or the predicted targets of a regressor, float64.
 
         Raises
         ------
@@ -65,7 +68,10 @@ class SklearnEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def save(self, path: str | Path) -> None:
-        """Save the model as a file. `streamsvm.load` reads it, and `streamsvm.edge.load` predicts by it; see `streamsvm.save`."""
+        """Save the fitted model to a file.
+
+        `streamsvm.load` reads the file back, and `streamsvm.edge.load` predicts with it. See `streamsvm.save`.
+        """
         streamsvm.save(self, path)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -110,22 +116,25 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
     class_weight: dict[Any, float] | Literal["balanced"] | None
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return decision values, in units of the margin.
+        """Return the decision values of rows, in units of the margin.
 
         Parameters
         ----------
         X
-            Array or sparse matrix [n, features].
+            Array or sparse matrix of rows [n, features].
 
         Returns
         -------
         float64 [n] or [n, classes]
-            Of two classes one value a row, positive for ``classes_[1]``. Of more classes one for each.
+            With two classes, one value for each row, which is positive for ``classes_[1]``. With more classes, one value for
+            each row and class; of `CSMOClassifier` with ``decision_function_shape="ovo"``, for each row and pair of classes.
 
         Raises
         ------
-        ValueError, sklearn.exceptions.NotFittedError
-            As `predict`.
+        ValueError
+            X does not fit the model, or holds a value that is not finite.
+        sklearn.exceptions.NotFittedError
+            The model is not fitted.
         """
         return self._scores(self._decide(self._checked(X)))
 

@@ -1,4 +1,4 @@
-"""A threshold of the probability that is tuned to a metric, row by row."""
+"""A probability threshold that is tuned to a metric, row by row."""
 
 from __future__ import annotations
 
@@ -23,41 +23,44 @@ _LARGEST_COUNT = 1e25  # of a horizon and weights that are as large as they may 
 
 
 class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
-    """A classifier of two classes whose threshold of the probability is tuned to a metric, row by row.
+    """A classifier of two classes whose probability threshold is tuned to a metric, row by row.
 
-    Each row is predicted before it is learned. Its probability and its label are counted, which gives a confusion matrix for each
-    of 101 thresholds from .001 to .999. Every 100 rows, once there are rows of both classes, the threshold with the best metric
-    becomes that of `predict_one`; before it is 1/2. The classifier itself learns as it would alone, and so do its probabilities.
-    Counts fade, so that the threshold follows a drift. Memory is fixed.
+    It wraps another classifier. Each row is predicted before it is learned. Its probability and its label are counted, which
+    gives a confusion matrix for each of 101 thresholds from .001 to .999. Every 100 rows, once there are rows of both classes,
+    the threshold with the best metric becomes that of `predict_one`. Before that, the threshold is 1/2. The wrapped classifier
+    learns as it would alone, and its probabilities stay the same. Counts fade, so that the threshold follows a drift. Memory is
+    fixed.
 
     Parameters
     ----------
     classifier
-        A river classifier of two classes with ``predict_proba_one``.
+        A river classifier of two classes that has ``predict_proba_one``.
     metric
-        A river metric of labels that the confusion matrix decides: ``F1``, ``FBeta``, ``BalancedAccuracy``, ``MCC``, ... One of
-        costs is a subclass of ``metrics.base.BinaryMetric``. None: ``BalancedAccuracy()``. The positive class is the metric's
-        ``pos_val``; where it has none, True (or 1), or else the label that comes second.
+        A river metric of labels that can be computed from the confusion matrix: ``F1``, ``FBeta``, ``BalancedAccuracy``,
+        ``MCC``, ... For a metric of costs, write a subclass of ``metrics.base.BinaryMetric``. None is ``BalancedAccuracy()``.
+        The positive class is the ``pos_val`` of the metric. If it has none, the positive class is True (or 1), or else the
+        label that comes second.
     horizon
-        Rows that the counts remember.
+        The number of rows that the counts remember.
 
     Attributes
     ----------
     threshold : float
-        The least probability of the positive class that is predicted as positive.
+        The lowest probability of the positive class that is predicted as positive.
     n_learned : int
+        How many rows the model has learned.
 
     Raises
     ------
     ValueError
-        The classifier or the metric is none of these, or ``horizon`` is out of its range; from `learn_one`: the labels
-        are not those of the metric, or there is a third one. One threshold has no meaning for three classes: give
-        ``class_weight`` to the classifier instead.
+        ``classifier`` or ``metric`` is something else, or ``horizon`` is out of its range. From `learn_one`: the labels are not
+        those of the metric, or there is a third one. One threshold has no meaning for three classes: use the ``class_weight``
+        of the classifier instead.
 
     Notes
     -----
-    Beside what the classifier takes: its probability once more for each row, and 101 evaluations of the metric, about 1 ms, every
-    100 rows. scikit-learn's TunedThresholdClassifierCV does the same on a batch.
+    In addition to the time of the classifier, each row takes that of one more probability, and every 100 rows take 101
+    evaluations of the metric, about 1 ms. scikit-learn's TunedThresholdClassifierCV does the same for a batch.
 
     References
     ----------
@@ -118,12 +121,12 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
 
     @property
     def threshold(self) -> float:
-        """The least probability of the positive class that is predicted as positive."""
+        """The lowest probability of the positive class that is predicted as positive."""
         return THRESHOLDS[self._best]
 
     @property
     def n_learned(self) -> int:
-        """Rows learned so far."""
+        """How many rows the model has learned."""
         return self._n_learned
 
     def _positive(self) -> Any:
@@ -136,21 +139,21 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
         return self._labels[1] if len(self._labels) == 2 else None
 
     def learn_one(self, x: dict[Any, Any], y: Any, w: float = 1.0, **kwargs: Any) -> None:
-        """Learn one row, and its probability and label for the threshold.
+        """Learn one row, and count its probability and its label for the threshold.
 
         Parameters
         ----------
         x, y
-            As the classifier takes them.
+            The row and its label, as the classifier takes them.
         w
-            The row's weight, at least 0, in the metric as well. It is given to the classifier where it is not 1.
+            The weight of the row, at least 0. It counts in the metric too. The classifier is given it only if it is not 1.
         kwargs
-            Given to the classifier.
+            Further arguments for the classifier.
 
         Raises
         ------
         ValueError
-            The label is a third one, or the classifier refuses the row. Nothing is learned then.
+            The label is a third one, or the classifier refuses the row. Then nothing is learned.
         """
         weight = checked_weight(w)
         if w != 1.0:
@@ -189,7 +192,10 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
             )
 
     def check_one(self, x: dict[Any, Any], y: Any) -> None:
-        """Check a row as the classifier's own `check_one` does, if it has one, and its label; nothing is learned."""
+        """Check a row and its label without learning it.
+
+        The row is checked if the classifier has its own `check_one`.
+        """
         self._check_label(y)
         if (check := getattr(self.classifier, "check_one", None)) is not None:
             check(x, y)
@@ -216,11 +222,11 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
         self._best = int(best[np.abs(best - _STEPS).argmin()])
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Predict the probability of each label of one row: that of the classifier."""
+        """Predict the probability of each label of one row, as the classifier does."""
         return self.classifier.predict_proba_one(x, **kwargs)
 
     def predict_one(self, x: dict[Any, Any], **kwargs: Any) -> base.typing.ClfTarget | None:
-        """Predict the label of one row: the positive one where its probability is not below `threshold`."""
+        """Predict the label of one row: the positive one if its probability is at least `threshold`."""
         if len(self._labels) < 2:
             return self.classifier.predict_one(x, **kwargs)
         positive = self._positive()

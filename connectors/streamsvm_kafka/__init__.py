@@ -1,7 +1,7 @@
-"""Kafka topics as sources of rows and sinks of predictions.
+"""Kafka topics as sources of rows, sinks of predictions, and places for checkpoints.
 
-`open_source` and `open_sink` open them by URL, as the command line does, with `KafkaSource`, `KafkaSink` and the codecs.
-`EmbeddedBroker` is a broker in this process to try them on.
+`open_source` and `open_sink` open a topic by its URL, as the command line does; `KafkaSource` and `KafkaSink` are the classes
+behind them. To try them without a broker, use an `EmbeddedBroker`, which runs inside this process.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -36,53 +36,54 @@ def _check_name(name: str, place: str) -> None:
 
 
 class TopicCheckpoints:
-    """The checkpoints of a run in a model topic, which stands where a `CheckpointFolder` does.
+    """The checkpoints of a run in a model topic. Use it in the place of a `CheckpointFolder`.
 
-    A checkpoint, the predictions and dead letters before it (of sinks that `open_sink` has opened) and the offsets of the
-    ``group`` are one transaction: to who reads with ``isolation.level=read_committed`` they come together or not at all. The
-    newest checkpoint that is committed is the truth, so after a kill nothing must be cut back. Predictions are seen once their
-    checkpoint is written.
+    A checkpoint, the predictions and dead letters before it (of sinks from `open_sink`) and the offsets of the ``group`` are
+    one transaction. A consumer with ``isolation.level=read_committed`` gets all of them or none. The newest committed
+    checkpoint is the truth, so after a kill nothing has to be cut back. Predictions become visible once their checkpoint is
+    written.
 
-    One process at a time writes under a name. A new one fences the one before it, whose next message or checkpoint is a
-    `CheckpointError`.
+    Only one process at a time writes under a name. A new process fences the one before it, whose next message or checkpoint
+    raises a `CheckpointError`.
 
-    The topic has one partition and is compacted; if there is none, it is made. A checkpoint is the same bytes as in a file, in
-    parts of 512 KiB under the keys ``NAME/0``, ``NAME/1``, ...
+    The topic has one partition and is compacted; if it does not exist, it is created. A checkpoint has the same bytes as in a
+    file, in parts of 512 KiB under the keys ``NAME/0``, ``NAME/1``, ...
 
     Parameters
     ----------
-    bootstrap, client
-        As of `KafkaSource`.
+    bootstrap
+        ``host:port`` of a broker, or several with commas between them.
     topic
-        The model topic.
+        Name of the model topic.
     name
-        Of the model there, by which a process that is started again finds it.
+        Name of the model in the topic. A process that is started again finds its checkpoints by this name.
     group
-        The consumer group for which the offsets of a `KafkaSource` of this cluster are committed with each checkpoint. None:
-        nothing is.
+        Consumer group whose offsets of a `KafkaSource` of this cluster are committed with each checkpoint. None commits none.
+    client
+        Options of the connection; see `client_options`.
     trusted
-        As of `CheckpointFolder`.
+        Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
     transaction_seconds
-        The broker aborts a transaction that is open for longer: one with predictions without a checkpoint.
+        Seconds after which the broker aborts an open transaction, that is, one with predictions but no checkpoint yet.
 
     Attributes
     ----------
     path : str
         The topic and the name, in messages.
     longest_seconds : float or None
-        Within which time after a checkpoint the next one must be written; None if no sink was opened.
+        Seconds after a checkpoint within which the next one must be written; None if no sink was opened.
 
     Raises
     ------
     BrokerUnreachableError, StreamError
-        As of `KafkaSource`.
+        As in `KafkaSource`.
     CheckpointError
-        The topic cannot be made or has several partitions, or the broker refuses transactions.
+        The topic cannot be created or has several partitions, or the broker refuses transactions.
 
     Notes
     -----
-    For a loop: ``LearningLoop(source, model, sink=checkpoints.open_sink("predictions"), checkpoints=checkpoints)``. The user must
-    be allowed to write as the transactional id ``streamsvm-TOPIC-NAME``.
+    For a loop, write ``LearningLoop(source, model, sink=checkpoints.open_sink("predictions"), checkpoints=checkpoints)``. The
+    Kafka user must be allowed to write as the transactional id ``streamsvm-TOPIC-NAME``.
 
     Examples
     --------
@@ -118,18 +119,23 @@ class TopicCheckpoints:
 
     @property
     def longest_seconds(self) -> float | None:
-        """Seconds after a checkpoint within which the next one must be written; None if no sink was opened."""
+        """Seconds within which the next checkpoint must be written; None if no sink was opened."""
         return self._seconds / 2.0 if self._has_sinks else None
 
     def is_on_cluster_of(self, bootstrap: str, client: Mapping[str, Any] | None = None) -> bool:
-        """Whether brokers are of the cluster of the model topic; BrokerUnreachableError if they do not say it."""
+        """Return whether brokers belong to the cluster of the model topic.
+
+        Raise a BrokerUnreachableError if they do not tell.
+        """
         if bootstrap == self._connection.bootstrap:
             return True
         other = cluster_of(Connection(bootstrap, client))
         return other is not None and other == cluster_of(self._connection)
 
     def open_sink(self, topic: str) -> KafkaSink:
-        """Open a topic of the same cluster for predictions or dead letters, which are committed with the next checkpoint.
+        """Open a topic of the same cluster as a sink that is part of the transaction.
+
+        Its predictions or dead letters are committed with the next checkpoint.
 
         Raises
         ------
@@ -143,14 +149,16 @@ class TopicCheckpoints:
         return KafkaSink.over(TransactionWriter(self._transaction, self._connection.bootstrap, topic), topic)
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> str:
-        """Commit a checkpoint with all that the sinks have, and with the offsets; as `CheckpointFolder.save`.
+        """Commit a checkpoint, together with the messages of the sinks and the offsets.
+
+        The parameters are those of `CheckpointFolder.save`.
 
         Raises
         ------
         TakenOverError
-            Another process has taken the name over: nothing of it counts.
+            Another process has taken the name over; nothing of this transaction counts.
         CheckpointError
-            It was not committed, or it is not known whether it was: the message says which.
+            The checkpoint was not committed, or it is not known whether it was; the message says which.
         """
         began = time.perf_counter()
         try:
@@ -167,7 +175,7 @@ class TopicCheckpoints:
         return self.path
 
     def check(self, model: Any, metric: Any) -> None:
-        """As `CheckpointFolder.check`."""
+        """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
         try:
             self._bytes(model, metric, {}, 0, {})
         except ModelFileError as error:
@@ -178,12 +186,12 @@ class TopicCheckpoints:
         return checkpoint_bytes(model, metric, facts, rows=rows, position=position, trusted=self._trusted, hint=hint)
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest checkpoint that is committed; None if there is none.
+        """Read the newest committed checkpoint; None if there is none.
 
         Raises
         ------
         CheckpointError
-            There is one that cannot be loaded, or parts of one only; or the topic cannot be read.
+            The checkpoint cannot be loaded, only some of its parts exist, or the topic cannot be read.
         """
         reader = ModelReader(self._connection, self._topic, self._name, self._place)
         try:
@@ -216,20 +224,26 @@ def _offsets(position: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, Offs
 
 
 class FollowedTopic:
-    """The newest model of a model topic, into which a learner may write; it stands where a `FollowedFolder` does.
+    """The newest model of a model topic, while a learner may write to it.
+
+    Use it in the place of a `FollowedFolder`.
 
     Parameters
     ----------
-    bootstrap, topic, client
-        As of `TopicCheckpoints`. The topic exists.
+    bootstrap
+        ``host:port`` of a broker, or several with commas between them.
+    topic
+        Name of the model topic, which must exist.
     name
-        Of the model. None: the only one of the topic, or of several the ``usual`` one.
+        Name of the model. None: the only model of the topic, or if there are several, the one with the name ``usual``.
     usual
-        See ``name``.
+        Name to prefer if ``name`` is None and there are several models.
     trusted
-        As for `streamsvm.load`.
+        Whether models may hold classes and functions of your own, as in `streamsvm.load`.
     seconds
-        Between two looks into the topic.
+        Number of seconds between two looks into the topic.
+    client
+        Options of the connection; see `client_options`.
 
     Attributes
     ----------
@@ -239,9 +253,9 @@ class FollowedTopic:
     Raises
     ------
     BrokerUnreachableError, StreamError
-        As of `KafkaSource`. Of methods also where the topic cannot be read.
+        As in `KafkaSource`. Methods also raise them if the topic cannot be read.
     CheckpointError
-        The topic has several partitions, or no name is given and there are several.
+        The topic has several partitions, or no name is given and there are several models.
 
     Examples
     --------
@@ -278,7 +292,10 @@ class FollowedTopic:
         return ModelReader(self._connection, self._topic, name, self._place)
 
     def read(self) -> Checkpoint:
-        """Return the newest checkpoint; CheckpointError if there is none, or it cannot be loaded or holds no model."""
+        """Return the newest checkpoint.
+
+        Raise a CheckpointError if there is none, it cannot be loaded, or it holds no model.
+        """
         reader = self._found_reader()
         found = None if reader is None else reader.newest()
         if found is None:
@@ -288,7 +305,7 @@ class FollowedTopic:
     def newer(self) -> FollowedModel | None:
         """Return the newest model if it was not returned before, else None.
 
-        A checkpoint that cannot be read is told by a warning, once: the model before it stays.
+        A checkpoint that cannot be read gives a warning, once, and the model before it stays in use.
         """
         now = time.monotonic()
         if now < self._due or self._reader is None:
@@ -298,7 +315,7 @@ class FollowedTopic:
         return None if checkpoint is None else FollowedModel(checkpoint.model, checkpoint.header["rows"])
 
     def wait(self) -> Checkpoint | None:
-        """Return the newest checkpoint once there is one; None after `stop`."""
+        """Wait for a checkpoint, and return the newest one; None after `stop`."""
         reader = self._found_reader()
         checkpoint = None if reader is None else self._newest_of(reader)
         if checkpoint is None:
@@ -339,7 +356,7 @@ class FollowedTopic:
         return checkpoint
 
     def stop(self) -> None:
-        """End a wait. May be called from a signal handler or another thread."""
+        """End a wait. You can call it from a signal handler or another thread."""
         self._stopping.set()
 
     def close(self) -> None:

@@ -15,25 +15,26 @@ __all__ = ["EmbeddedBroker"]
 
 
 class EmbeddedBroker:
-    """The mock cluster inside confluent-kafka's wheel: one broker on a free port, with no JVM and no files.
+    """A Kafka broker inside this process, for demonstrations and tests.
 
-    It speaks Kafka's protocol and holds its messages in memory while the context is open. It is no Kafka: a partition silently
-    drops all but its last 5 MiB, topics are created with four partitions by the first message and have no identity, there are
-    no transactions, no retention, no compaction, no groups of several members and no access rules.
+    It is the mock cluster in confluent-kafka's wheel: one broker on a free port, without JVM or files. It speaks Kafka's
+    protocol, and holds its messages in memory while the context is open. It is not Kafka: a partition silently drops all but
+    its last 5 MiB; the first message creates a topic, with four partitions and without an identity; and there are no
+    transactions, no retention, no compaction, no groups of several members and no access rights.
 
-    kafka-python cannot ask it for its version: give ``client`` to every client, or use `url`.
+    kafka-python cannot ask it for its version, so pass ``client`` to every client, or use `url`.
 
     Attributes
     ----------
     bootstrap : str
-        ``host:port``.
+        ``host:port`` of the broker.
     client : dict
         Options for every client of this broker.
 
     Raises
     ------
     RuntimeError
-        From entering the context: the broker did not start.
+        When you enter the context: the broker did not start.
 
     Examples
     --------
@@ -60,6 +61,6 @@ class EmbeddedBroker:
         self._cluster.close()
 
     def url(self, topic: str, **parameters: object) -> str:
-        """The URL of a topic of this broker, for `open_source`, `open_sink` and the command line."""
+        """Return the URL of a topic of this broker, for `open_source`, `open_sink` and the command line."""
         pairs = "".join(f"&{name}={value}" for name, value in parameters.items())
         return f"kafka://{self.bootstrap}/{topic}?api_version=2.3{pairs}"

@@ -20,7 +20,7 @@ _MOST_SECONDS = 7 * 24 * 3600.0
 
 
 class Secret(str):
-    """A text that is used as it is, and shown as ``***``.
+    """A text that is used as it is, but shown as ``***``.
 
     Examples
     --------
@@ -45,31 +45,36 @@ class Secret(str):
 
 
 def client_options(given: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the options of a connection.
+    """Return the options of a connection, from a mapping and from the environment.
 
     Parameters
     ----------
     given
-        Options by name: ``security_protocol`` (PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL); ``ssl_cafile``, ``ssl_certfile``,
-        ``ssl_keyfile`` and ``ssl_crlfile`` (paths of PEM files), ``ssl_password`` (of the key) and ``ssl_check_hostname``;
-        ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512), ``sasl_plain_username`` and ``sasl_plain_password``;
-        ``client_id``; ``api_version`` (``"2.3"``, of a broker that does not tell it); ``outage_seconds``, for how long to wait
-        for a broker that does not answer (default: not at the start, and 30 s for what is written); and of the registry of Avro
-        schemas ``schema_registry_url``, ``schema_registry_username``, ``schema_registry_password`` and
-        ``schema_registry_cafile`` (see `SchemaRegistry`).
+        Options by name:
+
+        - ``security_protocol``: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
+        - ``ssl_cafile``, ``ssl_certfile``, ``ssl_keyfile``, ``ssl_crlfile`` (paths of PEM files), ``ssl_password`` (of the
+          key), ``ssl_check_hostname``
+        - ``sasl_mechanism`` (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512), ``sasl_plain_username``, ``sasl_plain_password``
+        - ``client_id``
+        - ``api_version``: version of a broker that does not report it, such as ``"2.3"``
+        - ``outage_seconds``: how long to wait for a broker that does not answer; by default not at all at the start, and 30 s
+          for what is written
+        - ``schema_registry_url``, ``schema_registry_username``, ``schema_registry_password``, ``schema_registry_cafile``: the
+          registry of Avro schemas (see `SchemaRegistry`)
     environment
-        Where the others are looked for, in capitals behind ``STREAMSVM_KAFKA_``, such as ``STREAMSVM_KAFKA_SASL_MECHANISM``.
-        None: that of this process.
+        Mapping that holds the other options under names in capitals after ``STREAMSVM_KAFKA_``, such as
+        ``STREAMSVM_KAFKA_SASL_MECHANISM``. None uses the environment of this process.
 
     Returns
     -------
     dict
-        Options for `KafkaSource`, `KafkaSink` and `publish`. Those that are secret are of type `Secret`.
+        Options for `KafkaSource`, `KafkaSink` and `publish`. Secret values are of type `Secret`.
 
     Raises
     ------
     StreamError
-        There is no such option, or it cannot have that value, or others are missing with it.
+        An option does not exist, cannot have that value, or needs others that are missing.
 
     Examples
     --------

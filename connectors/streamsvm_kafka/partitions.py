@@ -70,42 +70,48 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class PartitionWorker:
-    """A worker of a consumer group that learns the partitions of a topic which the group gives it, each with its own model.
+    """A worker of a consumer group that learns a model for each partition which the group assigns to it.
 
-    A partition has a folder of checkpoints, ``partition-N``, in a folder that all workers share: on one machine, or on a file
-    system with locks. Where the partition moves, its model moves with it. The worker that loses it writes a checkpoint and
-    releases the folder; the other one locks it, loads the model, and reads on behind the last row in it. So each model learns
-    the rows of its partition in their order, each once, whatever becomes of the workers: it has the bytes of one that was left
-    alone. A worker that was thrown out of the group writes nothing more of what it had. One that hangs and holds a folder is
-    fenced after half a minute: the folder is taken from it.
+    Each partition has a folder of checkpoints, ``partition-N``, inside a folder that all workers share: on one machine, or on a
+    file system with locks. When a partition moves, its model moves with it. The worker that loses it writes a checkpoint and
+    releases the folder. The next worker locks the folder, loads the model, and continues after the last row in it. Each model
+    therefore learns the rows of its partition in order, each row once, whatever happens to the workers, and has the same bytes
+    as one that was left alone.
+
+    A worker that was thrown out of the group writes nothing more for its partitions. A worker that hangs while it holds a
+    folder is fenced after half a minute: the folder is taken from it.
 
     Parameters
     ----------
-    bootstrap, topic, codec, start, client
-        As of `KafkaSource`.
+    bootstrap, topic, codec
+        Broker, topic and format of its messages, as in `KafkaSource`.
     group
-        The consumer group. Offsets are committed for it after each checkpoint, for tools; the checkpoints are the truth.
+        Consumer group. Its offsets are committed after each checkpoint, for tools; the checkpoints are the truth.
     folder
-        The folder of the folders.
+        Folder in which the partitions have their folders.
     make_loop
-        Makes the loop of a partition from its source and its checkpoints.
+        Function that makes the loop of a partition from its source and its checkpoints.
     stop_at_end
-        End when all partitions that this worker has were learned up to the ends that they had when they came; without any, after
-        a while.
+        Whether to end when all partitions of this worker are learned up to the ends that they had when they came. A worker
+        without partitions ends after a while.
+    start
+        Where to begin without a checkpoint, as in `KafkaSource`.
+    client
+        Options of the connection; see `client_options`.
     trusted
-        As of `CheckpointFolder`.
+        Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
 
     Raises
     ------
     BrokerUnreachableError, StreamError
-        As of `KafkaSource`. While it runs also what a loop raises.
+        As in `KafkaSource`. While it runs, also any error of a loop.
 
     Attributes
     ----------
     rows : int
-        Rows that this worker has taken.
+        Number of rows that this worker has processed.
     loops : dict of int to LearningLoop
-        By partition.
+        The loops by partition.
     """
 
     def __init__(
@@ -152,11 +158,14 @@ class PartitionWorker:
 
     @property
     def loops(self) -> dict[int, LearningLoop]:
-        """The loops of the partitions that are learned now."""
+        """The loops of the partitions that are being learned, by partition."""
         return {number: each.loop for number, each in sorted(self._assigned.items()) if each.loop is not None}
 
     def lag(self) -> dict[int, int]:
-        """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
+        """Return how many messages of each partition are waiting to be read, as far as the broker has told.
+
+        You can call it from any thread.
+        """
         found = {}
         for number, each in dict(self._assigned).items():
             if each.source is not None and each.end is not None:
@@ -165,18 +174,23 @@ class PartitionWorker:
         return found
 
     def stop(self) -> None:
-        """End the run before the next rows, with checkpoints. May be called from a signal handler or another thread."""
+        """End the run before the next rows, with checkpoints.
+
+        You can call it from a signal handler or another thread.
+        """
         self._stopping.set()
 
     def run(self, max_rows: int | None = None, on_rows: Callable[[PartitionWorker], None] | None = None) -> None:
-        """Learn until `stop` is called, or the ends are reached, or ``max_rows`` were taken; then write checkpoints.
+        """Learn until `stop` is called, the ends are reached, or ``max_rows`` rows were processed.
+
+        Then write checkpoints.
 
         Parameters
         ----------
         max_rows
-            None: no limit.
+            Maximum number of rows. None sets no limit.
         on_rows
-            Called after each few hundred rows, and when there were none for a moment.
+            Function that is called with the worker after every few hundred rows, and whenever there were none for a moment.
         """
         refresh, self.state = time.monotonic() + REFRESH_SECONDS, "running"
         try:

@@ -94,22 +94,26 @@ class _Writer:
 
 
 class KafkaSink:
-    """Predictions, or dead letters, as JSON messages in a topic.
+    """Writes predictions, or dead letters, as JSON messages to a topic.
 
-    A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}`` and its key is the row number in digits. NaN, and
-    the prediction of a model that does not predict yet, is null.
+    A message is ``{"row": 17, "y_pred": 1, "y_true": 0, "probability": 0.83}``, and its key is the row number in digits. NaN,
+    and the prediction of a model that does not predict yet, is null.
 
     A topic cannot be cut back as a file can. A learner that is killed and started again writes the predictions after its last
-    checkpoint once more, with the same keys and the same content: each comes at least once, and exactly once to a reader that
-    uses only the first message of each key. (With checkpoints in a topic each comes exactly once: `TopicCheckpoints`.) All other
-    guarantees are the strongest of Kafka: acknowledged by all replicas, in order, no duplicates from retries.
+    checkpoint once more, with the same keys and content. A reader gets each of them at least once, and exactly once if it uses
+    only the first message of each key. (With checkpoints in a topic, each comes exactly once: see `TopicCheckpoints`.) In all
+    other respects, the guarantees are the strongest of Kafka: acknowledged by all replicas, in order, without duplicates from
+    retries.
 
     Parameters
     ----------
-    bootstrap, client
-        As for `KafkaSource`.
+    bootstrap
+        ``host:port`` of a broker, or several with commas between them.
     topic
-        Name of the topic. If it does not exist, the broker's configuration (``auto.create.topics.enable``) decides.
+        Name of the topic. If it does not exist, the broker's configuration (``auto.create.topics.enable``) decides whether it
+        is created.
+    client
+        Options of the connection; see `client_options`.
 
     Raises
     ------
@@ -135,7 +139,7 @@ class KafkaSink:
 
     @classmethod
     def over(cls, writer: Writer, topic: str) -> Self:
-        """Make a sink whose messages a given writer sends to a topic."""
+        """Make a sink whose messages are sent to a topic by an existing writer."""
         sink = cls.__new__(cls)
         sink._begin(writer, topic)
         return sink
@@ -145,7 +149,10 @@ class KafkaSink:
         self.name: str = writer.name
 
     def write(self, record: Record) -> None:
-        """Send a prediction or a dead letter, which is durable after `flush`; StreamError if JSON cannot hold it."""
+        """Send a prediction or a dead letter; it is durable after `flush`.
+
+        Raise a StreamError if JSON cannot hold it.
+        """
         try:
             value = orjson.dumps(record._asdict(), option=orjson.OPT_SERIALIZE_NUMPY)
         except orjson.JSONEncodeError as error:
@@ -156,12 +163,15 @@ class KafkaSink:
         self._writer.send(value, key=b"%d" % record.row)
 
     def flush(self) -> Position:
-        """Wait until all messages are acknowledged; StreamError if one is not. The position is the topic's name."""
+        """Wait until all messages are acknowledged, and return the position: the topic's name.
+
+        Raise a StreamError if a message is not acknowledged.
+        """
         self._writer.flush()
         return {"topic": self._topic}
 
     def seek(self, position: Position) -> None:
-        """Check that the position is of this topic, StreamError if not: messages cannot be dropped."""
+        """Raise a StreamError if the position is not of this topic. Messages cannot be dropped."""
         if position.get("topic") != self._topic:
             written = f"topic {position['topic']!r}" if "topic" in position else position.get("name", dict(position))
             raise StreamError(f"{self.name}: what this checkpoint has written is in {written}. Give that, {START_AFRESH}")
@@ -181,21 +191,27 @@ def publish(
     partition: int | None = None,
     client: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write rows to a topic, for a `KafkaSource` with the same codec, and wait until all are acknowledged.
+    """Write rows to a topic, and wait until all are acknowledged.
+
+    A `KafkaSource` with the same codec reads them.
 
     Parameters
     ----------
     rows
         The rows, in the order that each partition will have.
-    bootstrap, topic, client
-        As for `KafkaSink`.
+    bootstrap
+        ``host:port`` of a broker, or several with commas between them.
+    topic
+        Name of the topic, as in `KafkaSink`.
     codec
-        Encodes a row as a message, or ``rows_per_message`` rows.
+        Codec that encodes a row as a message, or ``rows_per_message`` rows.
     rows_per_message
-        How many rows a message has, but for the last; more than one with a codec of many rows (a `TableCodec`), which has a
-        column for each feature that one of them has.
+        Number of rows in each message except the last. More than one needs a codec of many rows (a `TableCodec`); a message
+        then has a column for each feature that one of its rows has.
     partition
-        The partition to write to; None: the client chooses one for each message.
+        Partition to write to. None lets the client choose one for each message.
+    client
+        Options of the connection; see `client_options`.
 
     Returns
     -------
@@ -209,7 +225,7 @@ def publish(
     StreamError
         The topic does not exist, or a row was not delivered.
     ValueError
-        The codec cannot encode a row, or not many a message.
+        The codec cannot encode a row, or not several rows in a message.
 
     Examples
     --------

@@ -19,24 +19,26 @@ __all__ = ["KafkaSource"]
 
 
 class KafkaSource:
-    """The rows of all partitions of one topic.
+    """The rows of all partitions of a Kafka topic.
 
-    The source joins no consumer group: the learning loop saves its `position` in one checkpoint with the
-    model, and `seek` returns to it, so that every row counts exactly once in the model however often the process is killed. Rows
-    of aborted transactions are not read (``read_committed``); messages without a value (tombstones) are no rows. A message that
-    the codec cannot decode is given as a `BadRow`.
+    Use it as the source of a `LearningLoop`. The loop saves the position in the same checkpoint as the model, and `seek`
+    returns to it, so every row counts exactly once in the model, however often the process is killed. The source joins no
+    consumer group.
 
-    With ``stop_at_end`` the stream is one bounded pass, from the position to the ends that the partitions had when the source
+    Rows of aborted transactions are not read (``read_committed``), and messages without a value (tombstones) are not rows. A
+    message that the codec cannot decode is given as a `BadRow`.
+
+    With ``stop_at_end``, the stream is one bounded pass, from the position to the ends that the partitions had when the source
     was opened. Its order is fixed: one row of each partition in turn, by partition number, until all are exhausted. A pass that
-    is resumed from a checkpoint has the same ends and the same turn, so that it gives the same rows in the same order as one
-    that was never interrupted; new messages are for the next pass.
+    resumes from a checkpoint keeps its ends and its turn, so it gives the same rows in the same order as one that was never
+    interrupted. New messages are left for the next pass.
 
-    Without ``stop_at_end`` the stream never ends (but see `stop`) and gives rows as they arrive. Rows of one partition stay in
-    order; how partitions mix depends on the moment, so a stream that must be reproducible has one partition. Partitions that
-    are added to the topic are read within a minute. If the broker goes away, the source waits for it.
+    Without ``stop_at_end``, the stream never ends (until you call `stop`), and gives rows as they arrive. Rows of one partition
+    stay in order, but how partitions mix depends on the moment, so use one partition if the stream has to be reproducible.
+    Partitions that are added to the topic are read within a minute. If the broker goes away, the source waits for it.
 
-    Memory is bounded by the number of partitions: of each, at most 1000 messages, or 4 MiB of them, and two fetches of 256 KiB
-    are held, or of 1 MiB where messages have many rows.
+    The number of partitions bounds the memory. For each partition, the source holds at most 1000 messages, or 4 MiB of them,
+    and two fetches of 256 KiB, or of 1 MiB if messages have many rows.
 
     Parameters
     ----------
@@ -45,32 +47,33 @@ class KafkaSource:
     topic
         Name of the topic, which must exist.
     codec
-        Decodes a message, such as `JSONCodec` or `Float32Codec`.
+        Codec that decodes the messages, such as `JSONCodec` or `Float32Codec`.
     stop_at_end
-        Read one bounded pass instead of an endless stream.
+        Whether to read one bounded pass instead of an endless stream.
     start
-        Where to begin: ``"earliest"``, ``"latest"``, a time such as ``"2026-03-01T12:00:00Z"``, or ``"PARTITION:OFFSET"``,
-        several with commas between them. None: at the earliest message. A position that `seek` goes on from counts more, unless
-        the topic no longer holds what follows it: then a partition goes on from ``start`` (with a warning) if it is given.
+        Where to begin if there is no checkpoint: ``"earliest"``, ``"latest"``, a time such as ``"2026-03-01T12:00:00Z"``, or
+        ``"PARTITION:OFFSET"``, several with commas between them. None begins at the earliest message. A position to which
+        `seek` returns takes precedence. Only if the topic no longer holds the messages after that position does the partition
+        continue from ``start``, with a warning; without ``start``, that is an error.
     group
-        The consumer group whose offsets follow the checkpoints, for tools that show how far a group is behind. Nothing is read
-        from there, and the source does not join it. None: nothing is committed.
+        Consumer group whose offsets follow the checkpoints, so that tools can show how far the group is behind. Nothing is read
+        from the group, and the source does not join it. None commits no offsets.
     client
-        Options of the connection, see `client_options`.
+        Options of the connection, such as TLS and passwords; see `client_options`.
 
     Raises
     ------
     BrokerUnreachableError
-        No broker answers at ``bootstrap`` within 10 seconds, or ``outage_seconds`` if that is more.
+        No broker answers at ``bootstrap`` within 10 seconds, or within ``outage_seconds`` if that is more.
     StreamError
-        An option is wrong, the broker does not let the user in, or the topic does not exist or may not be read. While iterating
-        also: messages that retention removed before they were read, a topic that was deleted or replaced.
+        An option is wrong, the broker does not let the user in, or the topic does not exist or may not be read. While you
+        iterate, also: retention has removed messages before they were read, or the topic was deleted or replaced.
 
     Warns
     -----
     RuntimeWarning
-        Retention has removed messages from the topic's beginning, so that a stream from the earliest one lacks them; or messages
-        that the position of a checkpoint had not reached.
+        Retention has removed messages that a stream from the earliest one would have had, or messages after the position of a
+        checkpoint.
 
     Examples
     --------
@@ -121,16 +124,19 @@ class KafkaSource:
 
     @property
     def raw(self) -> bytes | None:
-        """The bytes of the message that was given last; None of one with many rows."""
+        """The bytes of the message that was given last; None if it had many rows."""
         return self.raw_of(-1)
 
     @property
     def position(self) -> Position:
-        """The next offset of each partition, and the name of the label; in a bounded pass also its ends and whose turn it is.
+        """Where the next row is: the next offset of each partition, and the name of the label.
 
-        ``{"topic": ..., "topic_id": ..., "label": "y", "partitions": {"0": 17, ...}, "ends": {"0": 40, ...} or None, "turn": 0}``
+        For a bounded pass, it also has the ends of the pass and whose turn it is.
 
-        Within a message of many rows, its partition and how many of them were given: ``"within": {"0": 250}``.
+        ``{"topic": ..., "topic_id": ..., "label": "y", "partitions": {"0": 17, ...}, "ends": {"0": 40, ...}, "turn": 0}``,
+        where the ends may be None.
+
+        Within a message of many rows, it also has the partition and how many of the rows were given: ``"within": {"0": 250}``.
         """
         reader, within = self._reader, self._decoder.open_rows
         offsets, turn, inside = dict(reader.offsets), reader.turn, {}
@@ -151,14 +157,14 @@ class KafkaSource:
     def seek(self, position: Position) -> None:
         """Continue at ``position``; only before the first row was read.
 
-        Partitions that are newer than the position are read from their beginning. With ``stop_at_end``, an interrupted pass goes
-        on to the ends that it had; if nothing is left of it, a new one begins.
+        Partitions that are newer than the position are read from their beginning. With ``stop_at_end``, an interrupted pass
+        continues to the ends that it had; if nothing is left of it, a new pass begins.
 
         Raises
         ------
         StreamError
-            The position is corrupt, or of another topic; or, where ``start`` is not given, of an earlier topic of this name or
-            of messages that the topic no longer holds.
+            The position is corrupt, or of another topic. If ``start`` is not given, also: it is of an earlier topic of this
+            name, or of messages that the topic no longer holds.
         """
         self._check_topic(position)
         try:
@@ -205,7 +211,7 @@ class KafkaSource:
 
     @property
     def message_key(self) -> str | bytes | None:
-        """The key of the message that was given last, as text; as bytes where they are none of UTF-8."""
+        """The key of the message that was given last, as text, or as bytes if it is not UTF-8."""
         key: bytes | None = None if self._decoder.record is None else self._decoder.record.key
         try:
             return None if key is None else key.decode()
@@ -218,7 +224,10 @@ class KafkaSource:
         return not self._stop_at_end
 
     def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        """Return the next rows, as `BatchSource.take`: of the messages that are at hand, or of one message with many rows."""
+        """Return the next rows, as `BatchSource.take` does.
+
+        They are those of the messages that have arrived, or of one message with many rows.
+        """
         if self._decoder.open_rows:
             return self._decoder.more(most)
         run = self._next_run(most, self._begun(joined=False))
@@ -241,11 +250,14 @@ class KafkaSource:
         return self._runs
 
     def place_of(self, i: int) -> str:
-        """The partition, and the offset of the message of a row of those that were taken last."""
+        """The partition and offset of the message of row number ``i`` of those that were taken last."""
         return self._decoder.place_of(i)
 
     def raw_of(self, i: int) -> bytes | None:
-        """The bytes of the message of a row of those that were taken last; None of one with many rows."""
+        """The bytes of the message of row number ``i`` of those that were taken last.
+
+        None if the message has many rows.
+        """
         return self._decoder.raw_of(i)
 
     def __iter__(self) -> Iterator[Row | BadRow]:
@@ -255,8 +267,8 @@ class KafkaSource:
     def messages(self) -> Iterator[Row | BadRow | None]:
         """Iterate as a part of a `JoinedSource`.
 
-        An endless stream gives None where it has nothing more to read. A bounded pass has the order of the messages' times, of
-        all partitions; within a partition the order is kept. One that is resumed ends where it would have ended.
+        An endless stream gives None when it has nothing more to read. A bounded pass gives the messages of all partitions in
+        the order of their times, and keeps the order within a partition. A pass that resumes ends where it would have ended.
         """
         if self._decoder.many:
             raise StreamError(f"{self.name}: its messages hold many rows, and a join needs one row a message")
@@ -276,18 +288,21 @@ class KafkaSource:
         self._sought = True
 
     def lag(self) -> dict[int, int]:
-        """Return how many messages of each partition wait to be read, as far as the broker has told. From any thread."""
+        """Return how many messages of each partition are waiting to be read, as far as the broker has told.
+
+        You can call it from any thread.
+        """
         return self._reader.lag()
 
     def saved(self) -> None:
-        """Commit the `position`, which a checkpoint holds now, for the group. A failure is logged."""
+        """Commit the `position`, which is now in a checkpoint, for the group. A failure is logged."""
         if self._consumer.config["group_id"] is not None:
             self._reader.told.commit({int(p): offset for p, offset in self.position["partitions"].items()})
 
     def stop(self) -> None:
         """End the iteration before its next row, or within a fraction of a second if it waits for one.
 
-        May be called from a signal handler or another thread. `position` stays valid.
+        You can call it from a signal handler or another thread. `position` stays valid.
         """
         self._reader.stop()
 

@@ -42,23 +42,28 @@ def open_source(
     Parameters
     ----------
     url
-        Several brokers are separated by commas. Parameters after ``?``, joined by ``&``:
-        ``codec``: ``json`` (the default; one object a message), ``avro`` (one record), ``float32`` (one packed row), or with
-        many rows a message ``arrow`` or ``npy`` (see the classes); ``features``: number of features of a row of ``float32`` or
-        ``npy``; ``api_version``: of a broker that does not tell it, such as ``2.3``.
+        URL of the topic. Several brokers are separated by commas. These parameters may follow after ``?``, joined by ``&``:
+
+        - ``codec``: format of the messages. ``json`` (the default; one object each), ``avro`` (one record), ``float32`` (one
+          packed row), or with many rows in each message, ``arrow`` or ``npy``. The codec classes describe them.
+        - ``features``: number of features of a row of ``float32`` or ``npy``.
+        - ``api_version``: version of a broker that does not report it, such as ``2.3``.
     label
-        Name of the label's field or column. Rows of ``float32`` and ``npy`` have it in the last place, and it needs no name.
+        Name of the label's field or column. Rows of ``float32`` and ``npy`` have the label in the last place, and it needs no
+        name.
     stop_at_end
-        End where the topic ended when it was opened.
-    start, group
-        Where to begin, and whose offsets follow the checkpoints, see `KafkaSource`.
+        Whether to end where the topic ended when it was opened.
+    start
+        Where to begin, as in `KafkaSource`.
+    group
+        Consumer group whose offsets follow the checkpoints, as in `KafkaSource`.
     options
-        Of the connection; others are taken from the environment (`client_options`).
+        Options of the connection; others come from the environment (see `client_options`).
 
     Raises
     ------
     StreamError
-        The URL has a mistake (the text shows the right form), or see `KafkaSource`.
+        The URL has a mistake (the text shows the right form), or an error of `KafkaSource`.
 
     Examples
     --------
@@ -81,14 +86,14 @@ def open_worker(
     Parameters
     ----------
     url, label, start, options
-        As for `open_source`.
+        As in `open_source`.
     **how
-        Of the group: ``group``, ``folder``, ``make_loop``, ``stop_at_end`` and ``trusted`` of `PartitionWorker`.
+        Parameters of `PartitionWorker`: ``group``, ``folder``, ``make_loop``, ``stop_at_end`` and ``trusted``.
 
     Raises
     ------
     StreamError
-        The URL has a mistake (the text shows the right form), or see `PartitionWorker`.
+        The URL has a mistake (the text shows the right form), or an error of `PartitionWorker`.
     """
     bootstrap, topic, version, parameters = _parse(url, ("codec", "features"), _SOURCE_FORM)
     client = client_options({**(options or {}), **version})
@@ -102,14 +107,14 @@ def open_sink(url: str, *, options: Mapping[str, Any] | None = None) -> KafkaSin
     Parameters
     ----------
     url
-        As for `open_source`, with ``api_version`` as its only parameter.
+        URL of the topic, as in `open_source`; its only parameter is ``api_version``.
     options
-        As for `open_source`.
+        Options of the connection, as in `open_source`.
 
     Raises
     ------
     StreamError
-        The URL has a mistake (the text shows the right form), or see `KafkaSink`.
+        The URL has a mistake (the text shows the right form), or an error of `KafkaSink`.
     """
     bootstrap, topic, version, _ = _parse(url, (), _SINK_FORM)
     return KafkaSink(bootstrap, topic, client=client_options({**(options or {}), **version}))
@@ -140,24 +145,24 @@ def open_checkpoints(
     Parameters
     ----------
     url
-        As for `open_source`, with the parameters ``name``, of the model in the topic (default: the topic of the first source, or
-        the name of its file without suffixes), and ``api_version``.
+        URL of the topic, as in `open_source`. Its parameters are ``name``, the name of the model in the topic (by default, the
+        topic of the first source, or the name of its file without suffixes), and ``api_version``.
     sources
-        What is learned, by URL or path.
+        Sources that are learned, by URL or path.
     group
-        The consumer group. If all sources are of this cluster, its offsets are committed with the checkpoints, and it is the
-        ``group`` of what is returned; else it is not.
+        Consumer group. If all sources are of this cluster, its offsets are committed with the checkpoints, and it is the
+        ``group`` of the result; otherwise, it is not.
     trusted
-        As of `CheckpointFolder`.
+        Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
     options
-        As for `open_source`.
+        Options of the connection, as in `open_source`.
 
     Raises
     ------
     StreamError
-        The URL has a mistake (the text shows the right form), or no name.
+        The URL has a mistake (the text shows the right form), or there is no name.
     CheckpointError
-        See `TopicCheckpoints`.
+        An error of `TopicCheckpoints`.
     """
     bootstrap, topic, version, parameters = _parse(url, ("name",), _MODEL_FORM)
     client, given = client_options({**(options or {}), **version}), list(sources)
@@ -180,20 +185,21 @@ def open_models(
     Parameters
     ----------
     url
-        As for `open_checkpoints`. Without ``name``: the only model of the topic, or of several that with the name of ``source``.
+        URL of the topic, as in `open_checkpoints`. Without ``name``, it stands for the only model of the topic, or if there are
+        several, for the one with the name of ``source``.
     source
-        What is predicted, by URL or path.
+        Source that is predicted, by URL or path.
     trusted
-        As of `streamsvm.load`.
+        Whether models may hold classes and functions of your own, as in `streamsvm.load`.
     options
-        As for `open_source`.
+        Options of the connection, as in `open_source`.
 
     Raises
     ------
     StreamError
         The URL has a mistake (the text shows the right form).
     CheckpointError
-        See `FollowedTopic`.
+        An error of `FollowedTopic`.
     """
     bootstrap, topic, version, parameters = _parse(url, ("name",), _MODEL_FORM)
     client, usual = client_options({**(options or {}), **version}), None if source is None else usual_name(source)

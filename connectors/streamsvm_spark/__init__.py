@@ -1,4 +1,4 @@
-"""Spark for streamsvm: estimators of pyspark.ml whose partitions are learned by budgeted learners, which become one model."""
+"""Estimators for Spark: the partitions of a frame are learned separately, and become one model."""
 
 from streamsvm_spark import versions  # noqa: F401 - it says what is missing before anything else is imported
 from streamsvm_spark.cascade import CascadeSVC

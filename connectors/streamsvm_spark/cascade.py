@@ -30,62 +30,65 @@ _LEAST = 5000  # such rows, whatever the support vectors
 
 
 class CascadeSVC(CascadeParams, Classifier, DefaultParamsReadable, DefaultParamsWritable):
-    """A support vector classifier of two classes, solved exactly over rows of many partitions.
+    """A support vector classifier of two classes, solved exactly over the rows of many partitions.
 
     The problem is that of `streamsvm.batch.CSMOClassifier` on all rows, and so is the machine, up to the tolerance. Each
-    partition solves its own rows; support vectors go up a tree, in which two sets at a time are solved again, in the order of the
-    partitions. The driver solves the last set. Then, in rounds, all partitions get its support vectors and send rows that violate
-    the conditions of the optimum, which the driver adds; where there is none, the machine is that of all rows. The same rows in
-    the same partitions give the same bytes, whatever the order in which partitions end.
+    partition solves its own rows. Their support vectors go up a tree, in which two sets at a time are solved again, in the
+    order of the partitions, and the driver solves the last set. Then rounds begin. In each round, all partitions get the
+    driver's support vectors, and send rows that violate the conditions of the optimum, which the driver adds. If there is no
+    such row, the machine is that of all rows. The same rows in the same partitions give the same bytes, in whatever order the
+    partitions end.
 
     Parameters
     ----------
-    featuresCol, labelCol, predictionCol, rawPredictionCol, weightCol
-        As of the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers; labels are 0 and 1. For
-        more classes: ``pyspark.ml.classification.OneVsRest(classifier=CascadeSVC())``.
     C
-        The bound of a dual coefficient, before it is multiplied by the weight of its row.
+        Upper bound of the dual coefficients, above 0; it is multiplied by the weight of the row.
     kernel
-        ``"rbf"``, ``"linear"`` or ``"poly"``, as of `CSMOClassifier`.
+        ``"rbf"``, ``"linear"`` or ``"poly"``, as in `streamsvm.batch.CSMOClassifier`.
     gamma
-        At least 0; ``"scale"``: one over the sum of the features' variances about their common mean, of all rows; ``"auto"``: one
-        over the number of features.
+        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
+        features' variances about their common mean, over all rows. ``"auto"`` is one over the number of features.
     degree, coef0
-        Of the kernel ``"poly"``; coef0 is at least 0.
+        Degree and constant term of the kernel ``"poly"``; ``coef0`` is at least 0.
     tol
-        A row violates the conditions of the optimum where its margin is short by more; and the gap of the driver's solution.
+        Amount by which the margin of a row may fall short before the row counts as violating the conditions of the optimum;
+        also the gap of the driver's solution.
     maxIter
-        Rounds, at most.
+        Maximum number of rounds.
     maxCandidates
-        Rows that the driver holds, at most: support vectors, and rows that may become such.
+        Maximum number of rows that the driver holds: support vectors, and rows that may become support vectors.
+    featuresCol, labelCol, predictionCol, rawPredictionCol, weightCol
+        Names of columns, as in the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers.
+        Labels are 0 and 1. For more classes, use ``pyspark.ml.classification.OneVsRest(classifier=CascadeSVC())``.
     handleInvalid
-        What happens to rows with nulls, or numbers that are not finite: ``"error"`` or ``"skip"``.
+        What happens to rows with nulls, or with numbers that are not finite: ``"error"`` or ``"skip"``.
 
     Raises
     ------
     ValueError
-        By ``fit``: a parameter is out of its range, rows cannot be learned or are of one class, or there are more support vectors
-        than ``maxCandidates``. The message says which, and what to do.
+        From ``fit``: a parameter is out of its range, rows cannot be learned or are of one class, or there are more support
+        vectors than ``maxCandidates``. The message says which of these it is, and what to do.
 
     Warns
     -----
     ConvergenceWarning
-        The fit ended before the optimum. The message says how far from it the objective is, at most.
+        The fit ended before the optimum. The message says how far the objective is from it at most.
 
     Notes
     -----
-    The frame is read once. Its rows are cached as float32 by Spark meanwhile (``MEMORY_AND_DISK``), and each round reads this
-    cache. A frame whose order changes from one reading to the next, and of whose cache a part is lost, is refused.
+    A fit reads the frame once. Meanwhile, Spark caches its rows as float32 (``MEMORY_AND_DISK``), and each round reads this
+    cache. A frame whose order changes from one reading to the next is refused if a part of its cache is lost.
 
-    A worker needs memory for the solution of a partition: 30 bytes a feature of each row, and 200 MB; take more partitions where
-    that is too much. The driver needs as much for ``maxCandidates`` rows. It gets the support vectors of the last set, and then
-    violating rows, each once as a rule, of ``4 d + 40`` bytes for d features. A round sends all support vectors to each worker.
+    A worker needs memory to solve a partition: 30 bytes for each feature of each row, and 200 MB. If that is too much, use more
+    partitions. The driver needs as much for ``maxCandidates`` rows. It receives the support vectors of the last set and then
+    the violating rows, each once as a rule, with ``4 d + 40`` bytes for d features. A round sends all support vectors to each
+    worker.
 
-    The optimum has as many support vectors as it has, and the driver solves the problem of these alone: the cascade pays where
-    rows are many, and support vectors few.
+    The driver solves the problem of all support vectors of the optimum alone, so the cascade pays if there are many rows and
+    few support vectors.
 
-    Other than in the paper, the sets of partitions are not solved anew in each round: rows that violate optimality go to the
-    driver at once, and with them those that nearly do.
+    Unlike in the paper, the sets of partitions are not solved again in each round: rows that violate optimality go to the
+    driver immediately, and with them rows that nearly do.
 
     References
     ----------

@@ -18,8 +18,8 @@ __all__ = ["CascadeSVCModel"]
 class CascadeSVCModel(SVMModel, ClassificationModel):
     """The model of a `CascadeSVC`.
 
-    ``transform`` adds the prediction and the raw prediction: the decision values of both classes, of which one is the negative of
-    the other. A column whose name is set to "" is not added. ``learner()`` is the `streamsvm.batch.CSMOClassifier`.
+    ``transform`` adds the prediction and the raw prediction, which has the decision values of both classes; each is the
+    negative of the other. A column whose name is set to "" is not added. ``learner()`` is the `streamsvm.batch.CSMOClassifier`.
     """
 
     _columns: ClassVar[dict[str, DataType]] = {"rawPredictionCol": VectorUDT(), "predictionCol": DoubleType()}
@@ -36,12 +36,12 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
 
     @property
     def objective(self) -> float:
-        """The dual objective, which is minimised: that of the optimum is less by at most ``gap``."""
+        """The dual objective, which is minimised; that of the optimum is at most ``gap`` lower."""
         return float(self.learner().objective_)
 
     @property
     def gap(self) -> float:
-        """The duality gap over all rows: the primal objective minus the dual one."""
+        """The duality gap over all rows: the primal objective minus the dual objective."""
         return float(self.learner().duality_gap_)
 
     @property
@@ -53,7 +53,8 @@ class CascadeSVCModel(SVMModel, ClassificationModel):
     def history(self) -> np.ndarray:
         """The rounds of the fit, float64 [rounds, 5].
 
-        Of each: rows that the driver held, support vectors, violating rows in partitions, dual objective, duality gap.
+        Each row has the rows that the driver held, the support vectors, the violating rows in partitions, the dual objective,
+        and the duality gap.
         """
         return np.asarray(self.learner().rounds_)
 

@@ -35,7 +35,7 @@ MOST_CLASSES = 1000
 
 
 class RowsError(ValueError):
-    """Rows that no model learns or predicts. The message says what to do."""
+    """Rows that no model can learn or predict. The message says what to do."""
 
 
 class Rows(NamedTuple):

@@ -33,27 +33,31 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
         self._set(**{name: value for name, value in given.items() if value is not None})  # None is as if it were not given
 
     def fitParquet(self, path: str, inputCols: Sequence[str] | None = None, partitions: int | None = None) -> Any:
-        """Fit the rows of Parquet files, which the workers read by Arrow themselves: the faster way, where a table is such files.
+        """Fit to the rows of Parquet files, which the workers read themselves with Arrow.
+
+        If a table consists of such files, this is faster than ``fit``.
 
         Parameters
         ----------
         path
-            A file or a folder that all workers can read: a path, or a URL of a file system that Arrow knows, as
-            ``s3://bucket/rows`` or ``hdfs://host/rows``. Names that begin with "." or "_" are passed over.
+            A file or a folder that all workers can read: a path, or a URL of a file system that Arrow knows, such as
+            ``s3://bucket/rows`` or ``hdfs://host/rows``. Names that begin with "." or "_" are skipped.
         inputCols
-            Columns of numbers that are the features, in this order. None: the one column ``featuresCol``, of arrays or vectors.
+            Names of the columns of numbers that are the features, in this order. None uses the one column ``featuresCol``, of
+            arrays or vectors.
         partitions
-            Each has whole row groups, in the order of the names of the files. None: as many as Spark has cores, or a multiple of
-            it where they would be of more than 128 MiB. The same files and number of partitions give the same model.
+            Number of partitions. Each has whole row groups, in the order of the names of the files. None uses as many as Spark
+            has cores, or a multiple of that if partitions would have more than 128 MiB. The same files and number of partitions
+            give the same model.
 
         Returns
         -------
-        The model, as of ``fit``.
+        The model, as from ``fit``.
 
         Raises
         ------
         ValueError
-            As of ``fit``; or there is no such file or column.
+            There is no such file or column, or an error of ``fit``.
         """
         return self._fit_rows(Files(path, {**self._names(), **({"features": inputCols} if inputCols else {})}, partitions))
 
@@ -71,53 +75,55 @@ class _Estimator(FitParams, DefaultParamsReadable, DefaultParamsWritable):
 
 
 class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
-    """A kernel support vector machine within a budget of support vectors, for rows of any number.
+    """A kernel support vector machine within a budget of support vectors, for any number of rows.
 
-    In the first round each partition is learned by its own model, in the order of its rows, and the models become one, whose
-    coefficients are fitted to a sample of all rows. Each round more fits them by all rows of all partitions, and calibrates
-    probabilities by these. The same rows in the same partitions give the same model, whatever the order in which partitions end.
+    In the first round, each partition is learned by its own model, in the order of its rows. The models are merged into one,
+    whose coefficients are fitted to a sample of all rows. Each further round fits the coefficients to all rows of all
+    partitions, and calibrates the probabilities on them. The same rows in the same partitions give the same model, in whatever
+    order the partitions end.
 
     Parameters
     ----------
-    featuresCol, labelCol, predictionCol, rawPredictionCol, probabilityCol, weightCol, thresholds
-        As of the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers; labels are 0, 1, ...
     learner
-        ``"bsca"`` (`streamsvm.BSCAClassifier`), ``"bsgd"`` (`streamsvm.BSGDClassifier`) or ``"linear"``
-        (`streamsvm.learners.OnlineLinearSVC`, for two classes and features of about unit variance); and the rules that these are
-        compared with, for two classes: ``"stoptron"``, ``"rbp"``, ``"forgetron"``, ``"projectron"``, ``"projectron++"``,
-        ``"bpas"``, ``"bogd"``, ``"nogd"``.
+        Kind of learner: ``"bsca"`` (`streamsvm.BSCAClassifier`), ``"bsgd"`` (`streamsvm.BSGDClassifier`) or ``"linear"``
+        (`streamsvm.learners.OnlineLinearSVC`, for two classes and features of about unit variance). For comparison, for two
+        classes: ``"stoptron"``, ``"rbp"``, ``"forgetron"``, ``"projectron"``, ``"projectron++"``, ``"bpas"``, ``"bogd"``,
+        ``"nogd"``.
     budget
-        Support vectors, at most. A linear model has none, and refuses a budget or gamma that is set.
+        Maximum number of support vectors. A linear model has none, and refuses a budget or gamma.
     gamma, C, seed
-        Of the learner. ``C`` is for ``"bsca"``, ``"linear"`` and ``"bpas"``; without one the learner's own is used.
+        Parameters of the learner. ``C`` is for ``"bsca"``, ``"linear"`` and ``"bpas"``; without it, they use their own default.
     rounds
-        1 to read each row once. The second round gains most: see the guide.
+        Number of rounds; 1 reads each row once. The second round gains most: see the guide.
     passes
-        Passes of the first round over the rows of a partition, which for more than one are kept on the worker's disk meanwhile.
+        Number of passes of the first round over the rows of a partition. For more than one, the worker keeps the rows on its
+        disk meanwhile.
+    featuresCol, labelCol, predictionCol, rawPredictionCol, probabilityCol, weightCol, thresholds
+        As in the classifiers of pyspark.ml. Features are vectors, dense or sparse, or arrays of numbers. Labels are 0, 1, ...
     handleInvalid
-        What happens to rows with nulls, or numbers that are not finite: ``"error"`` or ``"skip"``.
+        What happens to rows with nulls, or with numbers that are not finite: ``"error"`` or ``"skip"``.
     options
-        More parameters of the learner, by their names.
+        Further parameters of the learner, by name.
 
     Raises
     ------
     ValueError
-        By ``fit``: a parameter is out of its range, or rows cannot be learned. The message says which, and what to do.
+        From ``fit``: a parameter is out of its range, or rows cannot be learned. The message says which one, and what to do.
 
     Notes
     -----
-    A worker needs the memory of its model and of a batch of rows (``spark.sql.execution.arrow.maxRecordsPerBatch``). A partition
-    sends to the driver one model, some ``budget * (4 d + 260)`` bytes for d features, and 2,000 rows, or as many as fit 1 MiB. Of
-    a linear learner it sends ``16 d`` bytes.
+    A worker needs memory for its model and for a batch of rows (``spark.sql.execution.arrow.maxRecordsPerBatch``). A partition
+    sends one model to the driver, about ``budget * (4 d + 260)`` bytes for d features, and 2,000 rows, or as many as fit into 1
+    MiB. For a linear learner it sends ``16 d`` bytes.
 
-    A round after the first is one step of Newton's method on the squared hinge loss, with the penalty .1 |f|^2 / 2 whatever C is.
-    It reads the rows twice (cache a frame that is expensive to make), O(budget^2) a row; a partition sends some
-    ``8 outputs budget^2`` bytes, and those of 32 partitions are added up by a worker. For a linear model read d for the budget:
-    beyond some 8,000 features a second round is refused.
+    A round after the first is one step of Newton's method on the squared hinge loss, with the penalty .1 |f|^2 / 2 whatever C
+    is. It reads the rows twice, so cache a frame that is expensive to make, and costs O(budget^2) a row. A partition sends
+    about ``8 outputs budget^2`` bytes, and a worker adds up those of 32 partitions. For a linear model, read d in the place of
+    the budget; a second round is refused beyond about 8,000 features.
 
     References
     ----------
-    As of the learner and of `merge_with`; Mangasarian (2002), A finite Newton method for classification.
+    Those of the learner and of `merge_with`; Mangasarian (2002), A finite Newton method for classification.
     """
 
     _learners = CLASSIFIERS
@@ -150,26 +156,33 @@ class BudgetedSVMClassifier(_Estimator, ProbabilisticClassifier):
 
 
 class BudgetedSVMRegressor(_Estimator, Regressor):
-    """A kernel support vector regression within a budget of support vectors, for rows of any number.
+    """Kernel support vector regression within a budget of support vectors, for any number of rows.
+
+    It is fitted as `BudgetedSVMClassifier` describes, with the squared error as the loss of later rounds.
 
     Parameters
     ----------
-    featuresCol, labelCol, predictionCol, weightCol
-        As of the regressors of pyspark.ml. Targets are of about unit variance: pyspark.ml.feature.StandardScaler scales them.
     learner
-        ``"bsca"`` (`streamsvm.BSCARegressor`), ``"bsgd"`` (`streamsvm.BSGDRegressor`) or ``"linear"``
+        Kind of learner: ``"bsca"`` (`streamsvm.BSCARegressor`), ``"bsgd"`` (`streamsvm.BSGDRegressor`) or ``"linear"``
         (`streamsvm.learners.OnlineLinearSVR`).
-    budget, gamma, C, seed, rounds, passes, handleInvalid, options
-        As of `BudgetedSVMClassifier`, with squares for the loss of later rounds; ``options={"epsilon": 0.1}``, say.
+    budget, gamma, C, rounds, passes, seed
+        As in `BudgetedSVMClassifier`.
+    featuresCol, labelCol, predictionCol, weightCol
+        As in the regressors of pyspark.ml. Targets should have about unit variance, to which pyspark.ml.feature.StandardScaler
+        scales them.
+    handleInvalid
+        What happens to rows with nulls, or with numbers that are not finite: ``"error"`` or ``"skip"``.
+    options
+        Further parameters of the learner, by name, such as ``options={"epsilon": 0.1}``.
 
     Raises
     ------
     ValueError
-        As of `BudgetedSVMClassifier`.
+        From ``fit``: a parameter is out of its range, or rows cannot be learned. The message says which one, and what to do.
 
     References
     ----------
-    As of `BSCARegressor` and `merge_with`.
+    Those of `BSCARegressor` and `merge_with`.
     """
 
     _learners = REGRESSORS

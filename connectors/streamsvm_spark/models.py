@@ -62,7 +62,10 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
             )
 
     def learner(self) -> Any:
-        """Return the model as a learner of streamsvm: it can be saved and exported, and go on learning."""
+        """Return the model as a learner of streamsvm.
+
+        You can save and export it, and it can continue learning.
+        """
         return learner_of(self._file)
 
     @property
@@ -71,7 +74,7 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return _features_of(shared_learner_of(self._file))
 
     def predict(self, value: Vector) -> float:
-        """Predict a vector."""
+        """Predict the row of one vector."""
         return float(self._answer("predictionCol", value))
 
     def _answer(self, key: str, value: Vector) -> Any:
@@ -120,18 +123,18 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
     def transformParquet(
         self, path: str, columns: Sequence[str] = (), inputCols: Sequence[str] | None = None, partitions: int | None = None
     ) -> DataFrame:
-        """Return predictions of the rows of Parquet files, which the workers read by Arrow themselves.
+        """Return predictions of the rows of Parquet files, which the workers read themselves with Arrow.
 
         Parameters
         ----------
         path, inputCols, partitions
-            As of the estimator's ``fitParquet``.
+            As in the estimator's ``fitParquet``.
         columns
-            Columns of the files that are kept, beside those that are added.
+            Names of the columns of the files to keep, next to those that are added.
 
         Returns
         -------
-        A frame of these columns, and of those that ``transform`` adds, which is computed whenever it is used.
+        A frame of these columns and of those that ``transform`` adds. It is computed whenever it is used.
 
         Raises
         ------
@@ -164,10 +167,10 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return found.withColumns({name: self._column_of(key, F.col(name)) for key, name in names.items()})
 
     def udf(self) -> Any:
-        """Return a function of Spark, from features to the prediction.
+        """Return a Spark function from features to the prediction.
 
-        ``spark.udf.register("predict", model.udf())`` makes it one of SQL: ``SELECT predict(features) FROM rows``. Of a row that
-        cannot be used it is null where handleInvalid is ``"skip"``.
+        ``spark.udf.register("predict", model.udf())`` makes it available in SQL: ``SELECT predict(features) FROM rows``. With
+        ``handleInvalid="skip"``, it is null for a row that cannot be used.
         """
         function = self._function(["predictionCol"]).func
         return F.arrow_udf(lambda features: function(features).field("predictionCol"), DoubleType())
@@ -193,12 +196,12 @@ class SVMModel(ScoreParams, MLReadable[Any], MLWritable):
         return F.arrow_udf(answers, returned)
 
     def write(self) -> MLWriter:
-        """Return what writes it: ``model.write().overwrite().save(path)``."""
+        """Return the writer of the model: ``model.write().overwrite().save(path)``."""
         return _Writer(self)
 
     @classmethod
     def read(cls) -> MLReader[Any]:
-        """Return what reads one: ``Model.read().load(path)``."""
+        """Return the reader of a model: ``Model.read().load(path)``."""
         return _Reader(cls)
 
 
@@ -220,8 +223,9 @@ def _features_of(learner: Any) -> int:
 class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel):
     """The model of a `BudgetedSVMClassifier`.
 
-    ``transform`` adds the prediction, the raw prediction (a decision value for each class; of two classes those of the first are
-    the negative of the second's), and probabilities. A column whose name is set to "" is not added.
+    ``transform`` adds the prediction, the raw prediction and the probabilities. The raw prediction has a decision value for
+    each class; with two classes, that of the first is the negative of that of the second. A column whose name is set to "" is
+    not added.
     """
 
     _columns: ClassVar[dict[str, DataType]] = {
@@ -243,7 +247,7 @@ class BudgetedSVMClassificationModel(SVMModel, ProbabilisticClassificationModel)
 
     @property
     def numClasses(self) -> int:
-        """The number of classes: one more than the largest label that was learned, and 2 at least."""
+        """The number of classes: one more than the largest label that was learned, and at least 2."""
         return _classes_of(shared_learner_of(self._file))
 
     def predictRaw(self, value: Vector) -> DenseVector:

@@ -109,7 +109,7 @@ class MachineParams(ScoreParams, HasWeightCol):
 
     @keyword_only
     def setParams(self, **params: Any) -> Self:
-        """Set parameters, by the names that the constructor has."""
+        """Set parameters by the names that the constructor has."""
         for name in params:
             if not self.hasParam(name):
                 raise TypeError(f"{type(self).__name__} has no parameter {name!r}: explainParams() shows those that it has")
@@ -120,7 +120,7 @@ class MachineParams(ScoreParams, HasWeightCol):
         return self.getOrDefault(self.gamma)
 
     def getC(self) -> float:
-        """Return the value of C; a KeyError if it is not set, and the learner's own is used."""
+        """Return the value of C. A KeyError means that it is not set, so the learner uses its own default."""
         return self.getOrDefault(self.C)
 
     def setGamma(self, value: str | float) -> Self:

@@ -36,71 +36,74 @@ _NO_CONNECT = (
 
 
 class StreamLearner:
-    """Learns the micro-batches of a streaming query: ``frame.writeStream.foreachBatch(StreamLearner(model, "state"))``.
+    """Learns the micro-batches of a streaming query, each once.
 
-    It is a `LearningLoop` on the driver: each row is predicted and scored before it is learned. After each micro-batch it writes
-    one checkpoint, atomically, with the model, the metrics, the query and the number of the micro-batch. A micro-batch that Spark
-    gives once more, because it was stopped before it noted the end, is not learned again; one that was not learned wholly leaves
-    nothing. So a query that is killed at any moment and started again ends with the bytes of one that was not, as long as its
-    source gives the rows of a repeated micro-batch in the same order (see Notes).
+    Pass it to ``foreachBatch``: ``frame.writeStream.foreachBatch(StreamLearner(model, "state"))``.
+
+    It is a `LearningLoop` on the driver: each row is predicted and scored before it is learned. After each micro-batch, it
+    writes one checkpoint, atomically, with the model, the metrics, the query and the number of the micro-batch. Spark repeats a
+    micro-batch if it was stopped before it noted the end of it; such a micro-batch is not learned again. A micro-batch that was
+    not learned completely leaves nothing behind. A query that is killed at any moment and started again therefore ends with the
+    same bytes as one that was not, as long as its source repeats the rows of a micro-batch in the same order (see Notes).
 
     Parameters
     ----------
     model
-        A learner of streamsvm, or a river classifier, regressor or pipeline. It stays as it is: a copy learns.
+        Learner of streamsvm, or river classifier, regressor or pipeline. It stays as it is: a copy learns.
     checkpoint
-        A folder on the driver, the URL of a model topic (``kafka://host:port/models?name=spam``), or open checkpoints
-        (`CheckpointFolder`, `TopicCheckpoints`). If there is a model, it goes on learning. ``streamsvm predict --follow`` finds
+        Path of a folder on the driver, the URL of a model topic (``kafka://host:port/models?name=spam``), or open checkpoints
+        (`CheckpointFolder`, `TopicCheckpoints`). A model that is there continues learning. ``streamsvm predict --follow`` finds
         each newer model there.
     featuresCol, labelCol
-        The columns. Features are vectors of pyspark.ml or arrays of numbers, all of one length. Labels are numbers or bools; of
-        classifiers also texts.
+        Names of the columns. Features are vectors of pyspark.ml or arrays of numbers, all of one length. Labels are numbers or
+        bools; for classifiers, also texts.
     weightCol
-        The column of weights, which are numbers from 0 on. None: each row weighs 1. The metric counts each row once, whatever its
-        weight. Rows with weights are learned one by one, which takes longer.
+        Name of the column of weights, numbers from 0 on. None gives every row weight 1. The metric counts each row once,
+        whatever its weight. Rows with weights are learned one by one, which takes longer.
     featureNames
-        The names that entries of a vector have in the model, for followers that read rows with names. None: 0, 1, ...
+        Names of the vectors' entries in the model, for followers that read rows with names. None: 0, 1, ...
     handleInvalid
-        What happens to rows with nulls, numbers that are not finite, or labels that the model refuses. ``"error"``: the query
-        ends, and the model stays as it was before the micro-batch. ``"skip"``: they are counted, in ``loop.refused``.
+        What happens to rows with nulls, with numbers that are not finite, or with labels that the model refuses. ``"error"``:
+        the query ends, and the model stays as it was before the micro-batch. ``"skip"``: they are counted in ``loop.refused``.
     predictions
-        A file (``.csv``, or JSON lines) or the URL of a topic for the prediction of each row before it was learned. A file has
-        each row once, however often the query was killed; a topic at least once. Once it is given, later runs with the checkpoint
-        need the same.
+        Path of a file (``.csv``, or JSON lines) or URL of a topic, for the prediction of each row before it was learned. A file
+        gets each row once, however often the query is killed; a topic gets it at least once. Once given, later runs with the
+        checkpoint need the same.
     dead_letters
-        Likewise for the rows that ``handleInvalid="skip"`` leaves out, with the place and the reason.
+        Path or URL, as for ``predictions``, for the rows that ``handleInvalid="skip"`` leaves out, with the place and the
+        reason.
     metric, positive, window, classes, drift
-        As of `LearningLoop`.
+        As in `LearningLoop`.
     on_progress
-        Called after each micro-batch.
+        Function that is called with a `Progress` after each micro-batch.
     trusted
-        As of `CheckpointFolder`.
+        Whether models may hold classes and functions of your own, as in `CheckpointFolder`.
 
     Attributes
     ----------
     loop : LearningLoop
-        The loop, with ``model``, ``metric``, ``windowed``, ``curve``, ``refused`` and ``progress``. It is another one after an
-        error.
+        The loop, with ``model``, ``metric``, ``windowed``, ``curve``, ``refused`` and ``progress``. After an error, it is
+        another one.
 
     Raises
     ------
     CheckpointError, ValueError
-        As of `LearningLoop`: the checkpoint is of a model with other parameters, for instance.
+        As in `LearningLoop`, for example because the checkpoint is of a model with other parameters.
     TypeError
         The session is one of Spark Connect.
     StreamError
-        From a call: the micro-batch is not the one after the last, or is of another query. The message says what to do.
+        When called: the micro-batch is not the one after the last, or is of another query. The message says what to do.
     RowsError
-        From a call: rows cannot be learned.
+        When called: rows cannot be learned.
 
     Notes
     -----
-    Rows are learned in the order of partitions, and in each in its order. Kafka gives a repeated micro-batch the same partitions
-    and rows; a source of files does on the same number of cores. After a shuffle before it, the order is not known: then each
-    row is still learned once, but not the same model comes.
+    Rows are learned in the order of partitions, and within a partition in its order. Kafka gives a repeated micro-batch the
+    same partitions and rows; a source of files does so on the same number of cores. After a shuffle, the order is not known:
+    each row is still learned once, but the model may differ.
 
-    A micro-batch of few rows comes to the driver by one job; a larger one is computed once, lies on the disks of the workers, and
-    comes in chunks of some 8 MiB, whatever its size. It needs a session on the driver, not Spark Connect.
+    A micro-batch of few rows comes to the driver in one job. A larger one is computed once, is stored on the disks of the
+    workers, and comes in chunks of about 8 MiB, whatever its size. That needs a session on the driver, not Spark Connect.
 
     Examples
     --------
@@ -203,7 +206,7 @@ class StreamLearner:
 
     @property
     def model(self) -> Any:
-        """The model after the last micro-batch; within one, its present state."""
+        """The model after the last micro-batch; within a micro-batch, its present state."""
         return self.loop.model
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -230,7 +233,10 @@ class StreamLearner:
         raise TypeError(_NO_CONNECT)
 
     def close(self) -> None:
-        """Let other processes write to the checkpoint, if it was opened here. A micro-batch that is learned just now fails."""
+        """Let other processes write to the checkpoint, if it was opened here.
+
+        A micro-batch that is being learned fails.
+        """
         self._closed = True
         if (loop := self._loop) is not None:
             loop.stop()

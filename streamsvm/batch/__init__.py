@@ -1,6 +1,6 @@
-"""Exact fits of kernel machines on all rows at once, with scikit-learn's conventions, and what refits them on a stream.
+"""Exact fits of kernel machines to all rows at once, and adapters that refit them on a stream.
 
-Needs the extra ``batch``.
+The estimators follow scikit-learn's conventions. They need the extra ``batch``.
 """
 
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled

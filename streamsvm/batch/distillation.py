@@ -40,37 +40,40 @@ def to_budget(
     seed: int | None = 0,
     **parameters: Any,
 ) -> BudgetedEstimator:
-    """Return a learner of at most ``budget`` support vectors that decides as a fitted kernel machine, and goes on learning.
+    """Turn a fitted kernel machine into a learner within a budget that decides alike and keeps learning.
 
-    Support vectors of the machine that are far from each other are chosen, those of large coefficients first. Then they are moved
-    so that the expansion over them comes close to the machine's decision values on rows, with its coefficients by least squares;
-    rows near the machine's boundary count most. A machine that fits into the budget is taken over as it is. With three and more
-    classes, and a vote of each pair of them, vectors and coefficients follow the votes, which no expansion has exactly.
+    It chooses support vectors of the machine that are far from each other, those of large coefficients first. It then moves
+    them, and fits their coefficients by least squares, so that their expansion comes close to the machine's decision values on
+    rows. Rows near the machine's boundary count most. A machine that fits into the budget is taken over as it is. If the
+    machine has three or more classes and its pairs of classes vote, vectors and coefficients follow the votes, which no
+    expansion matches exactly.
 
     Parameters
     ----------
     model
-        A fitted `CSMOClassifier`, `HSSADMMClassifier`, `HierarchicalSVC`, or a regressor of the same kinds.
+        A fitted `CSMOClassifier`, `HSSADMMClassifier` or `HierarchicalSVC`, or the regressor of one of them.
     budget
-        Support vectors of the learner, at least 1.
+        Maximum number of support vectors of the learner, at least 1.
     X
-        Rows on which the learner is to decide alike, [n, features], without labels: those the machine was fitted to, or others
-        like them. Where they are few, rows between them are added. None: the machine's support vectors, and as many rows between
-        them.
+        Rows on which the learner has to decide like the machine, [n, features], without labels. Pass the rows that the machine
+        was fitted to, or others like them. If there are few, rows between them are added. None uses the machine's support
+        vectors, and as many rows between them.
     feature_names
-        Of the machine's columns, if it was fitted to an array. None: ``feature_names_in_`` of the machine, or 0, 1, ...
+        Names of the machine's columns, if it was fitted to an array. None uses the machine's ``feature_names_in_``, or 0, 1,
+        ...
     learner
-        ``"bsca"`` or ``"bsgd"``. The intercept of the latter is regularised where it is fitted, as a regressor's is by default:
-        with targets far from 0 it would lose the offset as it goes on learning. With ``fit_intercept=False`` it stays as it is.
+        Kind of learner: ``"bsca"`` or ``"bsgd"``. The intercept of ``"bsgd"`` is regularised if it is fitted, as a regressor's
+        is by default; if targets are far from 0, the learner would lose the offset as it continues learning. With
+        ``fit_intercept=False``, the intercept stays as it is.
     passes
-        Passes over the rows in which vectors are moved, at most. 0: only coefficients are fitted, which takes a twentieth of the
-        time. More than the default pay for machines whose decision values are rugged (large C and gamma).
+        Maximum number of passes over the rows in which vectors are moved. 0 only fits coefficients, which takes a twentieth of
+        the time. More passes than the default pay off for machines with rugged decision values (large C and gamma).
     seed
-        Of the choice of vectors and rows, and of the learner.
+        Seed of the choice of vectors and rows, and of the learner.
     parameters
-        Of the learner, see `BSCAClassifier` and so on. By default its C is the machine's, but at most 0.2 for a classifier
-        (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there, and ``max_features`` and ``max_classes`` are
-        just what the machine needs.
+        Further parameters of the learner (see `BSCAClassifier` and the others). By default, its C is the machine's, but at most
+        0.2 for a classifier (``l2`` is 1 / (n C)), so that a few noisy rows do not undo what is there. ``max_features`` and
+        ``max_classes`` are just large enough for the machine.
 
     Returns
     -------
@@ -79,24 +82,28 @@ def to_budget(
     Raises
     ------
     ValueError
-        A parameter is out of its range, X does not fit the machine, or no learner has its kernel.
+        A parameter is out of its range, X does not fit the machine, or no learner has the machine's kernel.
     sklearn.exceptions.NotFittedError
         The machine is not fitted.
 
     Notes
     -----
-    O(m B d) to choose among the machine's m support vectors, O(r m d) for its decision values on r = 20 B rows (5,000 at least,
-    where there are so many; from B = 1,000 on 20,000, from 5,000 on 4 B), and O(r B (B + d)) a pass: 5 seconds for B = 500 and
-    10 features, .2 for B = 50. Memory: r d numbers for the rows, O(B^2 + 20 B d) to fit, and 64 MB of kernel values. Vectors are
-    moved where the kernel is Gaussian and B d is at most 1,000,000. Sparse rows stay sparse where they would be more than 64 MB,
-    and none are added between them.
+    With m support vectors of the machine and a budget of B, it costs O(m B d) to choose vectors, O(r m d) for the machine's
+    decision values on r rows, and O(r B (B + d)) for each pass: 5 seconds for B = 500 and 10 features, .2 for B = 50. r is 20
+    B, and at least 5,000 if there are that many; from B = 1,000 on it is 20,000, and from B = 5,000 on 4 B. Memory: r d numbers
+    for the rows, O(B^2 + 20 B d) for the fit, and 64 MB of kernel values. Vectors are moved if the kernel is Gaussian and B d
+    is at most 1,000,000. Sparse rows stay sparse if they would take more than 64 MB as an array, and no rows are added between
+    them.
 
     References
     ----------
     Schoelkopf, B., Mika, S., Burges, C. J. C., Knirsch, P., Mueller, K.-R., Raetsch, G., Smola, A. (1999). Input space versus
-    feature space in kernel-based methods. IEEE Trans. Neural Networks 10 (reduced sets). Golub, G., Pereyra, V. (1973). The
-    differentiation of pseudo-inverses and nonlinear least squares problems whose variables separate. SIAM J. Numer. Anal. 10.
-    Learning from the machine's decisions: Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD.
+    feature space in kernel-based methods. IEEE Trans. Neural Networks 10 (reduced sets).
+
+    Golub, G., Pereyra, V. (1973). The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
+    separate. SIAM J. Numer. Anal. 10.
+
+    Bucila, C., Caruana, R., Niculescu-Mizil, A. (2006). Model compression. KDD (learning from the machine's decisions).
 
     Examples
     --------

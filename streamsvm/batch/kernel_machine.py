@@ -73,11 +73,14 @@ class KernelMachine(SklearnEstimator):
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercepts, float64 [machines]."""
+        """The intercept of each machine, float64 [machines]."""
         return self._intercepts
 
     def to_budget(self, budget: int, X: Any = None, **parameters: Any) -> BudgetedEstimator:
-        """Return a budgeted learner that decides alike and goes on learning; the parameters are those of `to_budget`."""
+        """Return a budgeted learner that decides like this machine and continues learning on a stream.
+
+        The parameters are those of `streamsvm.batch.to_budget`.
+        """
         return to_budget(self, budget, X, **parameters)
 
     # Fits -------------------------------------------------------------------------------------------------------------------

@@ -46,20 +46,20 @@ class PathMachine(KernelMachine):
     verbose: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from all rows. A fit that raises a ValueError leaves the model as it was.
+        """Fit the model to all rows. A fit that raises a ValueError leaves the model as it was.
 
         Parameters
         ----------
         X
-            Array or sparse matrix [n, features]; a sparse one is made dense.
+            Rows to learn: an array or sparse matrix [n, features]. A sparse matrix is made dense.
         y
             Labels or targets [n].
         sample_weight
-            Numbers of at least 0, [n]; None: all 1.
+            Weight of each row, at least 0, [n]. None gives every row weight 1.
 
         Returns
         -------
-        The estimator.
+        The fitted estimator.
 
         Raises
         ------
@@ -69,31 +69,34 @@ class PathMachine(KernelMachine):
         Warns
         -----
         UserWarning
-            The fit has taken long, and CSMO would have done it in about a tenth of the time.
+            The fit took long, and CSMO would have needed about a tenth of the time.
         """
         return self._fit_watched([self], X, y, sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit models for several values of C together.
-
-        They share all that does not depend on C.
+        """Fit one model for each of several values of C. They share all work that does not depend on C.
 
         Parameters
         ----------
-        X, y, sample_weight
-            As of `fit`.
+        X
+            Rows to learn, as in `fit`.
+        y
+            Labels or targets [n].
         Cs
-            Numbers above 0.
+            Values of C, above 0.
+        sample_weight
+            Weight of each row, as in `fit`.
 
         Returns
         -------
         list
-            A fitted model with each of ``Cs`` in place of C. This estimator stays as it was. An interrupt leaves no models.
+            One fitted model for each value in ``Cs``. This estimator itself stays as it was. If you interrupt the fit, there
+            are no models.
 
         Raises
         ------
         ValueError
-            As `fit`.
+            A parameter is out of its range, X, y or a weight cannot be learned, or ``memory_limit`` is too small.
         """
         return self._fit_watched(self._models(Cs), X, y, sample_weight)
 

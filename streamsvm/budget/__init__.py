@@ -15,12 +15,14 @@ __all__ = ["Merge", "Projection", "Refusal", "Removal", "Strategy", "strategy_fo
 
 
 def strategy_for(kernel: str, maintenance: Strategy | None) -> Strategy:
-    """Return the strategy given, or for None the one that suits the kernel: `Merge` for ``"rbf"``, else `Projection`.
+    """Return the strategy that you give, or the one that suits the kernel if you give None.
+
+    That is `Merge` for ``"rbf"``, and `Projection` for the others.
 
     Raises
     ------
     ValueError
-        ``maintenance`` is no strategy that keeps a budget, or is not for this kernel.
+        ``maintenance`` is not a strategy that keeps a budget, or is not for this kernel.
     """
     if maintenance is None:
         return Merge() if kernel == "rbf" else Projection()

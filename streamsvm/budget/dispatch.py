@@ -1,6 +1,7 @@
-"""Budget maintenance by address: each model compiles and calls the one event of its strategy.
+"""Budget maintenance by address: each model compiles and calls the event of its strategy only.
 
-The events of all strategies would be half of the time that a new user waits for, who hardly ever needs more than one of them.
+To compile the events of all strategies would take half of the time that a new user waits for, and hardly anyone needs more than
+one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ _call = caller(_ARGUMENTS, types.int64)
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
-    """Put the strategy of a store into its block: the address of its event, 0 where it has none, and its two options.
+    """Put the strategy of a store into its block.
 
-    The event is compiled when it is asked for the first time. No snapshot holds it.
+    That is the address of its event, 0 if it has none, and its two options. The event is compiled when it is first asked for.
+    No snapshot holds it.
 
     Parameters
     ----------
@@ -38,18 +40,18 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
 
 @njit(cache=True, error_model="numpy", inline="always")
 def maintain(block: np.ndarray, random: np.uint64) -> int:
-    """Bring a store with one support vector too many back to its budget; nothing happens where the strategy has no event.
+    """Bring a store with one support vector too many back to its budget, if its strategy has an event.
 
     Parameters
     ----------
     block
-        The store, uint8 [nbytes], after `set_strategy`.
+        The block of the store, uint8 [nbytes], after `set_strategy`.
     random
         A random number, for strategies that draw.
 
     Returns
     -------
-    1 where two support vectors were merged, else 0.
+    1 if two support vectors were merged, and 0 if not.
     """
     address = views(block).cache[1]
     return 1 if address != 0 and _call(address, block, random) != 0 else 0

@@ -43,7 +43,7 @@ def _first(block: np.ndarray) -> int:
 
 @njit(cache=True, error_model="numpy")
 def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
-    """Merge the support vector with the smallest coefficient and its best partner; of one output. O(B d)."""
+    """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
     v, first = views(block), _first(block)
     tables, search = _tables(v.cache[2]), np.int64(v.cache[3])
     n, gamma, distances = v.header[0]["n_support"], v.header[0]["gamma"], v.kernel_rows[3]
@@ -119,35 +119,39 @@ def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
 
 @dataclass(frozen=True)
 class Merge(Strategy):
-    """Merge the support vector with the smallest coefficient and the one with which that degrades the model least.
+    """Merge two support vectors into one: the budget maintenance for the Gaussian kernel.
+
+    One is the support vector with the smallest coefficient, and the other its best partner: the one with which merging degrades
+    the model least.
 
     Parameters
     ----------
     search
-        How the best position and the weight degradation of each of the B candidates are found:
+        How to find the position of the merged vector and the weight degradation for each of the B candidates:
 
-        - ``"lookup-wd"`` interpolates the degradation from a table. With three or more classes, where no table has it, an
-          estimate ranks the candidates; the first 8 are computed, their positions by a fixed-point iteration to 1e-6.
-        - ``"lookup-h"`` interpolates the position from a table and computes the degradation. With three or more classes the
-          table is entered with the lengths of the two coefficient vectors.
-        - ``"gss"`` finds the position by golden section search to 0.01 and computes the degradation, with three or more
-          classes both summed over the outputs.
-        - ``"gss-precise"`` searches to 1e-10.
-
-    Notes
-    -----
-    For the Gaussian kernel only. An event takes O(B d) for the distances and O(B) steps of the search; with K >= 3 classes O(B K)
-    more.
+        - ``"lookup-wd"`` interpolates the degradation from a table. With three or more classes, for which there is no table, an
+          estimate ranks the candidates. The first 8 are computed, with positions by a fixed-point iteration to 1e-6.
+        - ``"lookup-h"`` interpolates the position from a table, and computes the degradation. With three or more classes, the
+          lengths of the two coefficient vectors say where in the table to look.
+        - ``"gss"`` finds the position by golden section search to 0.01, and computes the degradation. With three or more
+          classes, both are summed over the outputs.
+        - ``"gss-precise"`` is the same search to 1e-10.
 
     Raises
     ------
     ValueError
         ``search`` is none of these.
 
+    Notes
+    -----
+    For the Gaussian kernel only. An event costs O(B d) for the distances and O(B) steps of the search; with K >= 3 classes O(B
+    K) more.
+
     References
     ----------
     Glasmachers, T., Qaadan, S. (2018). Speeding up budgeted stochastic gradient descent SVM training with precomputed golden
-    section search. Algorithm 1 and section 3; errata in ``streamsvm.budget.merge_table``. Three and more classes are our own.
+    section search. Algorithm 1 and section 3; errata in ``streamsvm.budget.merge_table``. The method for three and more classes
+    is our own.
 
     Examples
     --------
@@ -167,5 +171,5 @@ class Merge(Strategy):
         return _merge_shared if shared else merge
 
     def options(self) -> tuple[int, int]:
-        """Return the address of the tables, and the code of the search."""
+        """Return the address of the tables and the code of the search."""
         return merge_tables().ctypes.data, SEARCHES[self.search]

@@ -73,12 +73,12 @@ def _project(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Projection(Strategy):
-    """Remove the support vector with the smallest coefficient and project its contribution onto all the others.
+    """Remove the support vector with the smallest coefficient, and project it onto all the others.
 
     References
     ----------
-    Wang, Crammer and Vucetic (2012), section 5.2: K d = k, solved by Cholesky. O(B^3) an event, and B^2 numbers more memory: for
-    small budgets.
+    Wang, Crammer and Vucetic (2012), section 5.2: K d = k, solved by Cholesky. An event costs O(B^3), and the store needs B^2
+    numbers more memory, so this is for small budgets.
 
     Examples
     --------

@@ -11,7 +11,9 @@ __all__ = ["Refusal"]
 
 @dataclass(frozen=True)
 class Refusal(Strategy):
-    """Refuse, with a RuntimeError, the support vector that would be one too many: for references that know no budget.
+    """Refuse the support vector that would be one too many, with a RuntimeError.
+
+    This is for reference learners, which have no budget.
 
     Examples
     --------
@@ -20,5 +22,5 @@ class Refusal(Strategy):
     """
 
     def event(self, shared: bool) -> None:  # noqa: ARG002
-        """Return None: a store with one support vector too many stays so, for the learner to restore."""
+        """Return None: a store with one support vector too many stays as it is, and the learner restores it."""
         return

@@ -34,12 +34,13 @@ _EVENTS = {"smallest": _remove_smallest, "random": _remove_random}
 
 @dataclass(frozen=True)
 class Removal(Strategy):
-    """Remove one support vector and what it contributed.
+    """Remove one support vector, and what it contributed.
 
     Parameters
     ----------
     which
-        ``"smallest"``: the one with the smallest coefficient; ``"random"``: any, by the learner's seed.
+        The support vector to remove: ``"smallest"`` is the one with the smallest coefficient, ``"random"`` any one, drawn with
+        the seed of the learner.
 
     Raises
     ------
@@ -48,7 +49,7 @@ class Removal(Strategy):
 
     References
     ----------
-    Wang, Crammer and Vucetic (2012), Breaking the curse of kernelization, section 5.1. O(B + d) an event.
+    Wang, Crammer and Vucetic (2012), Breaking the curse of kernelization, section 5.1. An event costs O(B + d).
 
     Examples
     --------

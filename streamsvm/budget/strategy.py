@@ -12,14 +12,17 @@ Event = Callable[..., Any]
 
 
 class Strategy:
-    """A strategy of budget maintenance: it brings a store with one support vector too many back to its budget.
+    """The base of strategies of budget maintenance.
 
-    A new strategy is a subclass that gives its `event`; the attributes below say what it needs. Any instance can be a learner's
-    ``maintenance``. Parameters are best the fields of a frozen dataclass: learners are cloned and saved with their strategy.
+    A strategy brings a store with one support vector too many back to its budget.
+
+    To write a strategy of your own, subclass this and implement `event`; the attributes below say what the strategy needs. You
+    can pass any instance to a learner as ``maintenance``. Make parameters the fields of a frozen dataclass, because learners
+    are cloned and saved together with their strategy.
 
     Examples
     --------
-    Removal of the oldest support vector:
+    A strategy that removes the oldest support vector:
 
     >>> import numba
     >>> from streamsvm import BSGDClassifier
@@ -48,7 +51,7 @@ class Strategy:
     merges: ClassVar[bool] = False
 
     def event(self, shared: bool) -> Event | None:
-        """Return the compiled function that takes a store back to its budget; None where the strategy has none.
+        """Return the compiled function that brings a store back to its budget; None if the strategy has none.
 
         Parameters
         ----------
@@ -57,8 +60,8 @@ class Strategy:
 
         Returns
         -------
-        A function compiled by numba that takes the store's block (uint8 [nbytes]) and a random number (uint64), and returns 1
-        where it has merged two support vectors, else 0.
+        A function compiled by numba. It takes the block of the store (uint8 [nbytes]) and a random number (uint64), and returns
+        1 if it has merged two support vectors, and 0 if not.
         """
         raise NotImplementedError(f"{type(self).__name__} has no event")
 

@@ -1,6 +1,6 @@
-"""Predictions by saved models, with numpy alone: no compiler, no river, no scikit-learn.
+"""Predictions of saved models with numpy alone: no compiler, no river, no scikit-learn.
 
-`load` reads the file that ``model.save(path)`` wrote, and gives a `Predictor`.
+`load` reads a file that ``model.save(path)`` wrote, and returns a `Predictor`.
 """
 
 from streamsvm.edge.predictor import Predictor

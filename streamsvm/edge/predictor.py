@@ -19,30 +19,30 @@ _FARTHEST = 1e100  # deviations from the mean of usual decision values
 
 
 class Predictor:
-    """A model that was saved, and predicts as it did then. It does not learn.
+    """A saved model that predicts as it did when it was saved. It does not learn.
 
-    A row is given as a mapping of names, as to the model, or as numbers in the order of ``columns``. Of a mapping, fields that
-    the model does not know are left out, and a field that is missing, None or not finite is missing: as in the model, that is 0,
-    or behind a scaler the mean. Of an array, a number that is not finite is missing. Predictions have no state: any number of
-    threads may ask for them.
+    Pass a row as a mapping of names to values, as for the model, or as numbers in the order of ``columns``. In a mapping,
+    fields that the model does not know are ignored. A field that is absent, None or not finite is missing; in an array, so is a
+    number that is not finite. As in the model, a missing number is 0, or after a scaler the mean. Predictions have no state, so
+    any number of threads may call them.
 
     Parameters
     ----------
     program
-        What it computes.
+        The program that it executes.
 
     Attributes
     ----------
     kind : str
-        ``"class"``, ``"number"`` or ``"anomaly"``.
+        What it predicts: ``"class"``, ``"number"`` or ``"anomaly"``.
     labels : list
-        Of classes; of two the second is that of decision values above 0.
+        The labels of the classes. With two, decision values above 0 mean the second one.
     columns : list
         The names of the numbers of a row.
     nbytes : int
         Bytes of the arrays of the program.
     facts : dict
-        What the file says of the model.
+        What the file says about the model.
 
     Examples
     --------
@@ -103,31 +103,35 @@ class Predictor:
     # One row ----------------------------------------------------------------------------------------------------------------
 
     def predict_one(self, x: Mapping[Any, Any]) -> Any:
-        """Predict the label of a row, its number, or how anomalous it is.
+        """Predict the label of a row, its number, or its anomaly score.
 
         Parameters
         ----------
         x
-            Field to value.
+            The fields of the row, a mapping of names to values.
 
         Raises
         ------
         ValueError
-            A value is no number where a number belongs.
+            A value is not a number where there should be one.
         """
         answer = self._answers(*run(self.program, self._row(x)))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> Any:
-        """Return the decision value of a row, a float; of several classes a dict of label to value, of pairs of them a list.
+        """Return the decision value of a row.
 
-        Errors as of `predict_one`.
+        It is a float; with several classes, a dict of label to value; with a value for each pair of classes, a list. The errors
+        are those of `predict_one`.
         """
         f = run(self.program, self._row(x))[0][0].tolist()
         return f[0] if len(f) == 1 else f if self.program.of_pairs else dict(zip(self.labels, f, strict=True))
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:
-        """Return the probability of each label of a row. Errors as of `predict_one` and `predict_proba_many`."""
+        """Return the probability of each label of a row.
+
+        The errors are those of `predict_one` and `predict_proba_many`.
+        """
         return dict(zip(self.labels, self._probabilities(run(self.program, self._row(x))[0])[0].tolist(), strict=True))
 
     def _row(self, x: Mapping[Any, Any]) -> np.ndarray:
@@ -163,42 +167,44 @@ class Predictor:
     # Many rows --------------------------------------------------------------------------------------------------------------
 
     def predict_many(self, X: Any) -> np.ndarray:
-        """Predict rows.
+        """Predict many rows.
 
         Parameters
         ----------
         X
-            Array [n, columns] in the order of `columns`, or a frame with columns of these names (others are left out).
+            An array [n, columns] in the order of `columns`, or a frame with columns of these names; other columns are ignored.
 
         Returns
         -------
         ndarray [n]
-            Labels, numbers float64, or anomaly scores float64.
+            Labels, or numbers or anomaly scores, float64.
 
         Raises
         ------
         ValueError
-            X has another number of columns, or holds what is no number.
+            X has another number of columns, or holds something that is not a number.
         """
         rows = self._matrix(X)
         parts = [self._answers(*run(self.program, part)) for part in self._chunks(rows)]
         return np.concatenate(parts)
 
     def decision_function_many(self, X: Any) -> np.ndarray:
-        """Return decision values of rows: float64 [n], of several classes [n, labels or pairs of labels].
+        """Return the decision values of many rows, float64 [n] or [n, labels or pairs of labels].
 
-        X and errors as of `predict_many`.
+        X and the errors are as in `predict_many`.
         """
         f = self._decisions(X)
         return f[:, 0] if f.shape[1] == 1 else f
 
     def predict_proba_many(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the labels of rows, float64 [n, labels]. X is as in `predict_many`.
+        """Return the probabilities of the labels of many rows, float64 [n, labels].
+
+        X is as in `predict_many`.
 
         Raises
         ------
         ValueError
-            As `predict_many`; or the model has no probabilities.
+            X is refused, as in `predict_many`, or the model has no probabilities.
         """
         return self._probabilities(self._decisions(X))
 

@@ -1,24 +1,24 @@
-"""A model as a program: numbered values, each computed from those before it, and how the last ones answer.
+"""A model as a program: numbered values, each computed from earlier ones, and how they answer.
 
-Value 0 is a row as it is given, a number for each column; one that is not finite is missing, which is NaN from there on. Step i
-computes value i + 1 of those before it. A value has a width: of n rows it is float64 [n, width]. A program is data.
-`streamsvm.edge.steps` executes it by numpy; `streamsvm.export` writes it as C, ONNX or JSON.
+Value 0 is the row as it is given, with a number for each column. A number that is not finite is missing, and is NaN from then
+on. Step i computes value i + 1 from values before it. A value has a width: for n rows, it is float64 [n, width]. A program is
+data. `streamsvm.edge.steps` executes it with numpy, and `streamsvm.export` writes it as C, ONNX or JSON.
 
 ===========  ========================================================================================================
 step         its value
 ===========  ========================================================================================================
-fill         missing numbers become 0, others are rounded to float32 if ``single``
-scale        (x - location) / spread, between -bound and bound; 0 where spread is 0; what is missing stays so
+fill         missing numbers become 0; others are rounded to float32 if ``single``
+scale        (x - location) / spread, between -bound and bound; 0 where spread is 0; missing numbers stay missing
 select       the numbers at ``columns``
 clip         x between -bound and bound
-bend         of each number x: x, |x| - knot, and with 4 ``functions`` max(x - knot, 0) and max(-x - knot, 0)
-kernel       values of the kernel ``kind`` with ``vectors``: those of the file times ``unit``, if they are whole numbers
+bend         for each number x: x, |x| - knot, and with 4 ``functions`` max(x - knot, 0) and max(-x - knot, 0)
+kernel       values of the kernel ``kind`` with ``vectors``, which are multiplied by ``unit`` if they are whole numbers
 fourier      the cosines of ``factor`` times the products with ``vectors``, then the sines
-trees        the sum over trees of the expansion in the leaf that x goes to: as `streamsvm.edge.steps` describes
+trees        the sum over trees of the expansion in the leaf that x goes to, as `streamsvm.edge.steps` describes
 linear       ``weights`` x + ``biases``
-join         several values, one behind the other
-votes        of a number for each pair of ``classes``, above 0 or 0 for the second: the votes that each class has
-pair_scores  of the same, above 0 for the second: those votes, with less than half a vote for the sum of the numbers
+join         several values, one after the other
+votes        from a number for each pair of ``classes``, 0 or more for the second: the votes that each class has
+pair_scores  from the same, above 0 for the second: those votes, and less than half a vote for the sum of the numbers
 experts      the answer of a committee to what its experts say, as `streamsvm.edge.steps` describes
 ===========  ========================================================================================================
 """
@@ -47,56 +47,59 @@ _PREFIX = "program."
 
 
 class Column(NamedTuple):
-    """A number of value 0, and where it comes from in a row that is given by names."""
+    """A number of a row (value 0), and where it comes from if the row is a mapping of names."""
 
     name: Name
-    """Of the feature."""
+    """Name of the feature."""
     field: Name
-    """Of the row."""
+    """Name of the field of the row."""
     text: str | None = None
-    """1 where the field has this text, else 0. None: the number that the field has."""
+    """The number is 1 if the field has this text, else 0. None: the number is that of the field."""
     bucket: tuple[int, int] | None = None
-    """1 where the field has a text that no other column has, whose CRC-32 modulo the second number is the first."""
+    """The number is 1 if the field has a text that no other column has, and whose CRC-32 modulo the second number is the first.
+    """
 
 
 class Answer(NamedTuple):
-    """How the values of a program answer."""
+    """How the values of a program become a prediction."""
 
     kind: str
-    """``"class"``: a label; ``"number"``: the decision value itself; ``"anomaly"``: a score from 0 to 1."""
+    """What is predicted. ``"class"``: a label. ``"number"``: the decision value itself. ``"anomaly"``: a score from 0 to 1."""
     decision: int
-    """The number of the value that is the decision value, of width 1, or of several classes as wide as there are labels."""
+    """Number of the value that is the decision value. Its width is 1, or the number of labels if there are several classes."""
     choice: int
-    """The number of the value that chooses the label: of a class whose number is the largest, the first one of equal ones."""
+    """Number of the value that chooses the label: the one whose number in it is the largest, and the first of equal ones."""
     labels: tuple[Name, ...] = ()
     at_zero: int = 0
-    """Of two labels the number of the one that a decision value of 0 has."""
+    """With two labels, the index of the label for a decision value of 0."""
     odds: Mapping[str, Any] | None = None
-    """How decision values become probabilities; None where they do not."""
+    """How decision values become probabilities; None if they do not."""
     center: float = 0.0
     size: float = 0.0
-    """Of an anomaly detector: the mean of usual decision values, and their mean deviation from it."""
+    """For an anomaly detector, ``center`` is the mean of usual decision values, and ``size`` their mean deviation from it."""
 
 
 class Program:
-    """A list of steps that is added to, and checked as a whole.
+    """A model as a list of steps, to which you add steps one by one, and which is checked as a whole.
 
     Parameters
     ----------
     columns
-        Of value 0.
+        Columns of value 0.
     hashed
-        Fields that no column takes are added to the column that CRC-32 of their name modulo this number says; 0: they are left
-        out.
+        Number by which fields without a column are hashed: such a field is added to the column with the number CRC-32 of its
+        name modulo ``hashed``. 0 leaves such fields out.
 
     Attributes
     ----------
     steps : list of Step
+        The steps so far.
     widths : list of int
-        Of the values.
+        Widths of the values.
     answer : Answer
+        How the values become a prediction.
     facts : dict
-        What is known of the model, as JSON.
+        What is known about the model, as JSON.
 
     Examples
     --------
@@ -123,7 +126,7 @@ class Program:
         Raises
         ------
         ProgramError
-            They are not those of the step, or do not fit the values that it takes.
+            They are not those of the step, or do not fit the values that it uses.
         """
         arrays = {name: np.ascontiguousarray(value) for name, value in given.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in given.items() if name not in arrays}
@@ -131,7 +134,7 @@ class Program:
         return len(self.steps)
 
     def take(self, step: Step) -> None:
-        """Add a step that is made already; errors as of `add`."""
+        """Add a step that is already made; the errors are those of `add`."""
         if len(self.steps) == _MOST_STEPS:
             raise ProgramError(f"it has more than {_MOST_STEPS:,} steps, which no model has")
         if not step.of or (step.do != "join" and len(step.of) != 1):
@@ -153,19 +156,22 @@ class Program:
 
     @property
     def of_pairs(self) -> bool:
-        """Whether it has a decision value for each pair of labels, above 0 for the first, and not one for each label."""
+        """Whether it has a decision value for each pair of labels, and not one for each label.
+
+        The value of a pair is above 0 for its first label.
+        """
         decision, choice = (self.steps[value - 1].do if value else "" for value in self.answer[1:3])
         return choice == "votes" and decision != "pair_scores"
 
     # Files ------------------------------------------------------------------------------------------------------------------
 
     def parts(self) -> tuple[str, dict[str, np.ndarray]]:
-        """Return the program as JSON, and its arrays by the names that this has for them.
+        """Return the program as JSON, and its arrays under the names that the JSON uses.
 
         Raises
         ------
         ProgramError
-            A label or a name of a column is nothing that JSON gives back.
+            A label or the name of a column is something that JSON does not give back.
         """
         for name in (*self.answer.labels, *(name for column in self.columns for name in column[:2])):
             _name(name)
@@ -193,7 +199,7 @@ class Program:
 
     @classmethod
     def of_parts(cls, text: str, arrays: Mapping[str, np.ndarray]) -> Program:
-        """Return the program that `parts` took apart, checked; a ProgramError says what is wrong with it."""
+        """Return the program that `parts` took apart, checked. A ProgramError says what is wrong with it."""
         try:
             saved = json.loads(text)
             if saved["version"] > _VERSION:
@@ -218,7 +224,7 @@ class Program:
         return program
 
     def check(self) -> None:
-        """Raise a ProgramError where the answer does not fit the steps."""
+        """Raise a ProgramError if the answer does not fit the steps."""
         a, last = self.answer, len(self.steps)
         if not all(type(number) is int and 0 <= number <= last for number in (a.decision, a.choice)):
             raise ProgramError("its answer is a value that it does not have")

@@ -25,12 +25,12 @@ _ZIP = b"PK\x03\x04"
 
 
 def load(path: str | Path) -> Predictor:
-    """Load a model that ``model.save`` or ``streamsvm export --to npz`` wrote, to predict with it. It needs numpy alone.
+    """Load a model to predict with it, with numpy alone.
 
     Parameters
     ----------
     path
-        The file.
+        A file that ``model.save`` or ``streamsvm export --to npz`` wrote.
 
     Returns
     -------
@@ -39,8 +39,8 @@ def load(path: str | Path) -> Predictor:
     Raises
     ------
     ProgramError
-        It cannot be read, is corrupt or of a newer version, or holds a model that predicts only by streamsvm itself. The message
-        names the file and the remedy.
+        The file cannot be read, is corrupt or of a newer version, or holds a model that only streamsvm itself can predict with.
+        The message names the file, and says what to do.
     """
     try:
         data = read_file(Path(path))
@@ -50,7 +50,7 @@ def load(path: str | Path) -> Predictor:
 
 
 def loads(data: bytes, name: str = "the model") -> Predictor:
-    """Load a model from the bytes of its file, as `load` does; ``name`` is that of the file in messages."""
+    """Load a model from the bytes of its file, as `load` does; ``name`` stands for the file in messages."""
     try:
         strings, arrays = _npz(data) if data[:4] == _ZIP else _container(data)
         return Predictor(program_of(strings, arrays))

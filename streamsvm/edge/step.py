@@ -17,7 +17,10 @@ _LARGEST_FLOAT = sys.float_info.max
 
 
 class ProgramError(ValueError):
-    """A program cannot be made of a model, read from a file, or written in a form. The message says why, and the remedy."""
+    """A program cannot be made of a model, read from a file, or written in a form.
+
+    The message says why, and what to do.
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +30,9 @@ class Step:
     Parameters
     ----------
     do
-        Its name.
+        Name of the step.
     of
-        The numbers of the values that it takes.
+        Numbers of the values that it uses.
     arrays, options
         Its arrays and its numbers, by name.
     """

@@ -1,1 +1,1 @@
-"""Models made ready for other places: as a program, C, ONNX, JSON, or a file that numpy alone reads."""
+"""Models for use elsewhere: as a program, as C, as ONNX, as JSON, or as a file for numpy alone."""

@@ -21,12 +21,12 @@ def program_of(model: Any) -> Program:
     Parameters
     ----------
     model
-        A learner, a fitted batch or linear machine, or a pipeline of river with one at its end.
+        A learner, a fitted batch or linear machine, or a river pipeline with one at its end.
 
     Raises
     ------
     ProgramError
-        The model has not learned yet, or a part of it has no form that predicts without streamsvm; the message names it.
+        The model has not learned yet, or a part of it cannot predict without streamsvm; the message names the part.
 
     Examples
     --------

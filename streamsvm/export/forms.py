@@ -1,4 +1,4 @@
-"""Models written in the forms that other places take: C, ONNX, JSON, or a file for numpy."""
+"""Export of models as C, as ONNX, as JSON, or as a file for numpy."""
 
 from __future__ import annotations
 
@@ -40,30 +40,32 @@ def export(
     Parameters
     ----------
     model
-        A learner, a fitted machine, a pipeline with one at its end; or a `Program`.
+        A learner, a fitted machine, a pipeline with one at its end, or a `Program`.
     to
-        ``"c"``: NAME.h and NAME.c, C99 without any library; ``"onnx"``: NAME.onnx; ``"npz"``: NAME.npz, which
-        `streamsvm.edge.load` reads; ``"json"``: NAME.json, the program as text.
+        The form. ``"c"``: NAME.h and NAME.c, C99 without any library. ``"onnx"``: NAME.onnx. ``"npz"``: NAME.npz, which
+        `streamsvm.edge.load` reads. ``"json"``: NAME.json, the program as text.
     out
-        The folder; made if it does not exist.
+        Path of the folder, which is created if it does not exist.
     name
-        Of the files, and in C of the functions.
-    max_bytes, X
-        If its tables in C have more bytes, the model is made smaller by `streamsvm.export.reduce.reduced`, to decide as before
-        on rows X. The file says what that cost.
+        Name of the files, and of the functions in C.
+    max_bytes
+        Maximum bytes of the tables in C. If they have more, `streamsvm.export.reduce.reduced` makes the model smaller, and the
+        file says what that cost. None sets no limit.
+    X
+        Rows on which a smaller model has to decide as before.
     options
-        What the writer of a form may be told: of C ``bits`` and ``error``, as `streamsvm.export.c.write_c` says (with an error
-        alone, the fewest bits that keep to it); of ONNX ``operators``, as `streamsvm.export.onnx.write_onnx` says.
+        Options of the form. For C: ``bits`` and ``error``, as in `streamsvm.export.c.write_c`; with ``error`` alone, it uses
+        the fewest bits that keep to it. For ONNX: ``operators``, as in `streamsvm.export.onnx.write_onnx`.
 
     Returns
     -------
     list of Path
-        The files that were written, each wholly or not at all.
+        The files that were written, each completely or not at all.
 
     Raises
     ------
     ProgramError
-        The model has no such form, or no file can be written there; the message says why.
+        The model has no such form, or the files cannot be written there; the message says why.
 
     Examples
     --------

@@ -29,25 +29,25 @@ _ABOVE_HALF = 0.5 + 2.0**-23
 def write_onnx(program: Program, path: str | Path, *, operators: OnnxOperators = "primitive") -> None:
     """Write a program as an ONNX model.
 
-    Its input is ``X`` float32 [rows, columns] in the order of the program's columns, in which a number that is not finite is
-    missing, and one beyond 1e18 behind the scaling is 1e18. Outputs are ``label`` [rows] (of a classifier; text, int64, float64
-    or bool), ``decision`` float32 [rows] or [rows, labels], and ``probabilities`` float32 [rows, labels] if the program has them.
-    Of a regressor ``decision`` is the prediction.
+    The input is ``X``, float32 [rows, columns], in the order of the program's columns. A number that is not finite is missing,
+    and a number beyond 1e18 after scaling counts as 1e18. The outputs are ``label`` [rows] for a classifier (text, int64,
+    float64 or bool), ``decision``, float32 [rows] or [rows, labels], and ``probabilities``, float32 [rows, labels], if the
+    program has them. For a regressor, ``decision`` is the prediction.
 
     Parameters
     ----------
     program
-        Of a model, by `program_of`.
+        Program of a model, from `program_of`.
     path
-        The file.
+        Path of the file.
     operators
-        ``"primitive"``: Sub, MatMul, Exp and the like, which every execution provider has; ``"ml"``: the SVM operators of
-        ai.onnx.ml in place of kernels, of models with one output.
+        ``"primitive"``: Sub, MatMul, Exp and so on, which every execution provider has. ``"ml"``: the SVM operators of
+        ai.onnx.ml in the place of kernels, for models with one output.
 
     Raises
     ------
     ProgramError
-        The program has a step that has no such form; the package onnx is missing; or the file cannot be written.
+        The program has a step that has no such form, the package onnx is missing, or the file cannot be written.
 
     Examples
     --------

@@ -18,23 +18,23 @@ _TYPES = {16: np.int16, 8: np.int8}
 
 
 def quantised(program: Program, bits: int | None = None, error: float | None = None) -> Program:
-    """Return a program whose vectors are whole numbers times a unit for each feature; all else is as it was.
+    """Return a program whose vectors are whole numbers of few bits, times a unit for each feature.
 
-    A unit is the largest size of its feature in the vectors, over 32,767 or 127.
+    Everything else stays as it was. The unit of a feature is its largest size in the vectors, divided by 32,767 or 127.
 
     Parameters
     ----------
     program
-        It is not changed.
+        Program of a model, from `program_of`; it is not changed.
     bits
-        32, 16 or 8. None: the fewest whose `error_bound` is at most ``error``.
+        Bits of a number: 32, 16 or 8. None uses the fewest whose `error_bound` is at most ``error``.
     error
-        The largest change of a decision value that is allowed. None: any.
+        Largest change of a decision value that is allowed. None allows any.
 
     Raises
     ------
     ProgramError
-        Neither is given, or the error is no number of at least 0, or so many bits do not keep to it.
+        Neither ``bits`` nor ``error`` is given, the error is not a number of at least 0, or that many bits cannot keep to it.
 
     Examples
     --------
@@ -82,12 +82,13 @@ def _rounded(step: Step, bits: int) -> Step:
 
 
 def error_bound(program: Program, other: Program) -> float:
-    """Return a bound of the difference between the decision values of two programs that differ in their vectors alone.
+    """Return a bound on how much the decision values of two programs with different vectors differ.
 
-    The gradient of the Gaussian kernel is at most sqrt(2 gamma / e), so its value changes by at most that times the way that a
-    vector has moved, and a sum of kernel values by the sum of that times the size of the coefficients, as far as the decision
-    value. For other kernels the bound is infinite, unless no vector has moved: rows may be of any length. So it is where a
-    committee combines what its experts say, and where decision values count votes.
+    The programs must differ in their vectors alone. The gradient of the Gaussian kernel is at most sqrt(2 gamma / e), so its
+    value changes by at most that times the distance by which a vector has moved. A sum of kernel values changes by at most the
+    sum of these changes times the sizes of the coefficients, and so on up to the decision value. For other kernels the bound is
+    infinite, unless no vector has moved, because rows may be of any length. It is also infinite if a committee combines its
+    experts, and if decision values count votes.
     """
     changes = [np.zeros(len(program.columns))]
     for step, moved, width in zip(program.steps, other.steps, program.widths[1:], strict=True):

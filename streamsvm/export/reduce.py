@@ -28,13 +28,13 @@ class Reduction(NamedTuple):
 
     program: Program
     vectors: tuple[int, int]
-    """Before and after."""
+    """Number of vectors before and after."""
     table_bytes: int
-    """Of the tables in C."""
+    """Bytes of the tables in C."""
     same: float | None
-    """The share of the rows given whose label is the same as before; None without rows or labels."""
+    """Share of the given rows whose label is the same as before; None without rows or labels."""
     difference: float | None
-    """The root of the mean squared difference of decision values on the rows given; None without rows."""
+    """Root mean square difference of the decision values on the given rows; None without rows."""
 
     def __str__(self) -> str:
         before, after = self.vectors
@@ -49,28 +49,28 @@ class Reduction(NamedTuple):
 def reduced(
     program: Program, max_bytes: int, X: Any = None, *, bits: int | None = 32, passes: int = 40, seed: int = 0
 ) -> Reduction:
-    """Make a program so small that its tables in C have no more than ``max_bytes``.
+    """Make a program small enough that its tables in C take at most ``max_bytes``.
 
-    Vectors that are far from each other are chosen, those of large coefficients first, and moved so that decision values stay as
-    they were on rows, with their coefficients by least squares: once more after vectors were rounded to ``bits``. Rows near the
-    boundary count most. The kernels of a committee lose the same share of their vectors each. A program that is small enough
-    stays as it is.
+    It chooses vectors that are far from each other, those of large coefficients first, moves them so that decision values on
+    rows stay as they were, and fits their coefficients by least squares, once more after the vectors were rounded to ``bits``.
+    Rows near the boundary count most. The kernels of a committee lose the same share of their vectors each. A program that is
+    small enough stays as it is.
 
     Parameters
     ----------
     program
-        Of a model, by `program_of`; not changed.
+        Program of a model, from `program_of`; it is not changed.
     max_bytes
-        Of the constant tables, as `write_c` counts them: names and code are not among them.
+        Maximum bytes of the constant tables, as `write_c` counts them; names and code do not count.
     X
-        Rows like those to predict, [n, columns], without labels, besides vectors and rows between them; and on which to say what
-        it cost.
+        Rows like those to predict, [n, columns], without labels. They are used on top of the vectors and rows between them, and
+        to measure what the reduction costs.
     bits
-        Of vectors, as of `quantised`.
+        Bits of the vectors, as in `quantised`.
     passes
-        Passes over the rows in which vectors of a Gaussian kernel are moved, at most.
+        Maximum number of passes over the rows in which the vectors of a Gaussian kernel are moved.
     seed
-        Of the choice of vectors and rows.
+        Seed of the choice of vectors and rows.
 
     Returns
     -------
@@ -79,18 +79,19 @@ def reduced(
     Raises
     ------
     ProgramError
-        One vector is too much, or the program has vectors that cannot be fewer (of trees, random Fourier features or a sigmoid
-        kernel).
+        A single vector is too much, or the program has vectors whose number is fixed (those of trees, random Fourier features
+        or a sigmoid kernel).
     ValueError
         X has another number of columns.
 
     Notes
     -----
-    O(r B (B + d)) a pass for B vectors that stay and r = 20 B rows, 5,000 at least: 2 seconds for B = 100 and 22 features.
+    A pass costs O(r B (B + d)) for B vectors that stay and r = 20 B rows, at least 5,000: 2 seconds for B = 100 and 22
+    features.
 
     References
     ----------
-    As of `streamsvm.batch.to_budget`: reduced sets.
+    Reduced sets, as in `streamsvm.batch.to_budget`.
 
     Examples
     --------

@@ -14,24 +14,24 @@ __all__ = ["save"]
 
 
 def save(model: Any, path: str | Path, trusted: bool = False) -> None:
-    """Save a model, or a pipeline with one, as a file: wholly or not at all.
+    """Save a model, or a pipeline with one, to a file. The file is written completely or not at all.
 
-    `streamsvm.load` reads it, and the model goes on learning. `streamsvm.edge.load` reads it, where there is numpy alone, and
-    predicts; what has no form for that is saved without, and the file says why.
+    `streamsvm.load` reads it back, and the model continues learning. `streamsvm.edge.load` reads it where there is only numpy,
+    and predicts. A model that has no form for that is saved without it, and the file says why.
 
     Parameters
     ----------
     model
-        Any estimator of streamsvm, or of river, and pipelines of them.
+        Any estimator of streamsvm or river, or a pipeline of them.
     path
-        The file; replaced if there is one.
+        Path of the file; an existing file is replaced.
     trusted
-        Whether it may hold classes and functions of your own. To load them, the file must be yours too.
+        Whether the file may hold classes and functions of your own. To load such a file, you have to trust it.
 
     Raises
     ------
     ModelFileError
-        The model holds what no file does, or the file cannot be written.
+        The model holds something that a file cannot hold, or the file cannot be written.
 
     Examples
     --------

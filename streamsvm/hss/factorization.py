@@ -29,15 +29,16 @@ class Factor(NamedTuple):
 
 
 class HSSFactorization:
-    """The factorised matrix K~ + shift I, from `HSSMatrix.factorize`.
+    """The factorised matrix K~ + shift I, made by `HSSMatrix.factorize`.
 
     Attributes
     ----------
     shift : float
+        The shift that was added to the diagonal.
     logdet : float
         The logarithm of the determinant.
     nbytes : int
-        Memory of the factors.
+        Bytes of the factors.
     """
 
     def __init__(self, tree: ClusterTree, shift: float, factors: list[Factor], logdet: float) -> None:
@@ -56,7 +57,7 @@ class HSSFactorization:
         Parameters
         ----------
         B
-            float64 [n] or [n, k].
+            Right-hand sides, float64 [n] or [n, k].
         ordered
             Whether the rows of B and X are in the matrix's ``order``, which is quicker.
 
@@ -67,7 +68,7 @@ class HSSFactorization:
         Raises
         ------
         ValueError
-            B has not n rows.
+            B does not have n rows.
         """
         return self._tree.in_order(lambda rows: _solve(self._tree, self._factors, rows), B, ordered)
 

@@ -24,21 +24,21 @@ __all__ = ["HSSMatrix"]
 
 
 class HSSMatrix:
-    """The compressed kernel matrix of n rows: K~ is close to K, positive semi-definite, and takes O(n) memory.
+    """A compressed kernel matrix K~ of n rows, close to K and positive semi-definite, in O(n) memory.
 
-    Made by `HSSMatrix.compress`. Rows are in the order in which they were given.
+    Made by `HSSMatrix.compress`. Rows are in the order in which you gave them.
 
     Attributes
     ----------
     error : float
-        |(K - K~) V| / |K V| in the Frobenius norm, with random vectors V, over 256 random rows: an estimate of |K - K~| / |K|.
+        Estimate of |K - K~| / |K|: |(K - K~) V| / |K V| in the Frobenius norm, with random vectors V, over 256 random rows.
     reached : bool
         Whether the error is at most half above the tolerance, if there is one.
     shape : tuple of int
     nbytes : int
-        Memory of K~. The tree and the neighbours that `closer` uses add about ``4 * d + 4 * n_neighbors + 160`` bytes a row.
+        Bytes of K~. The tree and neighbours that `closer` uses take about ``4 * d + 4 * n_neighbors + 160`` more bytes a row.
     order : int64 [n]
-        Numbers of the rows in the order of the leaves.
+        Indices of the rows in the order of the leaves.
     ranks : int64 [levels, 2]
         The smallest and the largest rank among the nodes of each level, from the root's children down.
     largest_diagonal : float
@@ -46,14 +46,16 @@ class HSSMatrix:
 
     Notes
     -----
-    Rows are ordered in a binary tree. The block of a leaf is exact; towards all other rows, the rows of a leaf are interpolated
-    from a few of them, the leaf's skeleton; the skeletons of two leaves together from a skeleton of theirs, and so on. The
-    interpolation is that of the kernel itself, so that K~ has no negative eigenvalue (``streamsvm.hss.skeletons`` says why):
-    K~ + shift I can be factorised for any shift above 0, and methods that rely on that cannot diverge.
+    The rows are ordered in a binary tree. The block of a leaf is exact. Towards all other rows, the rows of a leaf are
+    interpolated from a few of them, the leaf's skeleton. The skeletons of two leaves together are interpolated from a skeleton
+    of theirs, and so on. The interpolation is that of the kernel itself, so K~ has no negative eigenvalue
+    (``streamsvm.hss.skeletons`` explains why): K~ + shift I can be factorised for any shift above 0, and methods that rely on
+    that cannot diverge.
 
     References
     ----------
-    Chávez, G., Liu, Y., Ghysels, P., Li, X. S., Rebrova, E. (2020). Scalable and memory-efficient kernel ridge regression. IPDPS.
+    Chávez, G., Liu, Y., Ghysels, P., Li, X. S., Rebrova, E. (2020). Scalable and memory-efficient kernel ridge regression.
+    IPDPS.
 
     Examples
     --------
@@ -101,31 +103,31 @@ class HSSMatrix:
         Parameters
         ----------
         X
-            float64 [n, d], n at least 1.
+            The rows, float64 [n, d], at least one.
         kernel, gamma, degree, coef0
             ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree.
         rel_tol
-            Tolerance of |K - K~| / |K| in the Frobenius norm. While the estimated error is more than half above it, the matrix
-            is compressed again, more exactly. None: the rank is given instead, as ``max_rank``, and the error is what it is.
+            Tolerance of |K - K~| / |K| in the Frobenius norm. The matrix is compressed again, more exactly, until the estimated
+            error is at most half above it. None accepts any error: the rank is then ``max_rank``.
         abs_tol
             Tolerance of |K - K~| / sqrt(n); the looser of the two counts.
         max_rank
-            Rows of a skeleton, at most.
+            Maximum number of rows of a skeleton.
         n_neighbors
             Approximate number of nearest rows of each row by which skeletons are chosen.
         leaf_size
-            Rows of a leaf, at most.
+            Maximum number of rows of a leaf.
         split
             Rule by which rows are cut in two: ``"principal-axis"`` or ``"two-means"``.
         zero_sum
-            Whether K~ will only multiply vectors whose sum is zero: tolerances and the error are then relative to K on those,
-            which is small if all rows are near each other.
+            Whether K~ will only multiply vectors whose sum is zero. Tolerances and error are then relative to K on such
+            vectors, which is small if all rows are near each other.
         memory_limit
-            Bytes that the matrix and a factorisation of it may take if all ranks are ``max_rank``; None: no limit.
+            Maximum bytes of the matrix and a factorisation of it if all ranks are ``max_rank``; None sets no limit.
         seed
-            For random choices; None: other choices each time.
+            Seed of the random choices; None makes different choices each time.
         verbose
-            Whether progress is shown on standard error.
+            Whether to show progress on standard error.
 
         Returns
         -------
@@ -143,8 +145,8 @@ class HSSMatrix:
 
         Notes
         -----
-        Takes O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and skeletons chosen by c columns, if ranks do not
-        grow with n.
+        O(n (m + r) (m + c + d)) time for leaves of m rows, ranks of r and skeletons chosen by c columns, if ranks do not grow
+        with n.
         """
         if rel_tol is not None:
             _check_tolerances(rel_tol, abs_tol)
@@ -174,7 +176,7 @@ class HSSMatrix:
         Returns
         -------
         HSSMatrix
-            This one, if it is exact enough or no better one was found.
+            The closer matrix; this one if it is exact enough, or if no better one was found.
 
         Raises
         ------
@@ -184,7 +186,7 @@ class HSSMatrix:
         Warns
         -----
         RuntimeWarning
-            As `compress`.
+            The estimated error is more than half above the tolerance.
         """
         _check_tolerances(rel_tol, abs_tol)
         compression = self._compressor.compress(rel_tol, abs_tol, self._compression)
@@ -208,7 +210,7 @@ class HSSMatrix:
 
     @property
     def ranks(self) -> np.ndarray:
-        """The smallest and the largest rank among the nodes of each level, int64 [levels, 2], from the root's children down."""
+        """The smallest and the largest rank of each level, int64 [levels, 2], from the root's children down."""
         levels = self._tree.level[:-1]
         ranks = np.array([len(node.skeleton) for node in self._nodes[:-1]], np.int64)
         extremes = [[r.min(), r.max()] for r in (ranks[levels == level] for level in np.unique(levels))]
@@ -223,7 +225,7 @@ class HSSMatrix:
         Parameters
         ----------
         V
-            float64 [n] or [n, k].
+            Vectors, float64 [n] or [n, k].
         ordered
             Whether the rows of V and of the product are in ``order``, which is quicker.
 
@@ -234,19 +236,19 @@ class HSSMatrix:
         Raises
         ------
         ValueError
-            V has not n rows.
+            V does not have n rows.
         """
         return self._tree.in_order(lambda rows: product(self._tree, self._nodes, rows), V, ordered)
 
     def factorize(self, shift: float, *, verbose: bool = False) -> HSSFactorization:
-        """Factorise K~ + shift I. The compression does not change: call again for another shift. O(n (m + r)^2).
+        """Factorise K~ + shift I. The compression stays: call again for another shift. O(n (m + r)^2).
 
         Parameters
         ----------
         shift
-            Above 0.
+            Number added to the diagonal, above 0.
         verbose
-            Whether progress is shown on standard error.
+            Whether to show progress on standard error.
 
         Returns
         -------
@@ -267,9 +269,9 @@ class HSSMatrix:
         Parameters
         ----------
         Z
-            float64 [m, d].
+            Other rows, float64 [m, d].
         coefficients
-            float64 [n] or [n, k].
+            Coefficients of the compressed rows, float64 [n] or [n, k].
 
         Returns
         -------
@@ -284,16 +286,16 @@ class HSSMatrix:
         return self._blocks.expand(Z, coefficients[self.order])
 
     def compositional(self) -> tuple[Cuts, CompositionalMatrix]:
-        """Return the tree and the matrix K~ in float32, in flat arrays, as compiled code walks through them.
+        """Return the tree and K~ in float32, as flat arrays that compiled code can walk through.
 
         Returns
         -------
         ``streamsvm.hss.cuts.Cuts``, ``streamsvm.hss.compositional.CompositionalMatrix``
-            Without inverses. Rows are in ``order``.
+            The tree, and the matrix without inverses. Rows are in ``order``.
 
         Notes
         -----
-        O(n (m + r)) time and half the memory of K~: interpolations have no large weights, so float32 is enough for them.
+        O(n (m + r)) time and half the memory of K~. Interpolations have no large weights, so float32 is enough for them.
         """
         cuts, tree = self._tree.cuts, self._tree
         number_of = {place: number for number, place in enumerate(zip(tree.begin.tolist(), tree.end.tolist(), strict=True))}
@@ -308,17 +310,17 @@ class HSSMatrix:
         return float(np.concatenate([self._nodes[leaf].block.diagonal() for leaf in self._tree.leaves]).mean())
 
     def extension(self, coefficients: np.ndarray) -> Forest:
-        """Return what makes up the product of K~ with coefficients at new rows: a tree whose leaves have weights of their rows.
+        """Return the product of K~ with coefficients in a form that new rows can be evaluated with.
 
         Parameters
         ----------
         coefficients
-            float64 [n] or [n, k].
+            Coefficients of the rows, float64 [n] or [n, k].
 
         Returns
         -------
         ``streamsvm.hss.forest.Forest``
-            Of one tree. It calls rows by their numbers among those that were compressed.
+            A forest of one tree, whose leaves have weights of their rows. Rows are numbered as they were compressed.
 
         Raises
         ------
@@ -334,17 +336,17 @@ class HSSMatrix:
         return join([(self._tree.cuts, np.ascontiguousarray(weights.T))], np.arange(len(columns)))
 
     def extend(self, Z: Any, coefficients: np.ndarray) -> np.ndarray:
-        """Compute K~(Z, X) coefficients at other rows: K~ is the matrix of a kernel, which has values there as well.
+        """Compute K~(Z, X) coefficients at other rows, where the kernel of K~ has values too.
 
-        Each row goes down the tree to a leaf, and takes the exact kernel's values with the rows of that leaf alone. At rows that
-        were compressed this is `product`, but for rounding and for rows that equal others along the axis of a cut.
+        Each row goes down the tree to a leaf, and uses the exact kernel's values with the rows of that leaf alone. At
+        compressed rows, the result equals `product`, apart from rounding and rows that equal others along the axis of a cut.
 
         Parameters
         ----------
         Z
-            float64 [m, d].
+            Other rows, float64 [m, d].
         coefficients
-            float64 [n] or [n, k].
+            Coefficients of the compressed rows, float64 [n] or [n, k].
 
         Returns
         -------
@@ -357,7 +359,7 @@ class HSSMatrix:
 
         Notes
         -----
-        Takes O(d log n + m (d + k)) for each row, for leaves of m rows, after one product.
+        O(d log n + m (d + k)) for each row, for leaves of m rows, after one product.
 
         References
         ----------
@@ -378,14 +380,14 @@ class HSSMatrix:
         return out.reshape(len(Z), *shape)
 
     def exact_product(self, rows: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """Multiply rows of the exact K by V, to measure the error of `product`. O(m (d + k)) for each row of V that is not zero.
+        """Multiply rows of the exact K by V, to measure errors. O(m (d + k)) for each non-zero row of V.
 
         Parameters
         ----------
         rows
-            int64 [m]: numbers of rows.
+            Indices of the rows, int64 [m].
         V
-            float64 [n] or [n, k].
+            Vectors, float64 [n] or [n, k].
 
         Returns
         -------
@@ -394,7 +396,7 @@ class HSSMatrix:
         Raises
         ------
         ValueError
-            A number is no row's, or V has not n rows.
+            An index is out of range, or V does not have n rows.
         """
         V, rows = self._tree.columns(V), np.asarray(rows)
         if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or ((rows < 0) | (rows >= len(self.order))).any():
@@ -410,7 +412,7 @@ class HSSMatrix:
         return Z
 
     def to_array(self) -> np.ndarray:
-        """K~ as a dense array, float64 [n, n]: to inspect small ones. O(n^2 (m + r))."""
+        """Return K~ as a dense array, float64 [n, n], to inspect small matrices. O(n^2 (m + r))."""
         return self @ np.eye(len(self.order))
 
 

@@ -1,6 +1,7 @@
-"""The learners: a file for each rule; what they share is in `estimator`, `budgeted`, `classifier`, `regressor` and `baseline`.
+"""The learners: one file for each rule.
 
-`streamsvm.learners.compiled` has the functions that rules are made of.
+`estimator`, `budgeted`, `classifier`, `regressor` and `baseline` have what they share. `streamsvm.learners.compiled` has the
+functions that rules are made of.
 """
 
 from importlib import import_module

@@ -29,10 +29,10 @@ def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
 
 
 class Baseline(BudgetedClassifier):
-    """A rule that budgeted SVMs are compared with: of two classes, and without averaging unless it never removes a vector.
+    """The base of rules that budgeted SVMs are compared with.
 
-    Each has, beside its own parameters, budget, kernel, gamma, degree, coef0, scaling, max_features and overflow of
-    `BSGDClassifier`.
+    They are for two classes, and only rules that never remove a support vector can average. Besides its own parameters, each
+    rule has budget, kernel, gamma, degree, coef0, scaling, max_features and overflow of `BSGDClassifier`.
     """
 
     @classmethod
@@ -42,7 +42,7 @@ class Baseline(BudgetedClassifier):
 
 @learner
 class Reference(Baseline):
-    """A rule without a budget: the support vector that is one too many is refused."""
+    """The base of rules without a budget: the support vector that would be one too many is refused."""
 
     budget: int = field(default=10_000, kw_only=False)
     averaging: int = 0

@@ -37,24 +37,25 @@ def step(block: np.ndarray, row: Row) -> None:
 
 @learner
 class BOGD(Baseline, MergeableExpansion):
-    """Bounded online gradient descent: a random support vector goes, and the others grow so that the model stays the same on
-    average.
+    """Bounded online gradient descent: a random support vector is removed when the budget is full.
+
+    The coefficients of the others grow to make up for it, so that the model stays the same on average.
 
     Parameters
     ----------
     eta0
-        The step.
+        The step size.
     l2
-        Regularisation.
+        The strength of regularisation.
     budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
-        Of the random choices.
+        Seed of the random choices, for repeatable runs. None draws one.
 
     References
     ----------
-    Zhao, P., Wang, J., Wu, P., Jin, R., Hoi, S. (2012). Fast bounded online gradient descent algorithms for scalable kernel-based
-    online learning. ICML, uniform sampling. O(B d) a row.
+    Zhao, P., Wang, J., Wu, P., Jin, R., Hoi, S. (2012). Fast bounded online gradient descent algorithms for scalable
+    kernel-based online learning. ICML, uniform sampling. A row costs O(B d).
 
     Examples
     --------

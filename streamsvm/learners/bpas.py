@@ -56,18 +56,21 @@ def step(block: np.ndarray, row: Row) -> None:
 
 @learner
 class BPAS(Baseline, MergeableExpansion):
-    """Budget passive-aggressive learning, the simple variant: a support vector that goes is projected onto the new one.
+    """Budget passive-aggressive learning, the simple variant (BPA-S).
+
+    When the budget is full, the support vector whose contribution the new one replaces best is removed, and projected onto the
+    new one.
 
     Parameters
     ----------
     C
-        The largest step of a row. A row's weight multiplies it.
+        The largest step of a row; the weight of the row multiplies it.
     budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
 
     References
     ----------
-    Wang, Z., Vucetic, S. (2010). Online passive-aggressive algorithms on a budget. AISTATS, BPA-S. O(B d) a row.
+    Wang, Z., Vucetic, S. (2010). Online passive-aggressive algorithms on a budget. AISTATS, BPA-S. A row costs O(B d).
 
     Examples
     --------

@@ -18,44 +18,81 @@ __all__ = ["BSCAClassifier", "BSCARegressor"]
 
 @learner
 class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
-    """A kernel support vector machine that learns row by row in the dual, within a budget of support vectors.
+    """A kernel SVM that learns row by row in the dual, within a budget of support vectors.
 
-    Each row inside the margin becomes a support vector, with the coefficient that puts it onto the margin, C at most: there is no
-    learning rate. When there is one too many, two are merged into one. Memory is allocated once and never grows.
+    It maximises the dual objective of a support vector machine by coordinate ascent, with one coordinate for each row. A row
+    inside the margin becomes a support vector. Its coefficient, at most C, is the one that moves the row onto the margin, so
+    there is no learning rate. When there is one support vector too many, two are merged into one. Memory is allocated when the
+    model is made, and never grows.
 
     Parameters
     ----------
-    budget, kernel, gamma, maintenance, degree, coef0, scaling, max_classes, max_features, overflow
-        As in `BSGDClassifier`.
-    C
-        The largest coefficient of a row, as in scikit-learn's SVC; the row's weight, and that of its class, multiply it. A merged
-        support vector stands for several rows, and may have the sum of what they may have. A single pass bounds it further: see
-        Notes.
-    averaging
-        Rows that the average of the iterates remembers; 0: no average. The last iterate jumps about, its average does not, but
-        lags on a drifting stream. Predictions follow the one of the two that has made fewer errors over the last 1,000 rows.
+    budget
+        The most support vectors that the model holds, B. A larger budget can represent a more detailed boundary; memory and the
+        time of a row grow with it.
+    kernel
+        The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
+        (gamma x.s + coef0)^degree.
+    gamma
+        The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
+        a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances. With
+        ``scaling="auto"`` that is one over the number of features. Without scaling it is estimated from the first 500 rows,
+        updated with each of them and fixed from then on.
+    degree
+        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
+    coef0
+        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
+    max_features
+        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+    overflow
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
+    scaling
+        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
+        number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. The scale follows about
+        the last 10,000 rows, and the support vectors follow the scale: see `BSGDClassifier`. None leaves rows as they are.
     class_weight
-        As in `BSGDClassifier`.
+        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
+        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes all classes count the same, from the number of rows of
+        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
+        frequent one.
+    C
+        The largest coefficient of a row, above 0, as in scikit-learn's SVC. The weight of the row and that of its class
+        multiply it. A merged support vector stands for several rows, and its coefficient may be as large as their limits
+        together. A single pass limits coefficients further, so C rarely needs tuning: see Notes.
+    maintenance
+        The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
+        is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
+    averaging
+        The number of rows that the average of the iterates remembers; 0 turns averaging off. The last iterate jumps about. The
+        average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has made fewer errors
+        over the last 1,000 rows.
     relaxation
-        The step over that which puts a row just onto the margin; between 0 and 2. Above 1 a row supports its neighbours too, and
-        fewer rows become support vectors.
+        The length of a step, relative to the step that puts the row exactly onto the margin: above 0, and at most 2. Above 1, a
+        row supports its neighbours too, and fewer rows become support vectors.
     reprocess
-        Random support vectors whose coefficients are stepped once more, upwards, after each new one.
+        How many random support vectors take another step after each new one. Such a step can only enlarge a coefficient. 0
+        turns it off.
     tol
-        By how much a row may miss the margin without being stepped: fewer rows become support vectors, and fewer are merged. The
-        paper's algorithm has nothing of the kind: it is ``relaxation=1.0, reprocess=0, tol=0.0, averaging=0``.
+        By how much a row may miss the margin without being learned. A larger value means that fewer rows become support
+        vectors, and fewer are merged. The algorithm of the paper has no such tolerance; it is
+        ``relaxation=1.0, reprocess=0, tol=0.0, averaging=0``.
     replay
-        Rows of the window, to be learned again: more accurate where there is time, not on a stream that drifts. Each
-        costs 4 bytes a feature that there is room for, and 24.
+        The size of a window of the latest rows, from which the model learns rows again; 0 turns replay off. Replay takes time,
+        and makes the model more accurate, but not on a stream that drifts. Each row of the window takes 24 bytes, and 4 more
+        for each of ``max_features``.
     replay_steps
-        Rows of those, at random, that are learned again after each new one, as if they were new (to step from the coefficients
-        that they had is less accurate, as most have been merged since).
+        How many rows of that window, drawn at random, are learned again after each new row. They are learned as if they were
+        new. Continuing from the coefficients that they had is less accurate, because most have been merged since.
+    max_classes
+        The most labels that the model has room for. Two classes share one output. From the third label on, each class has an
+        output of its own, on the same support vectors, and the loss is that of Crammer and Singer.
     seed
-        Of the random choices.
+        Seed of the random choices of ``reprocess``, ``replay`` and ``Removal("random")``, for repeatable runs. None draws one.
 
     Attributes
     ----------
-    support_vectors, coefficients, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
+    support_vectors, coefficients, intercept, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
         As in `BSGDClassifier`.
 
     Raises
@@ -65,20 +102,21 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
 
     Notes
     -----
-    A row costs O(B d) for d features, one inside the margin three times as much, plus B table look-ups.
+    A row costs O(B d) for d features. A row inside the margin costs three times as much, plus B table look-ups.
 
-    A row that is learned once is stepped once: too long a step is not taken back, too short a one is not repeated. So with
-    ``averaging``, no row moves its own decision value by more than 2, and by less where the average iterate errs less than the
-    last one, which says that steps follow noise: by .1 at least. And while C times the number of rows so far is below 3,000, that
-    counts as 3,000. Over 10,000 rows, any C from .01 to 1000 is so within .2 points of the best in the mean of 17 streams, and
-    within 2 on each. Neither bound is in `learn_epochs`, whose passes reach the solution of C, nor with ``averaging=0``.
+    In a single pass, a row is stepped once: a step that is too long is not taken back, and one that is too short is not
+    repeated. With ``averaging``, two limits make up for this. First, no row moves its own decision value by more than 2. This
+    limit falls, to .1 at the least, as the average iterate errs less than the last one, which is a sign that steps follow
+    noise. Second, as long as C times the number of rows so far is below 3,000, it counts as 3,000. With these limits, over
+    10,000 rows any C from .01 to 1000 is within .2 points of the best accuracy in the mean of 17 streams, and within 2 points
+    on each. Neither limit applies to `learn_epochs`, whose passes reach the solution for C, or with ``averaging=0``.
 
     References
     ----------
     [^1]: Qaadan, S., Schueler, M., Glasmachers, T. (2019). Dual SVM training on a budget. ICPRAM. Algorithm 2; it appends alpha
         where alpha y is meant.
-    [^2]: Bordes, A., Ertekin, S., Weston, J., Bottou, L. (2005). Fast kernel classifiers with online and active learning. JMLR 6
-        (reprocessing).
+    [^2]: Bordes, A., Ertekin, S., Weston, J., Bottou, L. (2005). Fast kernel classifiers with online and active learning. JMLR
+        6 (reprocessing).
 
     Examples
     --------
@@ -116,23 +154,64 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
 
 @learner
 class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
-    """A kernel support vector regression that learns row by row in the dual, within a budget of support vectors.
+    """Kernel support vector regression that learns row by row in the dual, within a budget.
 
-    Each row whose prediction is off by more than epsilon becomes a support vector, with the coefficient that brings it back, C at
-    most. Targets should be about 0 and about 1 in size: wrap the model in ``streamsvm.preprocessing.BoundedTargetScaler``.
+    A row whose prediction is off by more than ``epsilon`` becomes a support vector. Its coefficient, at most C, moves the
+    prediction back towards the target, so there is no learning rate. When there is one support vector too many, two are merged
+    into one.
+
+    Targets should be about 0, and about 1 in size: wrap the model in `streamsvm.preprocessing.BoundedTargetScaler`.
 
     Parameters
     ----------
-    budget, kernel, gamma, maintenance, degree, coef0, scaling, max_features, overflow, seed
-        As in `BSCAClassifier`.
+    budget
+        The most support vectors that the model holds, B. A larger budget can represent a more detailed function; memory and the
+        time of a row grow with it.
+    kernel
+        The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
+        (gamma x.s + coef0)^degree.
+    gamma
+        The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
+        a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances. With
+        ``scaling="auto"`` that is one over the number of features. Without scaling it is estimated from the first 500 rows,
+        updated with each of them and fixed from then on.
+    degree
+        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
+    coef0
+        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
+    max_features
+        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+    overflow
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
+    scaling
+        ``"auto"`` scales rows inside the model, so that you need no scaler for features in front of it. The kernel then sees
+        each value as a number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. The scale
+        follows about the last 10,000 rows, and the support vectors follow the scale: see `BSGDClassifier`. None leaves rows as
+        they are. Targets are not scaled in either case.
     C
-        The largest coefficient of a row, as in scikit-learn's SVR, bounded in a single pass as in `BSCAClassifier`; the bound
-        of 2 is larger where targets are predicted worse than by 1. A row's weight multiplies it.
-    epsilon, averaging
-        As in `BSGDRegressor`.
+        The largest coefficient of a row, above 0, as in scikit-learn's SVR; the weight of the row multiplies it. A single pass
+        limits coefficients further, as in `BSCAClassifier`, whose limit of 2 grows here while predictions miss their targets by
+        more than 1.
+    epsilon
+        The largest error that costs nothing, at least 0. The model learns nothing from rows that it predicts within epsilon.
+        Raise it for noisy targets and fewer support vectors.
+    maintenance
+        The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
+        is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
+    averaging
+        The number of rows that the average of the iterates remembers; 0 turns averaging off. Predictions follow the average, or
+        the last iterate if that has a smaller absolute error over the last 1,000 rows.
     relaxation
-        The step over that which brings a row just back to epsilon; between 0 and 2. Less for noisy
-        targets, more for a stream that drifts.
+        The length of a step, relative to the step that brings the prediction just back to within epsilon of the target: above
+        0, and at most 2. Lower it for noisy targets, and raise it for a stream that drifts.
+    seed
+        Seed of the random choices, for repeatable runs. Here only ``Removal("random")`` makes any.
+
+    Attributes
+    ----------
+    support_vectors, coefficients, intercept, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
+        As in `BSGDClassifier`.
 
     Raises
     ------
@@ -141,8 +220,8 @@ class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
 
     References
     ----------
-    The dual of the epsilon-insensitive loss (Smola, A., Schoelkopf, B. (2004). A tutorial on support vector regression), one
-    coordinate a row as in Qaadan et al. (2019), algorithm 2. O(B d) a row.
+    The dual of the epsilon-insensitive loss (Smola, A., Schoelkopf, B. (2004). A tutorial on support vector regression), by one
+    coordinate a row as in Qaadan et al. (2019), algorithm 2. A row costs O(B d).
 
     Examples
     --------

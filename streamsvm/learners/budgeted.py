@@ -34,9 +34,10 @@ _CHUNK_VALUES = 1_000_000  # of the vectors that a model starts from: those that
 
 @learner
 class BudgetedEstimator(OnlineEstimator):
-    """A model that is a store of support vectors, and a compiled rule that learns it row by row.
+    """The base of models with support vectors, which a compiled rule learns row by row.
 
-    A learner's file has its rule and parameters. This class hands rows to the rule; the classes below it say what a target is.
+    The file of a learner has its rule and its parameters. This class hands rows to the rule, and the classes below it say what
+    a target is.
     """
 
     budget: int = field(default=100, kw_only=False)
@@ -183,34 +184,36 @@ class BudgetedEstimator(OnlineEstimator):
         decisions.decide_many(self._block, matrix, columns, what, out)
 
     def lay_out(self, rows: Iterable[Mapping[Any, Any]], n_rows: int) -> np.ndarray | None:
-        """Return rows as `predict_then_learn` takes them, float32 [n_rows, features seen]; each is looked at once.
+        """Return rows as `predict_then_learn` takes them: float32 [n_rows, features seen].
 
-        None where one has a feature that was not learned yet, or a value that is no number.
+        Each row is read once. The result is None if a row has a feature that was not learned yet, or a value that is not a
+        number.
         """
         return self._features.matrix(rows, n_rows)
 
     def predict_then_learn(
         self, X: np.ndarray, names: Sequence[Hashable] | None, y: Sequence[Any], probability: bool
     ) -> tuple[list[Any], list[float | None] | None] | None:
-        """Predict each row and then learn it, as `predict_one` and `learn_one` do row by row, in one compiled call.
+        """Predict each row and then learn it, in one compiled call.
 
-        For loops over streams: it takes rows that bring nothing new, and leaves the others to the two methods for one row.
+        The result is the same as that of `predict_one` and `learn_one` row by row. This is for loops over streams: it handles
+        rows that bring nothing new, and leaves the others to the two methods.
 
         Parameters
         ----------
         X
-            float32 [n, features].
+            The rows, float32 [n, features].
         names
-            Of the columns; None: those of `lay_out`.
+            The names of the columns. None: those of `lay_out`.
         y
-            n labels or targets; None: the row is only predicted.
+            The n labels or targets. A row with None is only predicted.
         probability
-            Whether the probabilities of the labels that are predicted are asked for.
+            Whether to return the probabilities of the predicted labels too.
 
         Returns
         -------
-        What is predicted of each row, and the probabilities if asked for (None for each where there are none); or None, and the
-        model is as it was, where a row may be refused, or brings a new feature or label.
+        The prediction for each row, and the probabilities if you asked for them (None for a row that has none). If a row may be
+        refused, or brings a new feature or label, the result is None, and the model stays as it was.
 
         Examples
         --------
@@ -243,7 +246,7 @@ class BudgetedEstimator(OnlineEstimator):
 
     @property
     def learns_many_at_once(self) -> bool:
-        """Whether `predict_then_learn` may learn rows; if not, it only predicts those without labels or targets."""
+        """Whether `predict_then_learn` may learn rows, or only predict rows without labels or targets."""
         return not self._capped
 
     def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:  # noqa: ARG002
@@ -270,34 +273,37 @@ class BudgetedEstimator(OnlineEstimator):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Start from a given model: both iterates become it. Support vectors beyond the budget are merged or removed.
+        """Start from the support vectors and coefficients of another model.
+
+        Both the last and the average iterate become the given model. If there are more support vectors than the budget allows,
+        some are merged or removed.
 
         Parameters
         ----------
         vectors
-            Support vectors, float [m, d], an array or a sparse matrix.
+            The support vectors, float [m, d]: an array or a sparse matrix.
         coefficients
-            Float [outputs, m], or [m] for one output.
+            The coefficients, float [outputs, m], or [m] for one output.
         intercept
-            Float [outputs], or one number.
+            The intercepts, float [outputs], or one number.
         feature_names
-            Of the d columns. None: 0, 1, ..., d - 1.
+            The names of the d columns. None names them 0, 1, ..., d - 1.
         labels
-            Of a classifier. Of two labels, the second is that of decision values above 0 here. The model takes True or 1 for
-            positive, and so may hold the negative of the coefficients: see `positive_label`. Of more labels, each has an output,
-            in this order.
+            The labels of a classifier. If there are two, the second one is the label of decision values above 0 here. The model
+            itself calls True or 1 positive, and so may hold the negative of the coefficients: see `positive_label`. If there
+            are more, each has an output, in this order.
         n_learned
-            Rows that count as learned: learning rates fall with them.
+            The number of rows that count as learned. Learning rates fall with it.
 
         Raises
         ------
         ValueError
-            The model has learned something or scales rows itself, its ``gamma`` is ``"scale"``, or shapes, names or numbers do
+            The model has already learned something, scales rows itself or has ``gamma="scale"``; or shapes, names or numbers do
             not fit.
 
         Notes
         -----
-        O(m d), and O(B d) more for each of the m - B support vectors beyond the budget B.
+        This costs O(m d), and O(B d) more for each of the m - B support vectors beyond the budget B.
         """
         self._check_untouched(n_learned)
         if self.gamma == "scale" and self.kernel != "linear":
@@ -343,7 +349,7 @@ class BudgetedEstimator(OnlineEstimator):
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
-        """Make both iterates a model with other coefficients of the same support vectors.
+        """Replace the coefficients of the support vectors and the intercept, in both iterates.
 
         Parameters
         ----------
@@ -369,21 +375,21 @@ class BudgetedEstimator(OnlineEstimator):
 
     @property
     def n_support(self) -> int:
-        """Support vectors that the model has now, at most ``budget``."""
+        """The number of support vectors that the model has now, at most ``budget``."""
         return self._store.n_support
 
     @property
     def support_vectors(self) -> np.ndarray:
-        """float32 [n_support, features seen]: a copy; columns in the order of `feature_names`.
+        """A copy of the support vectors, float32 [n_support, features seen], columns as in `feature_names`.
 
-        They are as the kernel takes them: with ``scaling="auto"`` by the `scale_in_use`, whose ``undo`` gives them the units of
-        the rows.
+        They are as the kernel sees them. With ``scaling="auto"`` they are scaled by `scale_in_use`, whose ``undo`` returns them
+        in the units of the rows.
         """
         return self._store.vectors
 
     @property
     def scale_in_use(self) -> ScaleInUse | None:
-        """The location and spread of each feature by which rows are scaled now; None where they are learned as they are."""
+        """The location and spread of each feature by which rows are scaled now; None without scaling."""
         if self.scaling is None:
             return None
         v, used = self._store.views, self._store.used
@@ -391,7 +397,10 @@ class BudgetedEstimator(OnlineEstimator):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """float64 [outputs, n_support], of the iterate that predictions follow. Three and more classes have an output each."""
+        """The coefficients of the iterate that predictions follow, float64 [outputs, n_support].
+
+        With three or more classes, each class has an output.
+        """
         return self._coefficients_of("auto")
 
     def _coefficients_of(self, output: OutputName) -> np.ndarray:
@@ -403,17 +412,17 @@ class BudgetedEstimator(OnlineEstimator):
 
     @property
     def intercept(self) -> np.ndarray:
-        """float64 [outputs], of the iterate that predictions follow; 0 where no intercept is fitted."""
+        """The intercepts of the iterate that predictions follow, float64 [outputs]; 0 if none is fitted."""
         return self._store.views.biases[int(self.averaged) : self._store.live : 2].copy()
 
     @property
     def effective_gamma(self) -> float:
-        """The gamma in use, for rows as the kernel takes them: the one given, or the one that ``"scale"`` has found so far."""
+        """The gamma in use, for rows as the kernel sees them: the one given, or that of ``"scale"`` now."""
         return float(self._store.views.header[0]["gamma"])
 
     @property
     def n_merges(self) -> int:
-        """Merges so far."""
+        """The number of merges so far."""
         return int(self._common[0]["n_merges"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:

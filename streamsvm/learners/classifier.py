@@ -25,7 +25,7 @@ __all__ = ["Answers", "BudgetedClassifier", "OnlineClassifier"]
 
 
 class Answers(NamedTuple):
-    """All answers to the rows of a frame: series or frames where they are one, else arrays."""
+    """All answers to the rows of a frame, as series and frames if X was a frame, and as arrays otherwise."""
 
     predictions: Any
     decisions: Any
@@ -34,7 +34,7 @@ class Answers(NamedTuple):
 
 @learner
 class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClassifier):
-    """A classifier with river's protocol, whose rows have the weights of their classes."""
+    """The base of classifiers with river's protocol, whose rows have the weights of their classes."""
 
     class_weight: ClassWeight = None
 
@@ -89,10 +89,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return min(w * weights.learn(y), LARGEST_WEIGHT)
 
     def check_one(self, x: Mapping[Any, Any], y: Any) -> None:
-        """Check the names of a row's features, and its label, as `learn_one` does; nothing is learned.
+        """Check the feature names and the label of a row as `learn_one` does, without learning it.
 
-        A pipeline's transformers learn a row before its last step can refuse it. Whoever has the row transformed first, and has
-        predicted it (which checks the numbers), knows with this that `learn_one` will take it.
+        In a pipeline, transformers learn a row before the last step has a chance to refuse it. To be sure that `learn_one` will
+        accept a row, transform it first, predict it (which checks its numbers), and then call this method.
 
         Parameters
         ----------
@@ -102,8 +102,8 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         Raises
         ------
         ValueError
-            There are more features than ``max_features`` with ``overflow="raise"``, a new name is too long, or the label is
-            missing, too long a text or one too many.
+            There are more features than ``max_features``, with ``overflow="raise"``; a new name is too long; or the label is
+            missing, a text that is too long, or one more than the model has room for.
 
         Examples
         --------
@@ -125,19 +125,21 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         self._features.check_names(x)
 
     def decision_function_one(self, x: Mapping[Any, Any], output: OutputName = "auto") -> Any:
-        """The decision value of one row.
+        """Return the decision value of one row.
 
         Parameters
         ----------
         x
-            Feature name to number.
+            The row: a mapping of feature names to numbers.
         output
-            ``"last"``: of the last iterate; ``"average"``: of the average of the iterates, where there is one; ``"auto"``: of the
-            one that has made fewer errors recently, which is what predictions follow.
+            Which output decides: ``"last"`` is the last iterate, ``"average"`` is the average of the iterates, if the model has
+            one, and ``"auto"`` is the one that has made fewer errors recently, which predictions follow. `SVMClassifier`
+            accepts ``"auto"`` only.
 
         Returns
         -------
-        A float, positive for the positive label, 0 before any learning; from the third label on a dict of label to value.
+        A float, above 0 for the positive label, and 0 before any row was learned. From the third label on, a dict of label to
+        value.
 
         Raises
         ------
@@ -156,21 +158,22 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
         return label
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[base.typing.ClfTarget, float]:
-        """Predict the probability of each label of one row; the most probable one is that of `predict_one`.
+        """Predict the probability of each label of one row.
 
-        A learner turns decision values into log odds by one factor, which is fitted row by row (temperature scaling: Guo et al.
-        2017, On calibration of modern neural networks). `SVMClassifier` says itself how it does it. Equal probabilities count as
-        much as two rows: after n rows none is above (n + 2) / (n + 3).
+        The most probable label is the one that `predict_one` returns. Decision values become log odds by one factor, which is
+        fitted row by row (temperature scaling: Guo et al. 2017, On calibration of modern neural networks). The result is mixed
+        with equal probabilities, which count as much as two rows: after n rows, no probability is above (n + 2) / (n + 3).
+        `SVMClassifier` gets its probabilities in another way; see its Notes.
 
         Parameters
         ----------
         x
-            Feature name to number. Features that were never learned are ignored.
+            The row: a mapping of feature names to numbers. Features that were never learned are ignored.
 
         Returns
         -------
-        Label to probability. Before any row was learned it is empty, or for a model of two classes at most False and True at 0.5,
-        which river asks of binary classifiers.
+        A dict of label to probability. Before any row was learned it is empty; or, if the model has room for two classes only,
+        it has False and True at 0.5, as river expects of binary classifiers.
 
         Raises
         ------
@@ -232,7 +235,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
     @overload
     def decision_function_many(self, X: Any, output: OutputName = ...) -> Any: ...
     def decision_function_many(self, X: Any, output: OutputName = "auto") -> Any:
-        """Decision values of the rows of X.
+        """Return the decision values of the rows of X.
 
         Parameters
         ----------
@@ -243,12 +246,12 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
         Returns
         -------
-        float64 [n], a series where X is a frame; from the third label on float64 [n, labels], a frame where X is one.
+        float64 [n], or a series if X is a frame. From the third label on float64 [n, labels], or a frame if X is one.
 
         Raises
         ------
         ValueError
-            X is no frame or array of finite numbers.
+            X is not a frame or array of finite numbers.
         """
         answers, like = self._decide_rows(X, self._output(output))
         return self._as_decisions(answers, like)
@@ -271,20 +274,23 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
         Returns
         -------
-        float64 [n, labels], a frame with a column for each label where X is one. Columns are in the order of `labels`; while
-        there are two, the negative label comes first. There are as many as `predict_proba_one` gives: one while a text is the
-        only label, and before any row was learned none, or two for a model of two classes at most.
+        float64 [n, labels], or a frame with a column for each label if X is a frame. Columns are in the order of `labels`, but
+        while there are two of them, the negative label comes first. There are as many columns as `predict_proba_one` has
+        labels: one while a text is the only label so far; and before any row was learned none, or two if the model has room for
+        two classes only.
 
         Raises
         ------
         ValueError
-            X is no frame or array of finite numbers.
+            X is not a frame or array of finite numbers.
         """
         answers, like = self._decide_rows(X, PROBABILITY)
         return self._as_probabilities(answers, like)
 
     def answers_many(self, X: Any) -> Answers:
-        """Return predictions, decision values and probabilities of rows, with as little computed twice as can be.
+        """Return predictions, decision values and probabilities of the rows of X in one go.
+
+        Unlike the three separate calls, it computes as little as possible twice.
 
         Parameters
         ----------
@@ -293,12 +299,13 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
         Returns
         -------
-        What `predict_many`, `decision_function_many` and `predict_proba_many` return.
+        A tuple of what `predict_many`, `decision_function_many` and `predict_proba_many` return, with the names
+        ``predictions``, ``decisions`` and ``probabilities``.
 
         Raises
         ------
         ValueError
-            X is no frame or array of finite numbers.
+            X is not a frame or array of finite numbers.
 
         Examples
         --------
@@ -333,12 +340,12 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @property
     def labels(self) -> list[Any]:
-        """The labels seen, in the order in which they came."""
+        """The labels seen so far, in the order in which they came."""
         return self._labels.seen
 
     @property
     def positive_label(self) -> Any:
-        """The label of decision values above 0 while there are two; None before it is known."""
+        """The label of decision values above 0, while there are two; None before it is known."""
         return self._labels.positive
 
     def _known_targets(self, y: Sequence[Any]) -> np.ndarray | None:
@@ -370,7 +377,10 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
 @learner
 class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
-    """A classifier whose model is a store of support vectors: one output for two classes, one a class for more."""
+    """The base of classifiers with support vectors.
+
+    Two classes share one output. If there are more, each class has its own.
+    """
 
     def _probabilities_of(self, X: Any, decided: np.ndarray) -> np.ndarray:  # noqa: ARG002
         probable = decided.copy()
@@ -383,7 +393,10 @@ class BudgetedClassifier(OnlineClassifier, BudgetedEstimator):
 
     @property
     def learns_many_at_once(self) -> bool:
-        """Whether `predict_then_learn` may learn rows; those of classes with weights are learned one by one."""
+        """Whether `predict_then_learn` may learn rows.
+
+        With ``class_weight`` it may not: rows are then learned one by one.
+        """
         return super().learns_many_at_once and self._class_weights is None
 
     def _answered(self, decisions: np.ndarray) -> list[Any]:

@@ -34,7 +34,7 @@ _LEARNED = {
 
 
 class ExpertReport(NamedTuple):
-    """A line of the ``experts`` of a committee."""
+    """One entry of a committee's ``experts``: an output of an expert, its recent error and its weight."""
 
     name: str
     output: str
@@ -156,7 +156,11 @@ class Committee(OnlineEstimator):
 
     @property
     def experts(self) -> list[ExpertReport]:
-        """The outputs of each expert, with the error and the weight that each has now."""
+        """The outputs of each expert, with the error and the weight that each has now.
+
+        Each entry has a ``name``, an ``output`` (``"last"`` or ``"average"`` iterate), the ``error`` over the last 1,000 rows
+        or so (the fraction of wrong labels, or the mean absolute error) and the ``weight`` of its decision value in the stacks.
+        """
         v, unit = self._store.views, self._unit_of_errors
         names = [(expert.name, output) for expert in self._team for output in expert.outputs]
         shares = np.exp(self._stack.RATE * (v.losses.min() - v.losses))
@@ -164,7 +168,7 @@ class Committee(OnlineEstimator):
         return [ExpertReport(*name, unit * float(v.errors[m]), float(weights[m])) for m, name in enumerate(names, FIRST_INPUT)]
 
     def merge_with(self, *others: Any, **units: Any) -> NoReturn:  # noqa: ARG002
-        """Refuse to become one with others, as `BSGDClassifier.merge_with` does.
+        """Refuse to merge with other models: committees cannot do what `BSGDClassifier.merge_with` does.
 
         Raises
         ------
@@ -183,7 +187,7 @@ class Committee(OnlineEstimator):
 
     @property
     def scale_in_use(self) -> ScaleInUse | None:
-        """The location and spread of each feature by which rows are scaled now; None where they are learned as they are."""
+        """The location and spread of each feature by which rows are scaled now; None without scaling."""
         if self.scaling is None:
             return None
         v, used = self._store.views, self._store.used
@@ -191,7 +195,7 @@ class Committee(OnlineEstimator):
 
     @property
     def follows(self) -> str:
-        """The source of predictions now: ``"stacks"``, ``"votes"`` or ``"best"``, one expert."""
+        """What predictions follow now: ``"stacks"``, ``"votes"`` or ``"best"``, the best expert."""
         return ("stacks", "votes", "best")[int(self._own[0]["choice"])]
 
     def __setstate__(self, state: dict[str, Any]) -> None:

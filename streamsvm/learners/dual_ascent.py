@@ -26,7 +26,7 @@ _CHUNK = 1000  # rows whose kernel values are held at once
 
 
 class DualAscent(BudgetedEstimator):
-    """A model that learns by steps along the coordinates of the dual: row by row, or in passes over a batch."""
+    """The base of models that step along coordinates of the dual, row by row or in passes over a batch."""
 
     _rule = step
 
@@ -38,39 +38,40 @@ class DualAscent(BudgetedEstimator):
     def learn_epochs(
         self, X: Any, y: Any, w: Any = 1.0, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None
     ) -> DualSolution:
-        """Learn the rows of a frame in several passes, each in a random order.
+        """Learn a batch of rows in several passes, each in a random order.
 
-        As in ``learn_many`` each row is stepped to its margin; but here it keeps its coefficient, and where it has overshot it is
-        stepped back. Nothing is reprocessed or replayed. Passes end early when one of them steps no row: all are then within
-        ``tol`` of where they should be.
+        As in ``learn_many``, each row is stepped to its margin. But here a row keeps its coefficient from pass to pass, and a
+        step that was too long is taken back. Nothing is reprocessed or replayed. The passes end early when one of them steps no
+        row, because all rows are within ``tol`` of where they should be.
 
         Parameters
         ----------
         X, y, w
-            As in ``learn_many``. Not through a pipeline: transform X first.
+            As in ``learn_many``. There is no way to do this through a pipeline: transform X first.
         epochs
-            Passes, at least 1.
+            The number of passes, at least 1.
         on_epoch
-            Called with the solution after each pass; the passes end where it returns True.
+            A function that is called with the solution after each pass. If it returns True, the passes end.
 
         Returns
         -------
-        The coefficients of the rows, with the objectives on request, and more passes where they are wanted. Its rows are new to
-        the model: to learn the same batch in two calls is to learn each row twice.
+        A solution with the coefficients of the rows. It can compute the objectives, and make more passes. All its rows count as
+        new to the model: to learn the same batch in two calls is to learn each row twice.
 
         Raises
         ------
         ValueError
-            As ``learn_many``. The model is as it was then.
+            As in ``learn_many``. The model stays as it was.
 
         Notes
         -----
-        O(epochs n B d), and while the solution is kept 4 d + 8 outputs + 32 bytes a row. Ctrl-C ends the passes; the model keeps
-        what it has learned. What is left between the objectives is due to ``tol``, to few passes, and to the budget.
+        The passes cost O(epochs n B d). The solution takes 4 d + 8 outputs + 32 bytes a row for as long as you keep it. Ctrl-C
+        ends the passes, and the model keeps what it has learned. A gap that remains between the objectives is due to ``tol``,
+        to too few passes, and to the budget.
 
         References
         ----------
-        Qaadan et al. (2019), as of `BSCAClassifier`, with rows without replacement.
+        Qaadan et al. (2019), as in `BSCAClassifier`, with rows drawn without replacement.
 
         Examples
         --------
@@ -126,11 +127,11 @@ def _check_passes(epochs: int, on_epoch: object) -> None:
 
 
 class DualSolution:
-    """The result of passes over a batch: a dual coefficient of each row, and the objectives.
+    """The result of passes over a batch: the dual coefficient of each row, and the objectives.
 
-    ``learn_epochs`` of `BSCAClassifier` and `BSCARegressor` gives one. It holds a copy of the rows, and speaks of the model as it
-    is when asked. Once the model has learned a label that is new to it, the coefficients fit it no more: what needs both raises a
-    RuntimeError.
+    ``learn_epochs`` of `BSCAClassifier` and `BSCARegressor` returns one. It holds a copy of the rows. What it computes is about
+    the model as it is at that moment. Once the model has learned a label that the rows did not have, the coefficients no longer
+    fit it, and methods that need both raise a RuntimeError.
     """
 
     def __init__(self, model: DualAscent, batch: Batch, columns: np.ndarray, targets: np.ndarray) -> None:
@@ -146,7 +147,7 @@ class DualSolution:
         return f"DualSolution(n_epochs={self.n_epochs}, rows={self._n_given})"
 
     def learn(self, epochs: int = 10, on_epoch: Callable[[DualSolution], object] | None = None) -> None:
-        """More passes, as in ``learn_epochs``."""
+        """Make more passes, as in ``learn_epochs``."""
         _check_passes(epochs, on_epoch)
         model = self._model
         rng = np.random.default_rng(int(random_bits(model._block)))
@@ -178,26 +179,30 @@ class DualSolution:
 
     @property
     def n_epochs(self) -> int:
-        """Passes so far."""
+        """The number of passes so far."""
         return len(self.n_stepped)
 
     @property
     def coefficients(self) -> np.ndarray:
-        """The rows' coefficients, 0 where a row has weight 0: of two classes alpha y (above 0 for the positive label), of numbers
-        alpha - alpha*, float64 [n]; from the third class on float64 [n, classes], in the order of the model's ``labels``.
+        """The dual coefficient of each row, 0 for rows of weight 0.
+
+        For two classes they are alpha y (above 0 for the positive label), and for numbers alpha - alpha*, float64 [n]. From the
+        third class on they are float64 [n, classes], in the order of the model's ``labels``.
         """
         every = np.zeros((self._n_given, self._coefficients.shape[1]))
         every[self._rows] = self._coefficients
         return every[:, 0] if every.shape[1] == 1 else every
 
     def primal(self, output: OutputName = "auto") -> float:
-        """The primal objective of the budgeted model: |w|^2 / 2 + C sum of weight times loss. From the third class on, half of C,
-        as a difference of outputs is as large as the one output of two classes. O(n B d), in float64.
+        """Return the primal objective of the budgeted model: |w|^2 / 2 + C sum of weight times loss.
+
+        From the third class on C counts half, because a difference of two outputs is as large as the one output of two classes.
+        This costs O(n B d), in float64.
 
         Parameters
         ----------
         output
-            ``"last"``: of the last iterate; ``"average"``: of the average; ``"auto"``: of the one that predictions follow.
+            ``"last"`` for the last iterate, ``"average"`` for the average, or ``"auto"`` for the one that predictions follow.
         """
         self._check_outputs()
         model, targets = self._model, self._targets
@@ -215,8 +220,10 @@ class DualSolution:
         return float(0.5 * np.sum(a * self._decisions(S, S, a)) + model.C * (self._weights @ losses))
 
     def dual(self) -> float:
-        """The dual objective of the rows' coefficients, of which no budget has taken anything: at most the primal objective of
-        any model of the same kernel and C. O(m^2 d) for m rows with a coefficient that is not 0, in float64.
+        """Return the dual objective of the rows' coefficients.
+
+        No budget has taken anything from these. So it is at most the primal objective of any model with the same kernel and C.
+        This costs O(m^2 d) for m rows whose coefficient is not 0, in float64.
         """
         self._check_outputs()
         model, a = self._model, self._coefficients
@@ -231,8 +238,9 @@ class DualSolution:
         return float(gain - 0.5 * np.sum(a * self._decisions(X, X, a)))
 
     def unmerged(self) -> DualAscent:
-        """The model that these rows alone would be without a budget: those with a coefficient that is not 0 are its support
-        vectors.
+        """Return the model that these rows alone would give without a budget.
+
+        Its support vectors are the rows whose coefficient is not 0.
         """
         self._check_outputs()
         held = np.flatnonzero(self._coefficients.any(axis=1))

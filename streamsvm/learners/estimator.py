@@ -29,16 +29,19 @@ _ROWS_AT_ONCE = 5000  # for which an interrupt waits
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter, field))
 def learner(kind: type[_Kind]) -> type[_Kind]:
-    """Make a class a learner: its annotated attributes are the parameters of its constructor, most of them by name alone."""
+    """Make a class a learner: its annotated attributes become the parameters of its constructor.
+
+    Most of them are keyword-only.
+    """
     return dataclass(eq=False, repr=False, kw_only=True, match_args=False)(kind)
 
 
 @learner
 class OnlineEstimator(RiverEstimator):
-    """A model in memory of a fixed size, which learns row by row and averages its iterates.
+    """The base of models in memory of a fixed size, which learn row by row and average their iterates.
 
-    A class below this one makes the memory, and has the methods that hand rows to compiled code. Input that is refused leaves the
-    model as it was. A model is for one thread at a time, even to predict: the row at hand is laid out inside its memory.
+    A subclass makes the memory, and has the methods that hand rows to compiled code. Input that is refused leaves the model as
+    it was. Use a model in one thread at a time, even to predict: each row is laid out inside its memory.
     """
 
     # The other fields are made from the parameters, and not saved as they are.
@@ -219,22 +222,25 @@ class OnlineEstimator(RiverEstimator):
 
     @property
     def averaged(self) -> bool:
-        """Whether predictions follow the average iterate now, or the last one."""
+        """Whether predictions currently follow the average iterate, and not the last one."""
         return bool(iterates.prefers_average(self._common[0]))
 
     @property
     def n_learned(self) -> int:
-        """Rows learned so far (those of weight 0 do not count)."""
+        """The number of rows learned so far. Rows of weight 0 do not count."""
         return int(self._common[0]["t"])
 
     @property
     def feature_names(self) -> list[Hashable]:
-        """The features seen, in the order of their columns."""
+        """The names of the features seen so far, in the order of their columns."""
         return self._features.names
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the model takes: constant from construction. The formula is that of the store's ``nbytes``."""
+        """The number of bytes that the model takes. It does not change once the model is made.
+
+        The formula is that of the store's ``nbytes``.
+        """
         return int(self._store.nbytes)
 
     @property

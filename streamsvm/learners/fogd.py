@@ -65,20 +65,20 @@ class FOGD(Baseline):
     Parameters
     ----------
     budget
-        Frequencies m; each gives a cosine and a sine. They take the places of support vectors.
+        The number of frequencies, m. Each gives a cosine and a sine. They take the place of support vectors.
     gamma
-        Of exp(-gamma |x - s|^2), as in `BSGDClassifier`.
+        The parameter of the kernel exp(-gamma |x - s|^2), as in `BSGDClassifier`.
     eta0
-        The step.
+        The step size.
     scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
-        Of the frequencies.
+        Seed of the random frequencies, for repeatable runs. None draws one.
 
     References
     ----------
-    Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 2, on the features
-    of Rahimi, A., Recht, B. (2007), Random features for large-scale kernel machines. O(m d) a row.
+    Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 2, on the
+    features of Rahimi, A., Recht, B. (2007), Random features for large-scale kernel machines. A row costs O(m d).
 
     Examples
     --------
@@ -109,14 +109,14 @@ class FOGD(Baseline):
         return FOURIER
 
     def start_from(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise a ValueError: the frequencies are drawn, not given."""
+        """Raise a ValueError: this model draws its frequencies, and cannot start from given vectors."""
         raise ValueError("FOGD draws its frequencies: it cannot start from given vectors")
 
     def set_coefficients(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise a ValueError: the coefficients belong to frequencies, not to support vectors."""
+        """Raise a ValueError: the coefficients belong to frequencies, and not to support vectors."""
         raise ValueError("FOGD has coefficients of frequencies: it cannot take those of support vectors")
 
     @property
     def coefficients(self) -> np.ndarray:
-        """float64 [2, m]: of the cosines, and of the sines."""
+        """The coefficients of the cosines and of the sines, float64 [2, m]."""
         return self._store.coefficients.copy()

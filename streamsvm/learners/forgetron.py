@@ -69,8 +69,10 @@ def step(block: np.ndarray, row: Row) -> None:
 
 @learner
 class Forgetron(Baseline, MergeableExpansion):
-    """The self-tuned Forgetron: a kernel perceptron that shrinks all its coefficients, by as little as its mistake bound allows,
-    before it removes its oldest support vector.
+    """The self-tuned Forgetron: a kernel perceptron that shrinks and then forgets old rows.
+
+    When the budget is full, it shrinks all coefficients by as little as its mistake bound allows, and then removes the oldest
+    support vector.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ class Forgetron(Baseline, MergeableExpansion):
     References
     ----------
     Dekel, O., Shalev-Shwartz, S., Singer, Y. (2008). The Forgetron: a kernel-based perceptron on a budget. SIAM Journal on
-    Computing 37, figure 3. O(B d) a row.
+    Computing 37, figure 3. A row costs O(B d).
 
     Examples
     --------

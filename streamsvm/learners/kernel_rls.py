@@ -111,22 +111,25 @@ class KernelRLS(OnlineEstimator):
 
     @property
     def n_support(self) -> int:
-        """Landmarks that the model has now, at most ``budget``."""
+        """The number of landmarks that the model has now, at most ``budget``."""
         return self._store.n_support
 
     @property
     def support_vectors(self) -> np.ndarray:
-        """float32 [n_support, features seen]: a copy of the landmarks; columns in the order of `feature_names`."""
+        """A copy of the landmarks, float32 [n_support, features seen], columns as in `feature_names`."""
         return self._store.vectors
 
     @property
     def coefficients(self) -> np.ndarray:
-        """float64 [outputs, n_support], of what predictions follow. Three and more classes have an output each."""
+        """The coefficients of the landmarks that predictions follow, float64 [outputs, n_support].
+
+        With three or more classes, each class has an output.
+        """
         return self._weights("auto")[:, 1:]
 
     @property
     def intercept(self) -> np.ndarray:
-        """float64 [outputs], of what predictions follow."""
+        """The intercepts that predictions follow, float64 [outputs]."""
         return self._weights("auto")[:, 0]
 
     def _weights(self, output: OutputName) -> np.ndarray:
@@ -137,12 +140,12 @@ class KernelRLS(OnlineEstimator):
 
     @property
     def effective_gamma(self) -> float:
-        """The gamma in use: the one given, or the one that ``"scale"`` has found so far."""
+        """The gamma in use: the number that was given, or the current value of ``"scale"``."""
         return float(self._store.views.header[0]["gamma"])
 
     @property
     def n_swaps(self) -> int:
-        """Landmarks so far that came after the first rows."""
+        """How many landmarks have been swapped in since the first rows."""
         return int(self._own[0]["n_swaps"])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -161,39 +164,69 @@ class KernelRLS(OnlineEstimator):
 
 @learner
 class KernelRLSClassifier(OnlineClassifier, KernelRLS):
-    """A kernel classifier that learns row by row by recursive least squares on landmarks, a second-order method.
+    """A kernel classifier that learns row by row by recursive least squares on landmarks.
 
-    A row's regressors are its kernel values with landmarks, which are rows of the stream (the Nystroem approximation of the
-    kernel). The model is the least-squares solution of labels of -1 and 1 on them, over all rows so far: so each row counts in
-    full at once, where the first-order steps of `BSCAClassifier` need many rows, or several passes. The first rows become
-    landmarks; later, rows that were predicted badly and that no landmark is near take the places of landmarks that no rows come
-    near. Memory is allocated once and never grows.
+    This is a second-order method. Landmarks are rows of the stream, and the kernel values of a row with them are its regressors
+    (the Nystroem approximation of the kernel). The model is the least-squares solution on these, for labels of -1 and 1, over
+    all rows so far. Each row therefore counts in full as soon as it is learned, whereas the first-order steps of
+    `BSCAClassifier` need many rows, or several passes.
+
+    The first rows become landmarks. Later, rows that were predicted badly and have no landmark near them replace landmarks that
+    no rows come near. Memory is allocated when the model is made, and never grows. The model does not scale rows: put a scaler
+    in front of it.
 
     Parameters
     ----------
     budget
-        Landmarks, at most.
-    kernel, gamma, degree, coef0
-        As in `BSGDClassifier`. While ``gamma="scale"`` is found, all is computed anew with it from time to time.
+        The most landmarks that the model holds, m. More of them can represent a more detailed boundary, but the time of a row
+        grows with their square: see Notes.
+    kernel
+        The kernel of a row x and a landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
+        (gamma x.s + coef0)^degree.
+    gamma
+        The kernel parameter: a number above 0, or ``"scale"``. The larger it is, the narrower a Gaussian kernel is; the linear
+        kernel ignores it. ``"scale"`` is one over the sum of the features' variances. It is estimated from the first 500 rows,
+        updated with each of them and fixed from then on. Meanwhile, everything is recomputed with it from time to time.
+    degree
+        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
+    coef0
+        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
     ridge
-        The penalty of the squared norm in the kernel's space, in rows: 1 / (2 C) of a least-squares support vector machine.
+        The penalty on the squared norm of the model in the kernel's space, measured in rows. It is 1 / (2 C) of a least-squares
+        support vector machine. Raise it for noisy labels.
     forgetting_factor
-        By what the weight of all rows so far is multiplied with each row. 1: nothing is forgotten. Below 1 the model follows a
-        drift, but forgets what it knows where the rows stay away for long: 0.999 is for streams that drift all the time.
+        The factor by which the weight of all rows so far is multiplied with each new row, from 0.5 to 1. With 1, nothing is
+        forgotten. Below 1 the model follows a drift, but it also forgets regions from which no rows come for long. Use 0.999
+        for streams that drift all the time.
     max_swaps
-        Landmarks that may be swapped in 256 rows. 0: those of the first rows stay.
+        The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows.
+    max_features
+        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+    overflow
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
+    class_weight
+        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
+        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes all classes count the same, from the number of rows of
+        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
+        frequent one.
     max_classes
-        Labels that there is room for; with three and more, each has an output, and all have the landmarks in common.
-    max_features, overflow, class_weight
-        As in `BSGDClassifier`.
+        The most labels that the model has room for. With three or more labels, each has an output of its own; all share the
+        landmarks.
 
     Attributes
     ----------
     support_vectors : float32 [n_support, features seen]
-        The landmarks.
-    coefficients, intercept : float64 [outputs, n_support] and [outputs]
+        A copy of the landmarks, with columns in the order of ``feature_names``.
+    coefficients : float64 [outputs, n_support]
+        The coefficients of the landmarks that predictions follow.
+    intercept : float64 [outputs]
+        The constant of each output.
     n_support, n_swaps, n_learned, nbytes : int
+        How many landmarks the model has now, how many were swapped in after the first rows, how many rows it has learned, and
+        how many bytes it takes.
     effective_gamma : float
+        The gamma in use: the number that you gave, or the current value of ``"scale"``.
 
     Raises
     ------
@@ -202,23 +235,24 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
     Notes
     -----
-    There are two outputs, as those of the last and the average iterate of other learners: ``"average"`` is the least-squares
-    solution, which takes rows 64 at a time; ``"last"`` is that and a correction for the last ten rows or so, by normalised least
-    mean squares, which pays where labels come in runs. Predictions follow the one that has made fewer errors recently.
+    There are two outputs to choose from, as other learners have a last and an average iterate. ``"average"`` is the
+    least-squares solution, which takes in rows 64 at a time. ``"last"`` adds a correction for about the last ten rows, by
+    normalised least mean squares, which pays when labels come in runs. Predictions follow the one that has made fewer errors
+    recently.
 
-    O(m^2) a row for m landmarks, most of it in matrix products of 64 rows: about 1, 3 and 6 us a row for 100, 300 and 500
-    landmarks of 10 features. A Cholesky factor, O(m^3), is made anew every 1,024 rows or earlier, and where landmarks were
-    swapped: up to half as much again. All of this is done in small parts, so that no row waits for more than .2 ms of it with 500
-    landmarks or fewer. The normal equations are in float64, and need 10 m^2 bytes with all that belongs to them; factors and sums
-    within 64 rows are in float32.
+    A row costs O(m^2) for m landmarks, most of it in matrix products of 64 rows: about 1, 3 and 6 microseconds for 100, 300 and
+    500 landmarks of 10 features. A Cholesky factor is computed again, in O(m^3), at least every 1,024 rows and whenever
+    landmarks were swapped, which adds up to half as much again. All this work is done in small parts, so that with 500
+    landmarks or fewer no row waits for more than .2 ms of it. The normal equations are in float64, and take 10 m^2 bytes with
+    all that belongs to them; factors, and sums within 64 rows, are in float32.
 
-    Least squares asks each label to be -1 or 1 exactly, and landmarks resolve no more than their number allows: where the classes
-    meet in many places, as in ijcnn1, `BSCAClassifier` is more accurate.
+    Least squares asks each label to be exactly -1 or 1, and landmarks resolve no more detail than their number allows. Where
+    the classes meet in many places, as in ijcnn1, `BSCAClassifier` is more accurate.
 
     References
     ----------
-    [^1]: Engel, Y., Mannor, S., Meir, R. (2004). The kernel recursive least-squares algorithm. IEEE Trans. Signal Processing 52.
-        There a dictionary grows by approximate linear dependence; here it has a budget.
+    [^1]: Engel, Y., Mannor, S., Meir, R. (2004). The kernel recursive least-squares algorithm. IEEE Trans. Signal Processing
+        52. There a dictionary grows by approximate linear dependence; here it has a budget.
     [^2]: Williams, C., Seeger, M. (2001). Using the Nystroem method to speed up kernel machines. NIPS 13.
     [^3]: Haykin, S. (2002). Adaptive Filter Theory (recursive least squares with a forgetting factor; normalised LMS).
 
@@ -256,16 +290,42 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
 
 @learner
 class KernelRLSRegressor(OnlineRegressor, KernelRLS):
-    """A kernel regression that learns row by row by recursive least squares on landmarks: see `KernelRLSClassifier`.
+    """A kernel regression that learns row by row by recursive least squares on landmarks.
 
-    Targets should be about 0 and about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
+    Landmarks are rows of the stream. The model is the least-squares solution on the kernel values of rows with them, over all
+    rows so far: see `KernelRLSClassifier`. It scales neither rows nor targets. Put a scaler in front of it. Targets should be
+    about 0, and about 1 in size: wrap the model in ``river.preprocessing.TargetStandardScaler``.
 
     Parameters
     ----------
-    budget, kernel, gamma, degree, coef0, forgetting_factor, max_swaps, max_features, overflow
-        As in `KernelRLSClassifier`.
+    budget
+        The most landmarks that the model holds, m. More of them can represent a more detailed function, but the time of a row
+        grows with their square.
+    kernel
+        The kernel of a row x and a landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
+        (gamma x.s + coef0)^degree.
+    gamma
+        The kernel parameter: a number above 0, or ``"scale"``. The larger it is, the narrower a Gaussian kernel is; the linear
+        kernel ignores it. ``"scale"`` is one over the sum of the features' variances. It is estimated from the first 500 rows,
+        updated with each of them and fixed from then on. Meanwhile, everything is recomputed with it from time to time.
+    degree
+        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
+    coef0
+        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
     ridge
-        The penalty of the squared norm in the kernel's space, in rows: the variance of the noise over that of the function.
+        The penalty on the squared norm of the model in the kernel's space, measured in rows: the variance of the noise over
+        that of the function. Raise it for noisy targets.
+    forgetting_factor
+        The factor by which the weight of all rows so far is multiplied with each new row, from 0.5 to 1. With 1, nothing is
+        forgotten. Below 1 the model follows a drift, but it also forgets regions from which no rows come for long. Use 0.999
+        for streams that drift all the time.
+    max_swaps
+        The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows.
+    max_features
+        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+    overflow
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
 
     Attributes
     ----------

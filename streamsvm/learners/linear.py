@@ -90,13 +90,13 @@ class LinearEstimator(Mergeable):
 
     @property
     def coefficients(self) -> np.ndarray:
-        """float64 [features seen]: the weights that predictions follow, in the order of `feature_names`."""
+        """The weights that predictions follow, float64 [features seen], in the order of `feature_names`."""
         c, (u, v) = self._common[0], self._store.views.weights[:, : self._store.used]
         return c["average_v"] * v + c["average_u"] * u if self.averaged else c["scale"] * u
 
     @property
     def intercept(self) -> float:
-        """The constant of what predictions follow; 0 where none is fitted."""
+        """The intercept that predictions follow; 0 if none is fitted."""
         return float(self._store.views.biases[int(self.averaged)])
 
     def start_from(
@@ -108,26 +108,28 @@ class LinearEstimator(Mergeable):
         labels: Sequence[Any] | None = None,
         n_learned: int = 0,
     ) -> None:
-        """Start from a given model: both iterates become it.
+        """Start from the weights of another linear model.
+
+        Both the last and the average iterate become the given model.
 
         Parameters
         ----------
         weights
-            Float [d].
+            The weights, float [d].
         intercept
-            A number.
+            The intercept, a number.
         feature_names
-            Of the d weights. None: 0, 1, ..., d - 1.
+            The names of the d features. None names them 0, 1, ..., d - 1.
         labels
-            Of a classifier: two, of which the second is that of decision values above 0 here. The model calls True or 1 positive,
-            and so may hold the negative of the weights: see `positive_label`.
+            The two labels of a classifier. The second one is the label of decision values above 0 here. The model itself calls
+            True or 1 positive, and so may hold the negative of the weights: see `positive_label`.
         n_learned
-            Rows that count as learned.
+            The number of rows that count as learned.
 
         Raises
         ------
         ValueError
-            The model has learned something, or shapes, names or numbers do not fit.
+            The model has already learned something, or shapes, names or numbers do not fit.
         """
         self._check_untouched(n_learned)
         weights = np.asarray(weights, np.float64)
@@ -142,7 +144,7 @@ class LinearEstimator(Mergeable):
         self._common["t"], self._common["slope"] = n_learned, 0.0
 
     def set_coefficients(self, coefficients: Any, intercept: float = 0.0) -> None:
-        """Make both iterates a model with other weights of the same features.
+        """Replace the weights of the features and the intercept, in both iterates.
 
         Parameters
         ----------
@@ -182,33 +184,44 @@ class LinearEstimator(Mergeable):
 
 @learner
 class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
-    """A linear support vector machine of two classes that learns row by row, in time that grows with a row's features alone.
+    """A linear SVM of two classes that learns row by row, fast on sparse rows of many features.
 
-    Each row inside the margin moves the weights just so far that it comes onto the margin, C times its weight at most: a step of
-    coordinate ascent in the dual, with a coefficient of 0 for each new row. There is no learning rate. Wrap it in
-    ``river.multiclass.OneVsRestClassifier`` for more classes.
+    The time per row depends only on how many features the row has. A row inside the margin moves the weights just so far that
+    it comes onto the margin, with a coefficient of at most C times the weight of the row. That is a step of coordinate ascent
+    in the dual, from a coefficient of 0 for each new row, so there is no learning rate. For more than two classes, wrap the
+    model in ``river.multiclass.OneVsRestClassifier``. It does not scale rows.
 
     Parameters
     ----------
     C
-        The largest coefficient of a row. Less for noisy labels, more for a stream that drifts.
+        The largest coefficient of a row, above 0; the weight of the row multiplies it. Lower it for noisy labels, and raise it
+        for a stream that drifts.
     fit_intercept
-        Whether there is an intercept, learned as the weight of a feature that is 1 in all rows.
+        Whether to learn an intercept, as the weight of a feature that is 1 in all rows.
     averaging
-        Rows that the average of the iterates remembers; 0: no average. The last iterate jumps about, its average does not, but
-        lags on a drifting stream. Predictions follow the one of the two that has made fewer errors over the last 1,000 rows.
+        The number of rows that the average of the iterates remembers; 0 turns averaging off. The last iterate jumps about. The
+        average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has made fewer errors
+        over the last 1,000 rows.
     max_features
-        Feature names that there is room for; 29 bytes each, and what Python takes for a name.
+        The most feature names that the model has room for. Each takes 29 bytes, allocated when the model is made, and what
+        Python takes for a name.
     overflow
-        What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     class_weight
-        As in `BSGDClassifier`.
+        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
+        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes both classes count the same, from the number of rows of
+        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
+        frequent one.
 
     Attributes
     ----------
     coefficients : float64 [features seen]
+        The weight of each feature that predictions follow, in the order of ``feature_names``.
     intercept : float
+        The constant of the decision value; 0 without ``fit_intercept``.
     n_learned, nbytes : int
+        How many rows the model has learned, and how many bytes it takes.
 
     Raises
     ------
@@ -217,8 +230,8 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
 
     Notes
     -----
-    O(k) a row of k features that it has; features that it has not count as 0. Now and then, every few times ``averaging`` rows,
-    all weights are scaled.
+    A row costs O(k) for the k features that it has; the others count as 0. Every few times ``averaging`` rows, all weights are
+    rescaled.
 
     References
     ----------
@@ -244,18 +257,31 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
 
 @learner
 class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
-    """Linear support vector regression that learns row by row: see `OnlineLinearSVC`.
+    """Linear support vector regression that learns row by row, fast on sparse rows of many features.
 
-    Targets should be about 0 and about 1 in size: wrap the model in ``streamsvm.preprocessing.BoundedTargetScaler``.
+    A row whose prediction is off by more than ``epsilon`` moves the weights just so far that the error becomes epsilon, with a
+    coefficient of at most C times the weight of the row: see `OnlineLinearSVC`. Targets should be about 0, and about 1 in size:
+    wrap the model in `streamsvm.preprocessing.BoundedTargetScaler`. The model does not scale rows either.
 
     Parameters
     ----------
     C
-        The largest coefficient of a row. Targets are noisy as a rule: hence less than in `OnlineLinearSVC`.
-    fit_intercept, averaging, max_features, overflow
-        As in `OnlineLinearSVC`.
+        The largest coefficient of a row, above 0; the weight of the row multiplies it. Targets are usually noisy, so the
+        default is lower than in `OnlineLinearSVC`. Raise it for a stream that drifts.
+    fit_intercept
+        Whether to learn an intercept, as the weight of a feature that is 1 in all rows.
+    averaging
+        The number of rows that the average of the iterates remembers; 0 turns averaging off. The last iterate jumps about. The
+        average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has had the smaller
+        absolute error over the last 1,000 rows.
+    max_features
+        The most feature names that the model has room for. Each takes 29 bytes, allocated when the model is made, and what
+        Python takes for a name.
+    overflow
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     epsilon
-        Error that costs nothing.
+        The largest error that costs nothing, at least 0. The model learns nothing from rows that it predicts within epsilon.
 
     Attributes
     ----------

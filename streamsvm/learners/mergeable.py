@@ -50,7 +50,7 @@ class _Given(NamedTuple):
 
 
 class Mergeable(OnlineEstimator):
-    """A model that can take in what others of its kind have learned."""
+    """A model that can merge with others of its kind."""
 
     #: Parameters in which models that become one may differ.
     _free: ClassVar[frozenset[str]] = frozenset({"max_features", "overflow"})
@@ -62,55 +62,66 @@ class Mergeable(OnlineEstimator):
         targets: Sequence[tuple[float, float]] | None = None,
         rows: tuple[Any, ...] | None = None,
     ) -> None:
-        """Become the model of all the rows that this model and others have learned, in the memory of this one.
+        """Merge other models into this one.
+
+        It becomes the model of all the rows that any of them has learned, in the memory that it has.
 
         Parameters
         ----------
         *others
-            Models of the same class and parameters, but for budget, max_features, overflow, maintenance and seed. They stay as
-            they are.
+            Models of the same class and parameters. Only budget, max_features, overflow, maintenance and seed may differ. The
+            other models stay as they are.
         units
-            Where the rows of each were scaled by another scaler: of this model and of each other, the factor and the shift by
-            which values of a feature come into the units of the model that results. None: into those they have.
+            For models whose rows were scaled by different scalers: for this model and then for each other, a mapping of feature
+            to the factor and the shift that bring its values into the units of the merged model. None leaves values as they
+            are.
         targets
-            As ``units``, of the targets.
+            As ``units``, for the targets: a factor and a shift for each model.
         rows
-            ``(X, y)`` or ``(X, y, w)``, as ``learn_many`` takes them, of features and labels that the models have learned, in the
-            units of the model that results: rows that the coefficients are fitted to besides. A sample of those that the models
-            have learned tells what no support vector does, as far from the boundary. Linear models and detectors take none.
+            Extra rows to fit the coefficients to, ``(X, y)`` or ``(X, y, w)`` as ``learn_many`` takes them. The models must
+            have learned their features and labels, and their values must be in the units of the merged model. A sample of the
+            rows that the models have learned adds what no support vector can say, for example about places far from the
+            boundary. Linear models and detectors accept none.
 
         Raises
         ------
         ValueError
             A model is of another class, has another value of a parameter or a window of rows (``replay``), or has found a
-            ``gamma="scale"`` that differs by more than a quarter; there is no room for the features or labels of all; or a row
-            cannot be fitted. This model is as it was then.
+            ``gamma="scale"`` that differs by more than a quarter; there is no room for the features or labels of all models; or
+            a row cannot be fitted. This model stays as it was.
 
         Notes
         -----
-        The decision function of model p is f_p, the one that its predictions follow, and n_p rows have made it. The union is f =
-        sum of n_p / n f_p (Zinkevich et al. 2010, with parts of unequal size). Of linear models that is all, but that a weight of
-        exactly 0, as of a feature that a model has not seen, does not count in the mean of that weight.
+        Let f_p be the decision function of model p that its predictions follow, learned from n_p of all n rows. The union of
+        the models is f = sum of n_p / n f_p (Zinkevich et al. 2010, with parts of unequal size). For linear models this is the
+        result, except that a weight of exactly 0, as of a feature that a model has not seen, does not count in the mean of that
+        weight.
 
-        The support vectors of the union come into the budget in the order of their coefficients, the largest first, each by an
-        event of the strategy (``maintenance``). A rule without one keeps those with the largest coefficients, whatever it does
-        where its own rows fill the budget; what its paper proves holds of its own rows alone. Then the coefficients a are fitted
-        once more, for a mean of models knows less than each of them near its own support vectors: they make |f_a - f|^2 trust +
-        sum over the support vectors of all models of max(0, m - y f_a)^2 smallest, where y is the label of a support vector, and
-        the margin m is 1 where the model that it is from decides as y, and else 0. A row that is given counts as ten support
-        vectors do, times its weight; its margin is 1. From the third label on, each margin is that to the best other label, the
-        second sum counts half, and the objective ends some percent above its smallest value. Of a model whose coefficients were
-        fitted before, as here, their signs are no labels: y is what the model decides, and m how surely, at most 1. Of numbers,
-        the second sum is over (f_p - f_a)^2; an anomaly detector has none. The trust is .03, and up to 10 where the average
-        iterates have erred less than the last ones, which is a sign of noise (see `BSCAClassifier`), times the mean of k(z, z)
-        over the support vectors z.
+        For support vectors there are two more steps. First, they enter the budget in the order of their coefficients, the
+        largest first, and the strategy (``maintenance``) makes room for each. A learner without a strategy keeps those with the
+        largest coefficients, whatever it does when its own rows fill the budget; what its paper proves only holds for rows that
+        it learned itself.
 
-        With ``scaling="auto"``, the moments of each feature are pooled, and support vectors are brought to that scale. Both
-        iterates become the model, recent errors are the means of theirs, and counters are summed: learning goes on with the
-        rates of a model that has learned all rows. The result depends on the order of the models by rounding and by ties; the
-        same models in the same order give the same bytes (on one machine, with as many threads of its BLAS).
+        Second, the coefficients a are fitted again, because each model knows more near its own support vectors than the mean of
+        the models does. They minimise trust |f_a - f|^2 + sum over the support vectors of all models of max(0, m - y f_a)^2.
+        Here y is the label of a support vector, and the margin m is 1 if the model that it comes from decides as y, and 0 if
+        not. Each row in ``rows`` counts as much as ten support vectors, times its weight, with a margin of 1.
 
-        It costs O(m (B d + B^2)) for m support vectors of all models and rows that are given, and O(d) for each linear model.
+        - From the third label on, a margin is the distance to the best other label, the second sum counts half, and the fit
+          ends a few per cent above the smallest value of the objective.
+        - If a model was fitted before, as by this method, the signs of its coefficients are not labels. Then y is what the
+          model decides, and m how surely it does, at most 1.
+        - For regression, the second sum is over (f_p - f_a)^2. For an anomaly detector there is none.
+        - The trust is the mean of k(z, z) over the support vectors z, times .03. This factor is up to 10 if the average
+          iterates have erred less than the last ones, which is a sign of noise (see `BSCAClassifier`).
+
+        With ``scaling="auto"``, the moments of each feature are pooled, and support vectors are moved to the pooled scale. Both
+        iterates become the merged model, recent errors are the means of those of the models, and counters are summed: learning
+        continues with the rates of a model that has learned all rows. The order of the models affects the result by rounding
+        and by ties only. The same models in the same order give the same bytes (on one machine, with the same number of BLAS
+        threads).
+
+        Merging costs O(m (B d + B^2)) for m support vectors of all models and extra rows, and O(d) for each linear model.
 
         References
         ----------

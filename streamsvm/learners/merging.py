@@ -37,15 +37,18 @@ _HELD = 2**27  # bytes of kernel values that are kept between steps
 
 
 class MergeableExpansion(Mergeable, BudgetedEstimator):
-    """A model of support vectors that can take in what others of its kind have learned.
+    """A model of support vectors that can merge with others of its kind.
 
-    The state of its rule has the field `FITTED` where coefficients that the rule has learned have the signs of labels.
+    The state of its rule has the field `FITTED` if coefficients that the rule has learned have the signs of labels.
     """
 
     _free: ClassVar = Mergeable._free | {"budget", "maintenance", "seed"}
 
     def set_coefficients(self, coefficients: Any, intercept: Any = 0.0) -> None:
-        """Make both iterates a model with other coefficients of the same support vectors: see `BudgetedEstimator`."""
+        """Replace the coefficients of the support vectors and the intercept, in both iterates.
+
+        See `BudgetedEstimator.set_coefficients`.
+        """
         super().set_coefficients(coefficients, intercept)
         if "fitted" in (self._own.dtype.names or ()):
             self._own["fitted"] = 1

@@ -78,24 +78,26 @@ def step(block: np.ndarray, row: Row) -> None:
 
 @learner
 class NOGD(Baseline, MergeableExpansion):
-    """Online gradient descent on Nystroem features: the first rows are landmarks, and the model stays within their span.
+    """Online gradient descent on Nystroem features.
+
+    The first rows become landmarks, and the model stays in their span.
 
     Parameters
     ----------
     budget
-        Landmarks.
+        The number of landmarks.
     eta0
-        The step.
+        The step size.
     rank
-        Dimensions of the features, at most ``budget``. None: a fifth of it.
+        The number of dimensions of the features, at most ``budget``. None: a fifth of ``budget``.
     kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`. Where ``gamma="scale"`` changes after the landmarks are full, each row inside the margin makes the
-        features anew, in O(B^3); the coefficients of the landmarks stay, and are taken with the kernel as it is then.
+        As in `BSGDClassifier`. If ``gamma="scale"`` changes after the landmarks are complete, each row inside the margin
+        recomputes the features, in O(B^3). The coefficients of the landmarks stay, and are used with the new kernel.
 
     References
     ----------
     Lu, J., Hoi, S., Wang, J., Zhao, P., Liu, Z. (2016). Large scale online kernel learning. JMLR 17, algorithm 3. A row inside
-    the margin costs O(B^2), and B^2 numbers of memory hold the inverse.
+    the margin costs O(B^2), and the inverse takes a memory of B^2 numbers.
 
     Examples
     --------

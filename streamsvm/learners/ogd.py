@@ -13,24 +13,28 @@ __all__ = ["KernelOGD"]
 
 @learner
 class KernelOGD(Reference, Descent):
-    """Online gradient descent in the kernel space (NORMA): each row inside the margin becomes a support vector, and all
-    coefficients shrink at each row. It knows no budget: a reference.
+    """Online gradient descent in the space of the kernel (NORMA).
+
+    Each row inside the margin becomes a support vector, and all coefficients shrink with each row. There is no budget
+    maintenance: use it as a reference for learners that have one.
 
     Parameters
     ----------
     budget
-        The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
+        The most support vectors that the model has room for. One more raises a RuntimeError, and leaves the model as it was.
     eta0
-        The step.
+        The step size.
     l2
-        Regularisation.
-    averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`, but as in the paper there is no average.
+        The strength of regularisation.
+    averaging
+        As in `BSGDClassifier`. By default there is no average, as in the paper.
+    kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
+        As in `BSGDClassifier`.
 
     References
     ----------
-    Kivinen, J., Smola, A., Williamson, R. (2004). Online learning with kernels. IEEE Transactions on Signal Processing 52. O(n d)
-    a row with n support vectors.
+    Kivinen, J., Smola, A., Williamson, R. (2004). Online learning with kernels. IEEE Transactions on Signal Processing 52. A
+    row costs O(n d) with n support vectors.
 
     Examples
     --------

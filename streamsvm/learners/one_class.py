@@ -1,4 +1,4 @@
-"""The one-class support vector machine, as an anomaly detector."""
+"""The one-class support vector machine, an anomaly detector."""
 
 from __future__ import annotations
 
@@ -24,38 +24,74 @@ _FARTHEST = 1e100  # deviation that a score tells from a smaller one, before flo
 
 @learner
 class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
-    """A one-class support vector machine that learns row by row within a budget of support vectors.
+    """A one-class SVM that detects anomalies, learning row by row within a budget of support vectors.
 
-    It learns where most rows are: a threshold on the kernel expansion below which a share of about ``nu`` of the rows falls.
-    Scores lie between 0 and 1, as those of river's ``HalfSpaceTrees``, for river's metrics and filters.
+    It needs no labels. It learns where most rows are, as a threshold on the kernel expansion that about a fraction ``nu`` of
+    the rows falls below. `score_one` returns how anomalous a row is, from 0 to 1 like river's ``HalfSpaceTrees``, so that
+    river's metrics and filters work with it.
 
     Parameters
     ----------
-    budget, kernel, gamma, maintenance, degree, coef0, scaling, max_features, overflow, seed
-        As in `BSGDClassifier`.
+    budget
+        The most support vectors that the model holds, B. A larger budget can represent a more detailed region; memory and the
+        time of a row grow with it.
+    kernel
+        The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
+        (gamma x.s + coef0)^degree.
+    gamma
+        The kernel parameter: a number above 0, or ``"scale"``. It applies to rows after scaling. The larger it is, the narrower
+        a Gaussian kernel is; the linear kernel ignores it. ``"scale"`` is one over the sum of the features' variances. With
+        ``scaling="auto"`` that is one over the number of features. Without scaling it is estimated from the first 500 rows,
+        updated with each of them and fixed from then on.
+    degree
+        The degree of the polynomial kernel, from 1 to 100. The other kernels ignore it.
+    coef0
+        The constant of the polynomial kernel, at least 0. The other kernels ignore it.
+    max_features
+        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+    overflow
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
+    scaling
+        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
+        number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. The scale follows about
+        the last 10,000 rows, and the support vectors follow the scale: see `BSGDClassifier`. None leaves rows as they are.
     nu
-        The share of rows that are to lie outside; above 0, at most 1.
+        The fraction of rows that should lie outside the learned region: above 0, and at most 1.
+    maintenance
+        The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
+        is ``Merge("lookup-wd")`` for the Gaussian kernel and ``Projection()`` for the others, which cannot merge.
     averaging
-        Rows that the average of the iterates remembers, which scores are of; 0: they are of the last iterate.
+        The number of rows that the average of the iterates remembers; 0 turns averaging off. Scores follow the average or the
+        last iterate, as the attribute ``averaged`` says.
+    seed
+        Seed of the random choices, for repeatable runs. Here only ``Removal("random")`` makes any.
+
+    Attributes
+    ----------
+    support_vectors, coefficients, intercept, n_support, n_merges, n_learned, nbytes, effective_gamma, scale_in_use
+        As in `BSGDClassifier`. The intercept is minus the threshold.
 
     Raises
     ------
     ValueError
         A parameter is out of its range; the message names it.
 
+    Notes
+    -----
+    A score compares the decision value of a row with those of recent rows. It is the distribution function of Student's t with
+    two degrees of freedom, at the deviation from their mean in mean absolute deviations. A usual row has about 0.5. At any
+    moment, the larger the decision value, the smaller the score. But scores of different times compare with different rows, as
+    decision values drift.
+
+    To call a fixed fraction of rows anomalous, use ``river.anomaly.QuantileFilter``. The threshold that was learned is where
+    `decision_function_one` is 0.
+
     References
     ----------
     Schoelkopf, B., Platt, J., Shawe-Taylor, J., Smola, A., Williamson, R. (2001). Estimating the support of a high-dimensional
-    distribution: nu/2 |f|^2 - nu rho + mean of max(0, rho - f(x)), which is theirs times nu, by the steps of `BSGDClassifier`
-    with l2 = nu. O(B d) a row.
-
-    Notes
-    -----
-    The score compares a row's decision value with those of recent rows: it is Student's distribution function of two degrees of
-    freedom, at the deviation from their mean in mean absolute deviations. A usual row has about 0.5. The larger the decision
-    value, the smaller the score; but decision values of different times are compared with different rows, as they drift. To
-    call a share of rows anomalous, use ``river.anomaly.QuantileFilter``; the threshold that was learned is where
-    `decision_function_one` is 0.
+    distribution. The objective is nu/2 |f|^2 - nu rho + mean of max(0, rho - f(x)), which is theirs times nu, by the steps of
+    `BSGDClassifier` with l2 = nu. A row costs O(B d).
 
     Examples
     --------
@@ -94,28 +130,28 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         Parameters
         ----------
         x
-            Feature name to number. A name that is missing counts as 0.
+            The row: a mapping of feature names to numbers. Features that it does not have count as 0.
 
         Raises
         ------
         ValueError
-            A feature is not a finite number, or there are more than ``max_features`` with ``overflow="raise"``. The model is as
-            it was then.
+            A feature is not a finite number, or there are more than ``max_features`` with ``overflow="raise"``. The model stays
+            as it was.
         """
         self._learn_row(x, 0.0, 1.0)
 
     def score_one(self, x: Mapping[Any, Any]) -> float:
-        """Return how anomalous a row is.
+        """Return how anomalous a row is, from 0 to 1.
 
         Parameters
         ----------
         x
-            Feature name to number. Features that were never learned are ignored.
+            The row: a mapping of feature names to numbers. Features that were never learned are ignored.
 
         Returns
         -------
-        A number from 0 to 1, the larger the more anomalous; 0.5 for a row like the others. It is 0 before two
-        different rows were learned: filters of river let only rows of small scores be learned.
+        A number from 0 to 1, larger for more anomalous rows, and about 0.5 for a row like the others. Until two different rows
+        have been learned it is 0, because river's filters only learn rows of small scores.
 
         Raises
         ------
@@ -129,7 +165,9 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         return 0.5 - 0.5 * z / math.sqrt(2.0 + z * z)
 
     def decision_function_one(self, x: Mapping[Any, Any]) -> float:
-        """The decision value of a row: the kernel expansion minus the threshold, below 0 outside; 0 before any learning.
+        """Return the decision value of a row: the kernel expansion minus the threshold.
+
+        It is below 0 outside of the region that was learned, and 0 before any row was learned.
 
         Parameters
         ----------
@@ -149,7 +187,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
         return float(common["center"][iterate]), float(common["size"][iterate])
 
     def learn_many(self, X: Any) -> None:
-        """Learn the rows of a frame or a 2-D numpy array, one after the other: exactly what `learn_one` does with each."""
+        """Learn the rows of a frame or of a 2-D numpy array in order, exactly as `learn_one` learns each."""
         matrix, names, _ = as_matrix(X)
         n = len(matrix)
         self._learn_batch(Batch(matrix, names, [], np.ones(n), np.arange(n), n))
@@ -162,7 +200,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     @overload
     def score_many(self, X: Any) -> Any: ...
     def score_many(self, X: Any) -> Any:
-        """`score_one` for each row: float64 [n], a series where X is a frame."""
+        """Return `score_one` of each row: float64 [n], or a series if X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)
         center, size = self._usual()
         if size == 0.0:
@@ -175,6 +213,6 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     @overload
     def decision_function_many(self, X: Any) -> Any: ...
     def decision_function_many(self, X: Any) -> Any:
-        """`decision_function_one` for each row: float64 [n], a series where X is a frame."""
+        """Return `decision_function_one` of each row: float64 [n], or a series if X is a frame."""
         decisions, like = self._decide_rows(X, CHOSEN)
         return as_series(decisions[:, 0], like)

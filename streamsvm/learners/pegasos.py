@@ -12,21 +12,25 @@ __all__ = ["KernelPegasos"]
 
 @learner
 class KernelPegasos(Reference, Descent):
-    """Pegasos in the kernel space: `BSGDClassifier` without its budget and without averaging. A reference.
+    """Pegasos in the space of the kernel: `BSGDClassifier` without its budget and without averaging.
+
+    Use it as a reference for learners with budget maintenance.
 
     Parameters
     ----------
     budget
-        The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
+        The most support vectors that the model has room for. One more raises a RuntimeError, and leaves the model as it was.
     l2
-        The papers' lambda, 1 / (n C) for n rows and the C of other SVMs.
-    averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`, but as in the paper there is no average.
+        The strength of regularisation: the papers' lambda, which is 1 / (n C) for n rows and the C of other SVMs.
+    averaging
+        As in `BSGDClassifier`. By default there is no average, as in the paper.
+    kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
+        As in `BSGDClassifier`.
 
     References
     ----------
     Shalev-Shwartz, S., Singer, Y., Srebro, N., Cotter, A. (2011). Pegasos: primal estimated sub-gradient solver for SVM.
-    Mathematical Programming 127, figure 3. O(n d) a row with n support vectors.
+    Mathematical Programming 127, figure 3. A row costs O(n d) with n support vectors.
 
     Examples
     --------

@@ -22,19 +22,23 @@ def step(block: np.ndarray, row: Row) -> None:
 
 @learner
 class KernelPerceptron(Reference):
-    """The kernel perceptron: each mistake becomes a support vector. It knows no budget: a reference.
+    """The kernel perceptron: each mistake becomes a support vector.
+
+    It has no budget maintenance: use it as a reference for learners that have one.
 
     Parameters
     ----------
     budget
-        The most support vectors that there is room for. One more raises a RuntimeError, and leaves the model as it was.
-    averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`, but as in the paper there is no average.
+        The most support vectors that the model has room for. One more raises a RuntimeError, and leaves the model as it was.
+    averaging
+        As in `BSGDClassifier`. By default there is no average, as in the paper.
+    kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
+        As in `BSGDClassifier`.
 
     References
     ----------
-    Freund, Y., Schapire, R. (1999). Large margin classification using the perceptron algorithm. Machine Learning 37. O(n d) a row
-    with n support vectors.
+    Freund, Y., Schapire, R. (1999). Large margin classification using the perceptron algorithm. Machine Learning 37. A row
+    costs O(n d) with n support vectors.
 
     Examples
     --------

@@ -130,22 +130,26 @@ def step(block: np.ndarray, row: Row) -> None:
 
 @learner
 class Projectron(Baseline, MergeableExpansion):
-    """A kernel perceptron whose mistakes are projected onto its support vectors.
+    """A kernel perceptron that projects its mistakes onto its support vectors.
 
-    A mistake becomes a support vector only where it is farther than ``eta`` from the span of those there are, and there is room.
-    Support vectors that come to lie in the span of older ones while ``gamma="scale"`` is being found are projected onto these.
+    A mistake only becomes a support vector if it is farther than ``eta`` from the span of the support vectors, and there is
+    room. While ``gamma="scale"`` is being estimated, support vectors that come to lie in the span of older ones are projected
+    onto these.
 
     Parameters
     ----------
     eta
-        Distance (not squared) in feature space up to which a mistake is projected. At most 1 for the Gaussian kernel.
-    budget, averaging, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
-        As in `BSGDClassifier`, but as in the paper there is no average.
+        The distance in feature space (not squared) up to which a mistake is projected. With the Gaussian kernel no distance is
+        above 1.
+    averaging
+        As in `BSGDClassifier`. By default there is no average, as in the paper.
+    budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
+        As in `BSGDClassifier`.
 
     References
     ----------
     Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, algorithm 2. A mistake costs
-    O(B^2), and B^2 numbers of memory hold the inverse Gram matrix.
+    O(B^2), and the inverse Gram matrix takes a memory of B^2 numbers.
 
     Examples
     --------
@@ -170,7 +174,9 @@ class Projectron(Baseline, MergeableExpansion):
 
 @learner
 class ProjectronPP(Projectron):
-    """The Projectron++: a `Projectron` that also learns rows on the right side within the margin, where they can be projected.
+    """The Projectron++: a `Projectron` that also learns correct rows inside the margin.
+
+    It learns these only if it can project them.
 
     Parameters
     ----------

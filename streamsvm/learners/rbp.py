@@ -30,19 +30,21 @@ def step(block: np.ndarray, row: Row) -> None:
 
 @learner
 class RBP(Baseline, MergeableExpansion):
-    """The randomised budget perceptron: a new support vector takes the place of a random one.
+    """The randomised budget perceptron: a new support vector replaces a random one.
+
+    It does so once the budget is full.
 
     Parameters
     ----------
     budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
-        Of the random choices.
+        Seed of the random choices, for repeatable runs. None draws one.
 
     References
     ----------
     Cavallanti, G., Cesa-Bianchi, N., Gentile, C. (2007). Tracking the best hyperplane with a simple budget perceptron. Machine
-    Learning 69. O(B d) a row.
+    Learning 69. A row costs O(B d).
 
     Examples
     --------

@@ -24,9 +24,10 @@ _FARTHEST_MEAN, _SMALLEST_DEVIATION, _LARGEST_DEVIATION = 3.0, 1.0 / 3.0, 3.0
 
 @learner
 class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegressor):
-    """A regressor with river's protocol.
+    """The base of regressors with river's protocol.
 
-    Epsilon, C and learning rates are for targets of about 0 and about 1 in size. A model whose first targets are others warns.
+    Epsilon, C and learning rates are meant for targets of about 0, and about 1 in size. A model whose first targets are far
+    from that warns.
     """
 
     #: The first targets, until they were looked at; None from then on, and for a model that was given or loaded.
@@ -47,9 +48,9 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
                 self._look_at([target])
 
     def check_one(self, x: Mapping[Any, Any], y: float) -> None:
-        """Check the names of a row's features, and its target, as `learn_one` does; nothing is learned.
+        """Check the feature names and the target of a row as `learn_one` does, without learning it.
 
-        See `OnlineClassifier.check_one`.
+        `OnlineClassifier.check_one` says when you need this.
 
         Parameters
         ----------
@@ -59,8 +60,8 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
         Raises
         ------
         ValueError
-            There are more features than ``max_features`` with ``overflow="raise"``, a new name is too long, or the target is not
-            a finite number.
+            There are more features than ``max_features``, with ``overflow="raise"``; a new name is too long; or the target is
+            not a finite number.
         """
         checked_target(y)
         self._features.check_names(x)
@@ -75,7 +76,7 @@ class OnlineRegressor(OnlineEstimator, SupervisedEstimator, base.MiniBatchRegres
             self._look_at(batch.y[:_FIRST_TARGETS])
 
     def expect_scaled_targets(self) -> None:
-        """Do not look at the first targets, for something before this regressor scales them."""
+        """Do not warn about unscaled targets: something in front of this regressor scales them."""
         self._first_targets = None
 
     def _look_at(self, targets: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The scale by which a learner takes its rows."""
+"""The scale by which a learner sees its rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ __all__ = ["ScaleInUse"]
 
 class ScaleInUse(NamedTuple):
     """The location and the spread of each feature, in the order of ``feature_names``.
+
+    A spread of 0 means that the feature is constant.
 
     Examples
     --------
@@ -29,11 +31,17 @@ class ScaleInUse(NamedTuple):
     """float64 [features]; 0 for a feature that is constant."""
 
     def of(self, X: np.ndarray) -> np.ndarray:
-        """Return rows float [n, features] as the kernel takes them: in spreads from the location, 8 at most; float64."""
+        """Scale rows float [n, features] as the kernel sees them, float64.
+
+        Each value becomes the number of spreads from the location, bounded to 8.
+        """
         some = self.spread > 0.0
         scaled = np.where(some, (np.asarray(X, np.float64) - self.location) / np.where(some, self.spread, 1.0), 0.0)
         return np.clip(scaled, -float(BOUND), float(BOUND))
 
     def undo(self, X: np.ndarray) -> np.ndarray:
-        """Return rows that the kernel takes, as `support_vectors` are, in the units of the features; float64 [n, features]."""
+        """Return rows that the kernel sees, such as ``support_vectors``, in the units of the features.
+
+        The result is float64 [n, features].
+        """
         return np.asarray(X, np.float64) * self.spread + self.location

@@ -36,7 +36,7 @@ class Stoptron(Baseline, MergeableExpansion):
 
     References
     ----------
-    Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, section 5. O(B d) a row.
+    Orabona, F., Keshet, J., Caputo, B. (2009). Bounded kernel-based online learning. JMLR 10, section 5. A row costs O(B d).
 
     Examples
     --------

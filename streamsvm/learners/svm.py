@@ -24,37 +24,50 @@ __all__ = ["SVMClassifier", "SVMRegressor"]
 
 @learner
 class SVMClassifier(OnlineClassifier, Committee):
-    """A support vector machine for any stream, with no parameters to choose.
+    """A support vector machine for any stream, with nothing to tune.
 
-    It is a committee. Its experts are budgeted kernel machines of several widths and C, linear learners of first and second
-    order, a sum of functions of one feature each, machines that begin anew where the stream drifts, one that forgets steadily,
-    the last label and, with the highest effort, least squares on kernel landmarks. The last and the averaged output of each, and
-    the outcome of their votes, are the inputs of two logistic regressions, the stacks, which learn by Newton's method with fading
-    memories. Predictions follow the stacks, the votes or the best expert, whichever has made fewer errors over the last 1,000
-    rows.
+    The model is a committee of experts that all learn every row: budgeted kernel machines with several kernel widths and
+    several values of C, linear learners of first and second order, a sum of functions of one feature each, machines that start
+    from scratch where the stream drifts, one that forgets steadily, and the last label. With the highest effort, there is also
+    least squares on kernel landmarks.
+
+    Two logistic regressions, the stacks, combine the experts. Their inputs are the last and the average output of each expert,
+    and the outcome of a vote among all of them. They learn by Newton's method, with memories that fade. Predictions follow the
+    stacks, the votes or the best expert, whichever has made the fewest errors over the last 1,000 rows.
 
     Parameters
     ----------
     effort
-        Which experts there are: ``"low"``, ``"normal"`` or ``"high"``. See Notes.
+        The size of the committee: ``"low"``, ``"normal"`` or ``"high"``. A larger committee takes more time for each row: see
+        Notes. Use ``"low"`` if time is short.
     scaling
-        ``"auto"``: rows are learned as deviations from the running mean of each feature, in running standard deviations, and
-        bounded to 8 of these: no scaler need stand before the model. None: rows are learned as they are.
-    max_classes
-        Labels that there is room for.
+        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
+        deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows
+        are learned as they are.
     max_features
-        Feature names that there is room for.
+        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
     overflow
-        What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
-    class_weight
-        As in `BSGDClassifier`.
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     seed
-        Of the random choices.
+        Seed of the random choices, for repeatable runs. None draws one.
+    class_weight
+        The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
+        ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes all classes count the same, from the number of rows of
+        each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
+        frequent one.
+    max_classes
+        The most labels that the model has room for.
 
     Attributes
     ----------
     experts : list of ExpertReport
+        One entry for each output of each expert: its name, which iterate it is (``"last"`` or ``"average"``), its error over
+        the last 1,000 rows or so, and its weight in the stacks.
+    follows : str
+        What predictions follow now: ``"stacks"``, ``"votes"`` or ``"best"``, the best expert.
     n_learned, nbytes : int
+        How many rows the model has learned, and how many bytes it takes.
 
     Raises
     ------
@@ -63,12 +76,18 @@ class SVMClassifier(OnlineClassifier, Committee):
 
     Notes
     -----
-    A row costs about as much as in each of the kernel machines. They have 150 support vectors each, but for two, which have 300
-    with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes some 6 microseconds with
-    ``"low"`` (two kernel machines, three learners in the features), 10 with ``"normal"`` (seven, and five), and 17 with
-    ``"high"`` (those, and least squares on 300, 100 and 100 landmarks). The experts of second order take the first 64 features,
-    as their matrices grow with the square of these; up to 16 features, the sum of functions has 4 of each (piecewise linear
-    ones, bent at .8 deviations from the mean), up to 32 it has 2, and beyond it is linear.
+    A row costs about as much as in all of the kernel machines together. Each of these has 150 support vectors, except for two
+    that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about 6
+    microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 10 with ``"normal"`` (seven
+    and five), and 17 with ``"high"`` (the same as ``"normal"``, and least squares on 300, 100 and 100 landmarks).
+
+    The experts of second order use the first 64 features only, as their matrices grow with the square of the number of
+    features. The sum of functions has 4 functions of each feature up to 16 features (piecewise linear ones that bend at .8
+    deviations from the mean), 2 up to 32 features, and is linear beyond that.
+
+    Probabilities are those of the stacks. When predictions follow something else, and it disagrees with the stacks, both
+    answers count as equally probable. During the first rows, probabilities lean towards how frequent the classes are. Decision
+    values are log odds.
 
     References
     ----------
@@ -156,33 +175,47 @@ class SVMClassifier(OnlineClassifier, Committee):
 
 @learner
 class SVMRegressor(OnlineRegressor, Committee):
-    """A support vector regression for any stream, with no parameters to choose.
+    """A support vector regression for any stream, with nothing to tune.
 
-    It is a committee, as `SVMClassifier` is. Its experts are linear learners of first and second order, a sum of functions of one
-    feature each, recursive least squares on landmarks with a Gaussian and a cubic kernel, budgeted kernel regressions of what
-    that sum does not explain, one of which begins anew where the stream drifts, and the last target. The last and the averaged
-    output of each, and their mean by their recent errors, are the inputs of the stacks: recursive least squares with fading
-    memories. Predictions follow the stacks, that mean or the best expert, whichever has the least absolute error over the last
-    1,000 rows.
+    The model is a committee of experts that all learn every row, as `SVMClassifier` is: linear learners of first and second
+    order, a sum of functions of one feature each, recursive least squares on landmarks with a Gaussian and with a cubic kernel,
+    the last target, and budgeted kernel regressions of what the sum of functions does not explain. One of these starts from
+    scratch where the stream drifts.
 
-    Targets are learned as deviations from their running mean, in running standard deviations, and bounded to 8 of these; rows
-    that are missed by far count less. So an absurd target does little, and nothing is predicted that is more than 10 deviations
-    away.
+    Stacks combine the experts: recursive least squares with memories that fade. Their inputs are the last and the average
+    output of each expert, and a mean of all of them that is weighted by their recent errors. Predictions follow the stacks,
+    that mean or the best expert, whichever has had the smallest absolute error over the last 1,000 rows.
+
+    You need no scaler, neither for features nor for targets. Targets are learned as deviations from their running mean, in
+    running standard deviations, and bounded to 8 of these. Rows that are missed by far count less. An absurd target therefore
+    does little harm, and no prediction is more than 10 deviations from the mean.
 
     Parameters
     ----------
     effort
-        Which experts there are: ``"low"``, ``"normal"`` or ``"high"``. See Notes.
-    scaling, max_features, overflow, seed
-        As in `SVMClassifier`.
+        The size of the committee: ``"low"``, ``"normal"`` or ``"high"``. A larger committee takes more time for each row: see
+        Notes. Use ``"low"`` if time is short.
+    scaling
+        ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. Each value is learned as its
+        deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows
+        are learned as they are. Targets are scaled in either case.
+    max_features
+        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+    overflow
+        What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
+        the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
+    seed
+        Seed of the random choices, for repeatable runs. None draws one.
 
     Attributes
     ----------
     experts : list of ExpertReport
-        With the mean absolute error of each over the last 1,000 rows or so, in the target's unit.
+        One entry for each output of each expert: its name, which iterate it is (``"last"`` or ``"average"``), its mean absolute
+        error over the last 1,000 rows or so, in the unit of the target, and its weight in the stacks.
     follows : str
-        The source of predictions now: ``"stacks"``, ``"votes"`` (the mean) or ``"best"``, one expert.
+        What predictions follow now: ``"stacks"``, ``"votes"`` (the weighted mean) or ``"best"``, the best expert.
     n_learned, nbytes : int
+        How many rows the model has learned, and how many bytes it takes.
 
     Raises
     ------
@@ -191,20 +224,23 @@ class SVMRegressor(OnlineRegressor, Committee):
 
     Notes
     -----
-    Before the first row, 0 is predicted. Predicting and learning a row of 10 features takes some 7 microseconds with ``"low"``
-    (two kernel regressions of 150 support vectors, and five small experts), 17 with ``"normal"`` (two, of 300 and 150 support
-    vectors, and least squares on 300 landmarks twice) and 33 with ``"high"`` (three, and 500, 300 and 300 landmarks). All kernel
-    regressions but one of ``"low"`` learn what the sum of functions leaves, which is simpler than the target. Experts of second
-    order take the first 64 features, as in `SVMClassifier`.
+    Before the first row, the prediction is 0. Predicting and learning a row of 10 features takes about 7 microseconds with
+    ``"low"`` (two kernel regressions of 150 support vectors, and five small experts), 17 with ``"normal"`` (two, of 300 and 150
+    support vectors, and least squares on 300 landmarks twice), and 33 with ``"high"`` (three, and 500, 300 and 300 landmarks).
+    All kernel regressions except one of ``"low"`` learn what the sum of functions leaves, which is simpler than the target. The
+    experts of second order use the first 64 features only, as in `SVMClassifier`.
 
-    Rows count min(1, 1.5 m / e) in what is fitted by least squares, where e is the absolute error and m its recent mean: the loss
-    is that of Huber, nearer to the absolute error that is measured than a square is.
+    In everything that is fitted by least squares, a row counts min(1, 1.5 m / e), where e is its absolute error and m the
+    recent mean of these errors. This makes the loss that of Huber, which is nearer than a square to the absolute error that is
+    measured.
 
     References
     ----------
-    [^1]: Engel, Y., Mannor, S., Meir, R. (2004). The kernel recursive least-squares algorithm. IEEE Trans. Signal Processing 52.
+    [^1]: Engel, Y., Mannor, S., Meir, R. (2004). The kernel recursive least-squares algorithm. IEEE Trans. Signal Processing
+        52.
     [^2]: Qaadan et al. (2019), as of `BSCARegressor`, for the budgeted kernel regressions.
-    [^3]: Huber, P. (1964). Robust estimation of a location parameter. Annals of Mathematical Statistics 35 (the weights of rows).
+    [^3]: Huber, P. (1964). Robust estimation of a location parameter. Annals of Mathematical Statistics 35 (the weights of
+        rows).
     [^4]: Wolpert, D. (1992). Stacked generalization. Neural Networks 5.
 
     Examples

@@ -1,6 +1,6 @@
-"""Out-of-core linear support vector machines, with scikit-learn's conventions: they learn more rows than memory holds.
+"""Out-of-core linear support vector machines, which learn files that do not fit in memory.
 
-Needs the extra ``batch``.
+The estimators follow scikit-learn's conventions. They need the extra ``batch``.
 """
 
 from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled

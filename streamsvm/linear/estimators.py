@@ -33,64 +33,78 @@ def _check_bounds(C: float, what: str, file: BlockFile) -> None:
 class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
     """A linear support vector classifier of two classes that learns from a file, within a memory limit.
 
-    Coordinate ascent in the dual, with the rows whose coefficients are free in a file of their own, the working set: most passes
-    read that one only, and a pass over all rows follows now and then, until the duality gap shows that the result is the optimum.
-    With the squared loss, and few enough features for a Hessian in memory, Newton's method in the primal. The problem is that of
-    scikit-learn's LinearSVC.
+    Use `fit_file` for rows on disk, and `fit` for arrays. It solves the problem of scikit-learn's LinearSVC to the optimum, and
+    reports how close it is. For more classes, wrap it in ``sklearn.multiclass.OneVsRestClassifier``.
+
+    The solver is coordinate ascent in the dual. Rows whose coefficients are free (between their bounds) are in a file of their
+    own, the working set. Most passes read only that file. A pass over all rows follows now and then, until the duality gap
+    shows that the result is the optimum. With the squared loss, and few enough features for a Hessian in memory, it is Newton's
+    method in the primal instead.
 
     Parameters
     ----------
     C
-        Cost of a row that is on the wrong side by the margin, times the weight of its class and that of the row.
+        Factor of the losses in the objective, above 0; it is multiplied by the weights of the row and its class. A larger C
+        fits the rows more closely.
     loss
         ``"hinge"`` or ``"squared_hinge"``.
     fit_intercept
-        Whether there is an intercept. It is penalised like any coefficient: that of a feature which is ``intercept_scaling`` in
-        all rows.
+        Whether there is an intercept. It is penalised like the coefficient of a feature that is ``intercept_scaling`` in all
+        rows.
     intercept_scaling
-        The larger, the less the intercept is penalised, and the more passes a fit takes.
-    class_weight
-        Of labels, numbers above 0; ``"balanced"``: n / (2 times the rows of the class), where rows count by their weights;
-        None: all 1.
+        Value of that feature, above 0. The larger it is, the less the intercept is penalised, and the more passes a fit takes.
     tol
-        Duality gap, relative to the objective, at which a fit ends.
+        Duality gap, relative to the objective, at which a fit ends; at least 0.
     max_iter
-        Passes, of as many steps as there are rows, at most; one pass with the final C, one over its working set, and one to
-        measure the gap may follow.
+        Maximum number of passes. A pass is as many steps as there are rows. A pass with the final C, one over its working set,
+        and one to measure the gap may follow.
     memory_limit
-        Bytes for rows, coefficients and everything else that a fit takes, beside what the interpreter has; and in `fit` beside
-        the arrays given, copies of them where they are no arrays or CSR matrices of floats, and some 50 bytes a row for labels.
+        Maximum memory in bytes for rows, coefficients and everything else that a fit needs, on top of what the interpreter has;
+        256 MiB by default. `fit` also needs the arrays that you pass, copies of them if they are not arrays or CSR matrices of
+        floats, and about 50 bytes a row for labels. A larger limit makes larger blocks.
     work_folder
-        Folder in which a folder ``streamsvm-fit`` for block files, coefficients and the working set is made. None: a temporary
-        one, for the time of a fit. If it is given, a killed fit goes on from its saved state, which is at most a pass and a
-        second old, when it is called again with the same rows, ``class_weight``, a ``random_state`` that is a number, and for
-        arrays ``memory_limit``; a fit with another C starts from the coefficients of the last one; and text is parsed once. One
-        fit at a time may use it.
+        Folder that keeps the state of fits. A fit writes its block files, coefficients and working set to ``streamsvm-fit`` in
+        this folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a folder that you
+        name:
+
+        - A fit that was killed continues from its saved state, which is at most a pass and a second old, when you call it
+          again. The rows and ``class_weight`` must be the same, ``random_state`` must be a number, and for arrays
+          ``memory_limit`` must be the same too.
+        - A fit with another C starts from the coefficients of the last one.
+        - Text is parsed only once.
     random_state
-        Seed of the order of rows; None: another one each time.
+        Seed of the order of rows, for repeatable fits. None uses a different seed each time.
     verbose
-        Whether progress is shown on standard error.
+        Whether to show progress on standard error.
+    class_weight
+        Weights of the classes, by which C is multiplied. A dictionary maps labels to numbers above 0; labels that it lacks have
+        weight 1. ``"balanced"`` is n / (2 * rows of the class), in which rows count by their weights. None gives both classes
+        weight 1. Use ``"balanced"`` when one class is rare.
 
     Attributes
     ----------
     classes_ : [2]
+        The labels, sorted.
     coef_ : float64 [1, features]
+        The weights of the features.
     intercept_ : float64 [1]
+        The intercept.
     objective_ : float
-        1/2 |w|^2 + C sum of losses, measured over all rows.
+        The objective, 1/2 |w|^2 + C sum of losses, measured over all rows.
     duality_gap_ : float
-        The objective is above the optimum by at most this.
+        Upper bound of how far the objective is above the optimum.
     n_iter_ : int
-        Passes, of as many steps as there are rows.
+        Number of passes, of as many steps as there are rows.
     n_samples_fit_ : int
-        Rows, without those of weight 0.
+        Number of rows, without those of weight 0.
     history_ : list of Pass
+        The passes of the fit.
 
     Raises
     ------
     ValueError
         A parameter is out of its range, there are not two labels, or ``memory_limit`` is too small; the message says what would
-        do. For files also BlockFileError: it is corrupt, cut off, or was changed while it was read.
+        be enough. For files, also a BlockFileError: the file is corrupt, cut off, or was changed while it was read.
     OSError
         A file cannot be read, or the disk is full.
 
@@ -101,19 +115,21 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
 
     Notes
     -----
-    Predictions and a pass are O(values that are not zero); a pass reads the file once. C rises by steps of 4, from one that a
-    coefficient reaches in a step. Disk: the rows (8 bytes a value that is not zero, or 4 bytes a value where most are not zero,
-    and 12 bytes a row, 20 with weights; for a while twice that if they come sorted), 16 bytes a row for coefficients, twice the
-    working set, and 8 bytes a feature for each solution that is saved in a work folder. Memory beside blocks: 24 bytes a feature.
-    Values are rounded to float32. Rows without values count in the objective and change nothing.
+    Predictions and a pass cost O(non-zero values). A pass reads the file once. Values are rounded to float32. C rises in steps
+    of a factor of 4, from a value that a coefficient reaches in one step. Rows without values count in the objective and change
+    nothing.
 
-    Ctrl-C leaves the model as it was, and in ``work_folder`` what was saved.
+    Disk: 8 bytes for each non-zero value, or 4 bytes for each value if most are not zero; 12 bytes a row, or 20 with weights;
+    for a while twice as much if the rows come sorted; 16 bytes a row for coefficients; twice the working set; and 8 bytes a
+    feature for each solution that is saved in a work folder. Memory on top of the blocks: 24 bytes a feature.
+
+    Ctrl-C leaves the model as it was, and the work folder with what was saved.
 
     References
     ----------
     Hsieh, C.-J., Chang, K.-W., Lin, C.-J., Keerthi, S. S., Sundararajan, S. (2008). A dual coordinate descent method for
-    large-scale linear SVM. ICML, algorithm 1. Its shrinking on disk ends after one round, and does not check the rows again that
-    were left out: on a9a that ends 8 % above the optimum.
+    large-scale linear SVM. ICML, algorithm 1. Its shrinking on disk stops after one round, and does not check again the rows
+    that were left out; on a9a, that ends 8 % above the optimum.
 
     Examples
     --------
@@ -174,29 +190,77 @@ class OutOfCoreLinearSVC(SklearnClassifier, OutOfCoreLinear):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class OutOfCoreLinearSVR(RegressorMixin, OutOfCoreLinear):  # type: ignore[misc]
-    """Linear support vector regression that learns from a file, within a memory limit: see `OutOfCoreLinearSVC`.
+    """Linear support vector regression that learns from a file, within a memory limit.
+
+    Use `fit_file` for rows on disk, and `fit` for arrays. `OutOfCoreLinearSVC` describes the solver.
 
     Parameters
     ----------
     C
-        Cost of an error, as far as it is above ``epsilon``, times the weight of its row.
+        Factor of the losses in the objective, above 0; it is multiplied by the weight of the row. A larger C fits the rows more
+        closely.
     loss
         ``"epsilon_insensitive"`` or ``"squared_epsilon_insensitive"``.
+    fit_intercept
+        Whether there is an intercept. It is penalised like the coefficient of a feature that is ``intercept_scaling`` in all
+        rows.
+    intercept_scaling
+        Value of that feature, above 0. The larger it is, the less the intercept is penalised, and the more passes a fit takes.
+    tol
+        Duality gap, relative to the objective, at which a fit ends; at least 0.
+    max_iter
+        Maximum number of passes. A pass is as many steps as there are rows. A pass with the final C, one over its working set,
+        and one to measure the gap may follow.
+    memory_limit
+        Maximum memory in bytes for rows, coefficients and everything else that a fit needs, on top of what the interpreter has;
+        256 MiB by default. `fit` also needs the arrays that you pass, copies of them if they are not arrays or CSR matrices of
+        floats, and about 50 bytes a row for targets. A larger limit makes larger blocks.
+    work_folder
+        Folder that keeps the state of fits. A fit writes its block files, coefficients and working set to ``streamsvm-fit`` in
+        this folder, and only one fit at a time may use it. None uses a temporary folder for each fit. With a folder that you
+        name:
+
+        - A fit that was killed continues from its saved state, which is at most a pass and a second old, when you call it
+          again. The rows must be the same, ``random_state`` must be a number, and for arrays ``memory_limit`` must be the same
+          too.
+        - A fit with another C starts from the coefficients of the last one.
+        - Text is parsed only once.
+    random_state
+        Seed of the order of rows, for repeatable fits. None uses a different seed each time.
+    verbose
+        Whether to show progress on standard error.
     epsilon
-        The largest error that costs nothing.
-    fit_intercept, intercept_scaling, tol, max_iter, memory_limit, work_folder, random_state, verbose
-        As in `OutOfCoreLinearSVC`.
+        Largest error that costs nothing, in the units of y; at least 0.
 
     Attributes
     ----------
     coef_ : float64 [features]
-    intercept_, objective_, duality_gap_, n_iter_, n_samples_fit_, history_
-        As in `OutOfCoreLinearSVC`.
+        The weights of the features.
+    intercept_ : float64 [1]
+        The intercept.
+    objective_ : float
+        The objective, 1/2 |w|^2 + C sum of losses, measured over all rows.
+    duality_gap_ : float
+        Upper bound of how far the objective is above the optimum.
+    n_iter_ : int
+        Number of passes, of as many steps as there are rows.
+    n_samples_fit_ : int
+        Number of rows, without those of weight 0.
+    history_ : list of Pass
+        The passes of the fit.
 
     Raises
     ------
-    ValueError, OSError
-        As `OutOfCoreLinearSVC`.
+    ValueError
+        A parameter is out of its range, or ``memory_limit`` is too small; the message says what would be enough. For files,
+        also a BlockFileError: the file is corrupt, cut off, or was changed while it was read.
+    OSError
+        A file cannot be read, or the disk is full.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The gap is above ``tol`` after ``max_iter`` passes.
 
     References
     ----------

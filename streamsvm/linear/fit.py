@@ -54,48 +54,53 @@ class OutOfCoreLinear(SklearnEstimator):
     verbose: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit to rows in memory, which are written to a block file first. A fit that fails leaves the model as it was.
+        """Fit the model to rows in memory, which are first written to a block file.
+
+        A fit that fails leaves the model as it was.
 
         Parameters
         ----------
         X
-            Array or sparse matrix [n, features].
+            Array or sparse matrix of rows [n, features].
         y
-            Two labels, or targets, [n].
+            Labels of two classes, or targets, [n].
         sample_weight
-            Numbers of at least 0, [n], by which the C of each row is multiplied; rows of weight 0 are left out. None: all 1.
+            Weight of each row, at least 0, [n], by which C is multiplied. Rows of weight 0 are left out. None gives every row
+            weight 1.
 
         Returns
         -------
         Self
-            The model itself.
+            The fitted estimator.
 
         Raises
         ------
         ValueError, OSError
-            As of the class.
+            As described in the class.
         """
         return self._fit_arrays([self], X, y, sample_weight)[0]
 
     def fit_path(self, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None) -> list[Self]:
-        """Fit for several values of C, each from where the one before has ended: give them rising.
+        """Fit one model for each of several values of C, each from where the one before has ended.
+
+        Pass the values in rising order.
 
         Parameters
         ----------
         X, y, sample_weight
-            As of `fit`.
+            Rows, labels or targets, and weights, as in `fit`.
         Cs
-            Numbers above 0.
+            Values of C, above 0.
 
         Returns
         -------
         list
-            A fitted model for each of ``Cs``. This one stays as it was.
+            One fitted model for each value in ``Cs``. This estimator itself stays as it was.
 
         Raises
         ------
         ValueError, OSError
-            As of the class.
+            As described in the class.
         """
         models = self._models(Cs)
         return models[0]._fit_arrays(models, X, y, sample_weight)
@@ -103,25 +108,25 @@ class OutOfCoreLinear(SklearnEstimator):
     def fit_file(
         self, path: str | Path, *, target: str | None = None, weight: str | Path | None = None, zero_based: bool = False
     ) -> Self:
-        """Fit to a file. A fit that fails leaves the model as it was.
+        """Fit the model to a file. A fit that fails leaves the model as it was.
 
         Parameters
         ----------
         path
-            A block file, as `write_blocks` makes it; or LIBSVM text or a table, as `write_blocks` takes them, from which a block
-            file is made first: in ``work_folder``, where the next fit finds it, or else for this fit only.
+            A block file, as `write_blocks` makes it; or a table or LIBSVM text, as `write_blocks` accepts it. From a table or
+            text, a block file is made first: in ``work_folder``, where the next fit finds it, or else for this fit only.
         target, weight, zero_based
-            As of `write_blocks`, for a file that is no block file; one of those has its weights in it.
+            How to read a table or text, as in `write_blocks`. A block file already has its labels and weights in it.
 
         Returns
         -------
         Self
-            The model itself.
+            The fitted estimator.
 
         Raises
         ------
         ValueError, OSError
-            As of the class.
+            As described in the class.
         """
         return self._fit_file([self], Path(path), TextOptions(target, weight, zero_based))[0]
 
@@ -134,14 +139,20 @@ class OutOfCoreLinear(SklearnEstimator):
         weight: str | Path | None = None,
         zero_based: bool = False,
     ) -> list[Self]:
-        """Fit as `fit_path` does, to a file as `fit_file` takes it."""
+        """Fit one model for each of several values of C to a file.
+
+        ``Cs`` is as in `fit_path`, and the other parameters are as in `fit_file`.
+        """
         models = self._models(Cs)
         return models[0]._fit_file(models, Path(path), TextOptions(target, weight, zero_based))
 
     def to_online(
         self, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
     ) -> OnlineLinearSVC | OnlineLinearSVR:
-        """Return a learner of river's protocol that decides alike and goes on learning: see `streamsvm.linear.to_online`."""
+        """Return a river learner that decides like this model and continues learning on a stream.
+
+        See `streamsvm.linear.to_online`.
+        """
         return to_online(self, feature_names=feature_names, **parameters)
 
     def _fit_arrays(self, models: list[Self], X: Any, y: Any, sample_weight: Any) -> list[Self]:

@@ -1,4 +1,4 @@
-"""From a fitted linear machine to a learner that goes on from it, row by row."""
+"""Fitted linear machines turned into learners that continue from them, row by row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGEST_C = 0.1  # by default: a few rows should not undo what was learned from
 def to_online(
     model: Any, *, feature_names: Sequence[Hashable] | None = None, **parameters: Any
 ) -> OnlineLinearSVC | OnlineLinearSVR:
-    """Return a learner of river's protocol that decides as a fitted linear machine does, and goes on learning.
+    """Return an online learner that decides as a fitted linear machine does, and keeps learning.
 
     Parameters
     ----------
@@ -30,30 +30,30 @@ def to_online(
         A fitted `OutOfCoreLinearSVC` or `OutOfCoreLinearSVR`, or another linear model of two classes or of one target with
         scikit-learn's conventions, such as LinearSVC.
     feature_names
-        How the stream names the machine's columns. None: as the file named them that it was fitted to (the columns of a table,
-        the indices of LIBSVM text, the names of a stream that became a block file); for arrays ``feature_names_in_``, or 0, 1,
-        ...
+        How the stream names the columns of the machine. None uses the names in the file that the machine was fitted to: the
+        columns of a table, the indices of LIBSVM text, or the names of a stream that became a block file. For arrays it uses
+        ``feature_names_in_``, or 0, 1, ...
     parameters
-        Parameters of `OnlineLinearSVC` or `OnlineLinearSVR`. By default C is the machine's but at most 0.1, so that a few rows
-        do not undo what was learned, and there is room for the machine's features only: give ``max_features`` where more are to
-        come. With ``fit_intercept=False`` the machine's intercept stays as it is.
+        Parameters of `OnlineLinearSVC` or `OnlineLinearSVR`. By default C is that of the machine but at most 0.1, so that a few
+        rows do not undo what was learned, and there is room for the features of the machine only. Give ``max_features`` if the
+        stream will bring more. With ``fit_intercept=False``, the intercept of the machine stays as it is.
 
     Returns
     -------
     OnlineLinearSVC or OnlineLinearSVR
-        A learner of the same decision values, to rounding. Its ``n_learned`` is the number of rows that the machine was fitted
-        to, or where that is not known ``averaging``.
+        A learner with the same decision values, to rounding. Its ``n_learned`` is the number of rows that the machine was
+        fitted to, or ``averaging`` if that is not known.
 
     Raises
     ------
     ValueError
         A parameter is out of its range, the names are not those of all columns, or the model has more than one output.
     sklearn.exceptions.NotFittedError
-        The model was not fitted.
+        The model is not fitted.
 
     Notes
     -----
-    O(features). Where the machine was fitted with ``class_weight``, give those weights to ``learn_one`` as ``w``.
+    This costs O(features). If the machine was fitted with ``class_weight``, pass those weights to ``learn_one`` as ``w``.
 
     Examples
     --------

@@ -1,4 +1,7 @@
-"""The learning loop and what it reads and writes: sources, sinks and checkpoints. Knows no outside system."""
+"""Loops that learn or predict a stream, and what they read and write: sources, sinks and checkpoints.
+
+It knows files and iterables. Other systems, such as Kafka, are in packages of their own.
+"""
 
 from streamsvm.runtime.arrow import ArrowSource
 from streamsvm.runtime.checkpoint import Checkpoint, CheckpointError, CheckpointFolder, load

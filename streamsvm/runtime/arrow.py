@@ -21,30 +21,30 @@ _DIGESTED = 2**16  # bytes at the beginning and at the end, where both formats h
 
 
 class ArrowSource:
-    """Rows of a Parquet file or an Arrow file (IPC, also called Feather), which pyarrow reads: ``streamsvm[files]``.
+    """Rows of a Parquet file or an Arrow file (IPC, also called Feather).
 
-    Numbers, booleans, texts and times come as Python has them; a null is a missing feature. At most 1,024 rows are held as Python
-    objects (and of Parquet the pages that pyarrow decodes). Such files are written whole, so a run goes on only in a file that is
-    the same: of the same size, and equal in the first and the last 64 KiB.
+    pyarrow reads it (``streamsvm[files]``). Numbers, booleans, texts and times become the Python objects for them; a null is a
+    missing feature. At most 1,024 rows are held as Python objects, and for Parquet, the pages that pyarrow decodes. Such files
+    are written as a whole, so a run can resume only with the same file: one of the same size that is equal in the first and the
+    last 64 KiB.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
     label
-        Name of the label's column; None if there is none.
+        Name of the label's column. None if there is none.
     features, drop, categorical, dates, missing, decimal
         How columns are read, as in `streamsvm.tables.Reading`.
     kind
-        ``"parquet"`` or ``"arrow"``; None if the file's suffix tells (``.parquet``, else Arrow).
+        ``"parquet"`` or ``"arrow"``. None goes by the file's suffix (``.parquet``, else Arrow).
     label_needed
         Whether a file without a column of the label is an error. If not, its rows have no label.
 
     Raises
     ------
     StreamError
-        The file is not of that format or lacks a column that was named; while iterating: it is
-        corrupt.
+        The file is not of that format, or lacks a column that was named; while you iterate, it is corrupt.
     ModuleNotFoundError
         pyarrow is not installed (extra ``files``).
     ValueError
@@ -157,7 +157,10 @@ class ArrowSource:
 
     @property
     def position(self) -> Position:
-        """The rows that were given, a digest of the file, the label, and how columns are read."""
+        """Where the next row is.
+
+        It has the number of rows given, a digest of the file, the label, and how columns are read.
+        """
         options = {"table": self._reading.options} if self._reading.options else {}
         return options | {"rows": self._rows, "file": self._digest, "label": self._label}
 

@@ -56,7 +56,10 @@ _GO_BACK = "Remove it to go on from the checkpoint before it, if the folder has 
 
 
 class CheckpointError(ModelFileError):
-    """A checkpoint cannot be read or written, or is not of this run. The message names the file and the remedy."""
+    """A checkpoint cannot be read or written, or belongs to another run.
+
+    The message names the file, and says what to do.
+    """
 
 
 class FolderLockedError(CheckpointError):
@@ -73,8 +76,9 @@ class Checkpoint(NamedTuple):
     model: Any
     metric: Any
     header: dict[str, Any]
-    """Of a file of the learning loop: rows, learned, unlabelled, empty, refused, label_rules, position, sink, source, parameters,
-    scored, score, curve, versions, digest; with labels from another stream also delayed."""
+    """Facts about the run. In a file of the learning loop: rows, learned, unlabelled, empty, refused, label_rules, position,
+    sink, source, parameters, scored, score, curve, versions, digest; with labels from another stream, also delayed.
+    """
 
 
 class CorruptCheckpointError(CheckpointError):
@@ -162,18 +166,18 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model]) -> Model
 @overload
 def load(path: str | Path, trusted: bool = False) -> Any: ...
 def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = None) -> Any:
-    """Load a model that was saved, or that of a checkpoint, or of the newest good checkpoint of a folder.
+    """Load a saved model, or the model of a checkpoint.
 
     Parameters
     ----------
     path
-        A file, or a folder of checkpoints.
+        A file, or a folder of checkpoints, whose newest good one is read.
     trusted
-        Whether classes and functions of your own may be loaded. A file that is not from you can run anything then; otherwise it
-        can run nothing, whoever wrote it.
+        Whether the file may hold classes and functions of your own. A file from somebody else can then run any code, so set it
+        only for your own files. Without it, no file can run anything, whoever wrote it.
     kind
-        The class that the model must have, such as `BSGDClassifier` or river's ``compose.Pipeline``: checkers of types then know
-        it too. None: any.
+        Class that the model must have, such as `BSGDClassifier` or river's ``compose.Pipeline``, so that type checkers know it
+        too. None accepts any class.
 
     Returns
     -------
@@ -182,7 +186,7 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
     Raises
     ------
     CheckpointError
-        There is no file, or none that can be read, or its model is not of that kind.
+        There is no file, none that can be read, or its model is not of that class.
 
     Examples
     --------
@@ -225,23 +229,25 @@ def read_newest(path: str | Path, trusted: bool = False) -> Checkpoint:
 
 
 class CheckpointFolder:
-    """A folder that holds the newest two good checkpoints of a run. One process at a time may write to it.
+    """A folder that holds the newest two good checkpoints of a run.
+
+    Pass it to a `LearningLoop`, and use it in a ``with`` statement. Only one process at a time can write to a folder.
 
     Parameters
     ----------
     path
-        The folder; made if it does not exist.
+        Path of the folder, which is created if it does not exist.
     trusted
-        Whether models may hold classes and functions of your own. To resume them, the checkpoints must be yours too: one that is
-        not can run anything then.
+        Whether models may hold classes and functions of your own. Checkpoints from somebody else can then run any code when you
+        resume them, so set it only for your own checkpoints.
     take_over
-        Whether to take the folder from a process that holds it: one that is stopped, or hangs. It is fenced: where it wakes, its
-        next `save` is a TakenOverError.
+        Whether to take the folder from another process that holds it, because that process is stopped or hangs. If it wakes up,
+        its next `save` raises a TakenOverError, and writes nothing.
 
     Raises
     ------
     CheckpointError
-        The folder cannot be made, or another process is writing to it.
+        The folder cannot be created, or another process is writing to it.
 
     Examples
     --------
@@ -276,14 +282,14 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: {error.strerror}") from error
 
     def save(self, model: Any, metric: Any, *, rows: int, position: Mapping[str, Any], **facts: Any) -> Path:
-        """Write a checkpoint atomically: wholly or not at all, even if the process or the machine stops in the middle.
+        """Write a checkpoint atomically: all of it or none, even if the process or the machine stops.
 
         Parameters
         ----------
         model, metric
-            The objects.
+            The objects to save.
         rows
-            Rows that were read of the stream; the file's name.
+            Number of rows of the stream that were read; it is part of the file's name.
         position
             Where the next row is in the source.
         **facts
@@ -297,7 +303,7 @@ class CheckpointFolder:
         Raises
         ------
         CheckpointError
-            It cannot be written, or could not be read back; the previous checkpoint is as it was.
+            The checkpoint cannot be written, or could not be read back; the previous one stays as it was.
         """
         path = self.path / f"checkpoint-{rows:012d}{_SUFFIX}"
         if self._lock.closed:
@@ -326,7 +332,7 @@ class CheckpointFolder:
         return os.path.samestat(found, locked)
 
     def check(self, model: Any, metric: Any) -> None:
-        """Raise a CheckpointError where no checkpoint can hold a model and its metric; nothing is written."""
+        """Raise a CheckpointError if no checkpoint can hold this model and metric. Nothing is written."""
         try:
             self._bytes(model, metric, {}, 0, {})
         except ModelFileError as error:
@@ -348,27 +354,27 @@ class CheckpointFolder:
                 file.unlink(missing_ok=True)
 
     def newest(self) -> Checkpoint | None:
-        """Read the newest good checkpoint; None in an empty folder. See `newest_in`."""
+        """Read the newest good checkpoint; None if the folder is empty. See `newest_in`."""
         return self.newest_in(self.path, self._trusted)
 
     @staticmethod
     def newest_in(path: str | Path, trusted: bool = False) -> Checkpoint | None:
-        """Read the newest good checkpoint of a folder, with a warning about newer ones that are corrupt.
+        """Read the newest good checkpoint of a folder, and warn about newer ones that are corrupt.
 
         Parameters
         ----------
         path, trusted
-            As for `CheckpointFolder`; the folder is not locked.
+            As in `CheckpointFolder`. The folder is not locked.
 
         Returns
         -------
         Checkpoint or None
-            None in an empty folder.
+            None if the folder is empty.
 
         Raises
         ------
         CheckpointError
-            All are corrupt (starting afresh would lose the model), or the newest good one cannot be loaded.
+            All checkpoints are corrupt (starting afresh would lose the model), or the newest good one cannot be loaded.
         """
         errors = []
         for file in _checkpoints(Path(path)):
@@ -390,7 +396,10 @@ class CheckpointFolder:
 
     @staticmethod
     def signature(path: str | Path) -> tuple[Any, ...]:
-        """Return what tells the newest file of a folder from others, without reading it; () if there is none."""
+        """Return facts that distinguish the newest file of a folder from others, without reading it.
+
+        They are () if there is no file.
+        """
         for file in _checkpoints(Path(path)):
             with contextlib.suppress(OSError):  # it was replaced by newer ones
                 found = file.stat()
@@ -398,7 +407,7 @@ class CheckpointFolder:
         return ()
 
     def close(self) -> None:
-        """Unlock the folder, for other processes to write to."""
+        """Unlock the folder, so that other processes can write to it."""
         with contextlib.suppress(OSError):
             self._lock.close()
 

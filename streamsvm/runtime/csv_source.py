@@ -19,17 +19,43 @@ __all__ = ["CSVSource"]
 class CSVSource(TextSource):
     r"""Rows of a CSV file whose first line names the columns.
 
-    Cells become floats; an empty cell is a missing feature; other text stays text, for a learner to refuse or a pipeline to
-    encode (`streamsvm.tables.TableEncoder`). See `TextSource`.
+    A cell that is a number becomes a float, and an empty cell is a missing feature. Other text stays text, which a learner
+    refuses and a `streamsvm.tables.TableEncoder` in front of it encodes. `TextSource` describes how a source resumes.
 
     Parameters
     ----------
-    path, label, **reading
-        As in `TextSource`.
+    path
+        Path of the file, which may end with ``.gz``; a FIFO; or ``"-"`` for standard input.
+    label
+        Name of the column of labels or targets. None if the rows have none.
     delimiter
-        The character between two cells.
+        Character between two cells, such as ``";"``.
     label_needed
-        Whether a table without a column of the label is an error. If not, its rows have no label.
+        Whether a file without the column ``label`` is an error. If not, its rows have no label.
+    features
+        Names of the columns that become features. None makes features of all columns.
+    drop
+        Names of the columns to leave out.
+    categorical
+        Names of the columns whose values are names, even if they look like numbers.
+    dates
+        Names of the columns of dates and times, which become seconds since 1970. A dictionary also gives the format of each
+        column, as in `datetime.datetime.strptime`; None is ISO 8601.
+    missing
+        Texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` for every NaN.
+    decimal
+        Decimal mark of the numbers, ``"."`` or ``","``. With a comma, points, blanks and apostrophes between groups of three
+        digits are ignored.
+    encoding
+        Encoding of the text, such as ``"utf-8"`` or ``"latin-1"``. A line must end with the byte of a newline.
+
+    Raises
+    ------
+    StreamError
+        The file cannot be opened or, while you iterate, read; the encoding does not exist; or ``delimiter`` is not one
+        character.
+    ValueError
+        A column is asked for in two ways that exclude each other.
 
     Examples
     --------
@@ -86,7 +112,7 @@ class CSVSource(TextSource):
 
     @property
     def columns(self) -> list[str]:
-        """The columns of the table, in their order; empty before the first row was read."""
+        """The names of the columns, in their order; empty before the first row was read."""
         return [] if self._table is None else list(self._names)
 
     def _reader_of_rows(self) -> Any:

@@ -16,7 +16,10 @@ _DIGITS = 6  # a picture shows fewer, and the last digits of some metrics depend
 
 
 class CurvePoint(NamedTuple):
-    """The scores after so many rows of the stream, to six digits; NaN where there is no value, or one beyond 1e300."""
+    """The scores after some number of rows, to six digits.
+
+    A score is NaN if there is no value, or one beyond 1e300.
+    """
 
     rows: int
     metric: float
@@ -24,27 +27,29 @@ class CurvePoint(NamedTuple):
 
 
 class LearningCurve:
-    """A metric over the rows of a stream, at a number of points that is bounded.
+    """A metric over the rows of a stream, at a bounded number of points.
 
-    There is a point every ``every`` rows. When there are 200 of them, every second one is dropped, and ``every`` doubles. So the
-    points follow from the number of rows alone, and memory and time do not grow with the stream: n rows cost 100 log2(n / 100)
-    readings of the metric.
+    There is a point every ``every`` rows. When there are 200 points, every second one is dropped, and ``every`` doubles. The
+    points therefore depend on the number of rows alone, and memory and time do not grow with the stream: n rows cost 100 log2(n
+    / 100) readings of the metric.
 
     Parameters
     ----------
     metric
-        The metric's name; its first 100 characters stay.
+        Name of the metric; its first 100 characters are kept.
     window
-        Rows of the windowed metric.
+        Number of rows of the windowed metric.
 
     Attributes
     ----------
     metric : str
+        Name of the metric.
     window : int
+        Number of rows of the windowed metric.
     every : int
-        Rows of the stream between two points; a power of two.
+        Number of rows between two points; a power of two.
     points : list of CurvePoint
-        In the order of rows; fewer than 200.
+        The points, in the order of rows; fewer than 200.
 
     Examples
     --------
@@ -70,7 +75,7 @@ class LearningCurve:
         return (rows // self.every + 1) * self.every
 
     def add(self, rows: int, metric: float, windowed: float) -> None:
-        """Add the point that is due after so many rows."""
+        """Add the point that is due after this number of rows."""
         self.points.append(CurvePoint(rows, _rounded(metric), _rounded(windowed)))
         if len(self.points) == _MOST_POINTS:
             self.every *= 2
@@ -84,12 +89,12 @@ class LearningCurve:
 
     @classmethod
     def of(cls, state: Any, rows: Any) -> LearningCurve:
-        """Make the curve of a saved `state`, after so many rows of the stream. Both may come from anybody.
+        """Make the curve of a saved `state` after this number of rows. Neither needs to be trusted.
 
         Raises
         ------
         ValueError
-            It is no state of a curve. The message names the value.
+            The state is not that of a curve. The message names the value.
         """
         if not isinstance(state, dict) or state.keys() != {"metric", "window", "every", "points"}:
             raise ValueError(f"the learning curve is corrupt: {shown(state)}")

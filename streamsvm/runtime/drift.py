@@ -25,34 +25,36 @@ _RECENT = 50  # errors of about which the recent mean is
 
 
 class DriftWatch:
-    """Feeds a detector of river with the error of each scored prediction, and counts the drifts that it finds.
+    """Watches the errors of a stream's predictions for drift, with a detector of river.
 
-    The error is 0 or 1 for a label, and the absolute error for a number, float32's largest number at most, which is also that of
-    an infinite prediction and of NaN. Detectors also tell of errors that became fewer, as they do while a model learns: these are
-    no drifts here, and nothing is done about them.
+    Pass it to a `LearningLoop`. The error of each scored prediction goes into the detector. It is 0 or 1 for a label. For a
+    number, it is the absolute error, at most float32's largest number, which also stands for an infinite prediction and for
+    NaN. Detectors also report errors that became fewer, as happens while a model learns. Those are not drifts here, and are
+    ignored.
 
     Parameters
     ----------
     detector
-        A detector of river that was not fed yet, such as ``river.drift.ADWIN()``; those of ``river.drift.binary`` are for labels.
+        River detector that has not seen any value yet, such as ``river.drift.ADWIN()``. Those of ``river.drift.binary`` are for
+        labels.
     on_drift
-        ``"count"``: drifts are counted and logged, and the model goes on, which follows them by itself. ``"anew"``: the loop also
-        begins a new model (a clone, without what was learned). That pays for learners with a budget where drifts are abrupt: with
-        ADWIN, BSGD and BSCA of 100 and 500 support vectors gained 1.2 points over 15 streams of 10,000 to 16,000 rows, and up to
-        5 where labels were flipped; false alarms cost .3 points at most. `SVMClassifier` gained .1. Other detectors have more
-        false alarms: ``benchmarks/drift.py``.
+        What the loop does about a drift. ``"count"`` counts and logs it, and the model continues to follow it by learning.
+        ``"anew"`` also begins a new model, a clone that has learned nothing. This pays for learners with a budget if drifts are
+        abrupt. With ADWIN, BSGD and BSCA of 100 and 500 support vectors gained 1.2 points over 15 streams of 10,000 to 16,000
+        rows, and up to 5 where labels were flipped; false alarms cost .3 points at most. `SVMClassifier` gained .1. Other
+        detectors have more false alarms: ``benchmarks/drift.py``.
 
     Attributes
     ----------
     drifts : int
-        Drifts so far, those of earlier runs included.
+        Number of drifts so far, including earlier runs.
     due : bool
-        Whether the loop is to begin a new model.
+        Whether the loop has to begin a new model.
 
     Raises
     ------
     ValueError
-        It is no detector of river, draws at random without a seed, or cannot be fed; or ``on_drift`` is another word.
+        The detector is not one of river, draws at random without a seed, or cannot be fed; or ``on_drift`` is another word.
 
     Examples
     --------
@@ -95,12 +97,14 @@ class DriftWatch:
         return isinstance(self.detector, base.BinaryDriftDetector)
 
     def begin(self, model: Any, regression: bool, name: str) -> None:
-        """Begin to watch a model, which perhaps predicts numbers, over the stream of that name.
+        """Begin to watch a model over the stream of this name.
+
+        ``regression`` says whether the model predicts numbers.
 
         Raises
         ------
         ValueError
-            The detector is for labels and the model predicts numbers, or the model has no clone.
+            The detector is for labels and the model predicts numbers, or the model cannot be cloned.
         """
         if self._binary and regression:
             raise ValueError(f"{self.described} is for errors of labels, and the model predicts numbers: try ADWIN")
@@ -109,7 +113,7 @@ class DriftWatch:
         self._name, self._regression = name, regression
 
     def update(self, y: Any, predicted: Any, row: int) -> None:
-        """Count the error of a prediction: what is true of a row, what was predicted, and the number of rows before it.
+        """Count the error of a prediction of the true label or target ``y``, after ``row`` rows.
 
         Probabilities stand for the most likely label. None and {}, from a model that does not predict yet, are not counted.
         """
@@ -151,12 +155,12 @@ class DriftWatch:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The counts that a checkpoint saves in its header, beside the detector."""
+        """The counts that a checkpoint saves in its header, next to the detector."""
         sums = {"sum": self._sum, "count": self._count, "recent": self._recent}
         return {"detector": self.described, "drifts": self.drifts, **sums}
 
     def resume(self, facts: Any, detector: Any) -> None:
-        """Go on from saved `facts` and the detector that was saved with them.
+        """Continue from saved `facts` and the detector that was saved with them.
 
         Raises
         ------

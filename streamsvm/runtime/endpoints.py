@@ -34,11 +34,14 @@ START_AFRESH = "or give another checkpoint folder to start afresh"
 
 
 class StreamError(Exception):
-    """A stream cannot be read, written or resumed. The message names the stream, the place and the remedy."""
+    """A stream cannot be read, written or resumed.
+
+    The message names the stream and the place, and says what to do.
+    """
 
 
 class Row(NamedTuple):
-    """One row of a stream: its features, and its label or None if the stream has none for it."""
+    """One row of a stream: its features, and its label, or None if it has none."""
 
     x: dict[Hashable, Any]
     y: Any = None
@@ -47,7 +50,7 @@ class Row(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table: numbers of the same features.
+    """Rows of a table of numbers, which all have the same columns.
 
     Examples
     --------
@@ -57,14 +60,14 @@ class Rows:
     """
 
     names: tuple[Hashable, ...]
-    """Of the columns."""
+    """Names of the columns."""
     X: np.ndarray
-    """float32 [n, columns]; NaN: the row does not have the feature."""
+    """The numbers, float32 [n, columns]. NaN means that the row does not have the feature."""
     y: Sequence[Any] | None
-    """n labels, None: the row has none; None: no row has one."""
+    """The n labels, in which None means that the row has none. None if no row has a label."""
 
     def row(self, i: int) -> Row:
-        """The row with the number ``i``."""
+        """Return row number ``i``."""
         values = self.X[i].tolist()
         x = {name: value for name, value in zip(self.names, values, strict=True) if not math.isnan(value)}
         return Row(x, None if self.y is None else self.y[i])
@@ -73,18 +76,18 @@ class Rows:
         return len(self.X)
 
     def part(self, first: int, end: int) -> Rows:
-        """The rows from ``first`` to ``end``."""
+        """Return the rows from ``first`` to before ``end``."""
         return Rows(self.names, self.X[first:end], None if self.y is None else self.y[first:end])
 
 
 @final
 class BadRow(NamedTuple):
-    """A row that its source cannot read, while it can read the next."""
+    """A row that its source cannot read, although it can read the next one."""
 
     place: str
-    """The stream, and the line, offset or number there."""
+    """The stream, and the line, offset or number of the row in it."""
     raw: bytes | None
-    """Its bytes; None if the stream has none."""
+    """The bytes of the row; None if the stream has none."""
     reason: str
 
 
@@ -92,57 +95,57 @@ class DeadLetter(NamedTuple):
     """A row that was refused, as it is written for somebody to look at."""
 
     row: int
-    """Rows of the source before this one."""
+    """Number of rows of the source before this one."""
     place: str
     kind: str
-    """A short name for reasons alike, by which refused rows are counted."""
+    """Short name for the kind of reason, by which refused rows are counted."""
     reason: str
     time: str
-    """UTC, as in ISO 8601."""
+    """Time of the refusal in UTC, in ISO 8601."""
     bytes: int
-    """The length of the row."""
+    """Length of the row in bytes."""
     raw: str
     """The row, or its first 128 KiB."""
     encoding: str
-    """Of ``raw``: ``"utf-8"``, ``"base64"``, or ``"repr"`` of a row of Python objects."""
+    """Encoding of ``raw``: ``"utf-8"``, ``"base64"``, or ``"repr"`` for a row of Python objects."""
 
 
 class Prediction(NamedTuple):
-    """The model's prediction of a row before the row is learned."""
+    """The model's prediction of a row, made before the row is learned."""
 
     row: int
-    """Rows of the source before this one."""
+    """Number of rows of the source before this one."""
     y_pred: Any
-    """None if the model does not predict yet."""
+    """The prediction; None if the model does not predict yet."""
     y_true: Any
     probability: float | None
-    """Of ``y_pred``; None if the model gives none."""
+    """The probability of ``y_pred``; None if the model gives none."""
 
 
 class VersionedPrediction(NamedTuple):
     """A prediction of a loop whose model is replaced while it runs."""
 
     row: int
-    """As those of `Prediction`."""
+    """This field and the next three are as in `Prediction`."""
     y_pred: Any
     y_true: Any
     probability: float | None
     model: int
-    """The version of the model: rows that it had seen."""
+    """Version of the model: the number of rows that it had seen."""
 
 
 class JoinedPrediction(NamedTuple):
     """A prediction of a row whose label comes from another stream, written when the row comes."""
 
     row: int
-    """Rows and labels of both streams before this one."""
+    """Number of rows and labels of both streams before this one."""
     y_pred: Any
-    """As those of `Prediction`."""
+    """As in `Prediction`."""
     y_true: Any
     """None, unless the label came before its row."""
     probability: float | None
     key: str
-    """By which the label will find the row."""
+    """The key by which the label will find the row."""
 
 
 #: What goes into a sink.
@@ -151,24 +154,24 @@ Record = Prediction | VersionedPrediction | JoinedPrediction | DeadLetter
 
 @runtime_checkable
 class Source(Protocol):
-    """A stream of rows that can be resumed.
+    """A stream of rows that can be resumed: the protocol of all sources.
 
-    A stream is read once: iterating anew continues the last iteration. `position` is always that *after* the row that was given
-    last: a process that saves it together with the model that learned that row, and later hands it to `seek` of
-    a new source, sees every row exactly once.
+    A stream is read once; a second iteration continues the first one. `position` is always the position *after* the row that
+    was given last. A process that saves it together with the model that learned that row, and later passes it to `seek` of a
+    new source, sees every row exactly once.
 
-    A row that cannot be read, where the next one can, is given as a `BadRow`; a `StreamError` is for a stream that cannot go on.
-    A source may have ``raw``, the bytes of the row that was given last: they are written as a dead letter if the row is refused;
-    and ``saved()``, which is called when a checkpoint holds its position.
+    A row that cannot be read, although the next one can, is given as a `BadRow`. A `StreamError` is for a stream that cannot
+    continue. A source may have two more members: ``raw``, the bytes of the row that was given last, which are written as a dead
+    letter if the row is refused; and ``saved()``, which is called when a checkpoint holds its position.
     """
 
     @property
     def name(self) -> str:
-        """The stream in messages (a path, a URL)."""
+        """Name of the stream in messages (a path, a URL)."""
 
     @property
     def place(self) -> str:
-        """The row that was given last in messages: the stream, and the line, offset or number there."""
+        """The row that was given last, for messages: the stream, and the line, offset or number in it."""
 
     @property
     def position(self) -> Position:
@@ -180,7 +183,7 @@ class Source(Protocol):
         Raises
         ------
         StreamError
-            The position is of another stream, or the stream no longer holds what follows it.
+            The position is of another stream, or the stream no longer holds the rows after it.
         RuntimeError
             Rows were read already.
         """
@@ -188,9 +191,9 @@ class Source(Protocol):
     def __iter__(self) -> Iterator[Row | BadRow]: ...
 
     def stop(self) -> None:
-        """End a wait for rows that have not come yet; rows that have may still be given.
+        """End a wait for rows that have not come yet. Rows that have come may still be given.
 
-        Called from a signal handler or another thread.
+        It can be called from a signal handler or another thread.
         """
 
     def close(self) -> None:
@@ -198,45 +201,49 @@ class Source(Protocol):
 
 
 class BatchSource(Source, Protocol):
-    """A source that gives the rows that are at hand together, which takes less time than one by one."""
+    """A source that can give several rows together, which takes less time than one by one."""
 
     def take(self, most: int) -> Sequence[Row | BadRow] | Rows | None:
-        """Return the next rows, at least one and up to ``most``; none if none came within a fraction of a second.
+        """Return the next rows, at least one and up to ``most``.
 
-        None: the stream has ended, or was stopped. `position` is after these rows then, and iterating goes on there.
+        There are none if no row came within a fraction of a second. None means that the stream has ended or was stopped.
+        Afterwards, `position` is after these rows, and an iteration continues there.
         """
 
     def place_of(self, i: int) -> str:
-        """A row of those that were taken last in messages, as `place`."""
+        """Row number ``i`` of those that were taken last, for messages, as in `place`."""
 
     def raw_of(self, i: int) -> bytes | None:
-        """The bytes of a row of those that were taken last; None if there are none."""
+        """The bytes of row number ``i`` of those that were taken last; None if there are none."""
 
 
 @runtime_checkable
 class Sink(Protocol):
-    """Takes predictions, or dead letters.
+    """Takes predictions or dead letters: the protocol of all sinks.
 
-    A sink may have ``write_many(kind, columns)``, which takes less time than `write` for each of ``map(kind, *columns)``.
+    A sink may have ``write_many(kind, columns)``, which takes less time than a `write` for each of ``map(kind, *columns)``.
     """
 
     @property
     def name(self) -> str:
-        """The sink in messages (a path, a URL)."""
+        """Name of the sink in messages (a path, a URL)."""
 
     def write(self, record: Record) -> None:
-        """Write a prediction or a dead letter; StreamError if it cannot be written."""
+        """Write a prediction or a dead letter; raise a StreamError if that fails."""
 
     def flush(self) -> Position:
-        """Make all that was written durable and return the position to be saved in a checkpoint; StreamError if that fails."""
+        """Make all records durable, and return the position to save in a checkpoint.
+
+        Raise a StreamError if that fails.
+        """
 
     def seek(self, position: Position) -> None:
-        """Drop what was written after ``position``, if the medium can (a file can, a topic cannot).
+        """Drop the records after ``position``, if the medium can: a file can, a topic cannot.
 
         Raises
         ------
         StreamError
-            The position is of another sink, or what was written before it is gone or changed.
+            The position is of another sink, or the records before it are gone or changed.
         """
 
     def close(self) -> None:

@@ -30,16 +30,18 @@ class Followed(Protocol):
 
 
 class FollowedFolder:
-    """The newest model of a folder of checkpoints, into which another process may write.
+    """The newest model of a folder of checkpoints, while another process writes to it.
+
+    Pass it to a `PredictionLoop` as ``follow``, to predict with a model that is still learning.
 
     Parameters
     ----------
     path
-        The folder.
+        Path of the folder.
     trusted
-        As for `load`.
+        Whether models may hold classes and functions of your own, as in `streamsvm.load`.
     seconds
-        Between two looks into the folder.
+        Number of seconds between two looks into the folder.
 
     Examples
     --------
@@ -63,9 +65,9 @@ class FollowedFolder:
         self._stopping = threading.Event()
 
     def newer(self) -> FollowedModel | None:
-        """Return the newest model if it was not returned before, else None.
+        """Return the newest model if it was not returned before, else None. It does not wait.
 
-        A checkpoint that cannot be read is told by a warning, once: the model before it stays.
+        A checkpoint that cannot be read gives a warning, once, and the model before it stays in use.
         """
         now = time.monotonic()
         if now < self._due:
@@ -75,13 +77,13 @@ class FollowedFolder:
         return None if found is None else FollowedModel(found.model, found.header["rows"])
 
     def wait(self) -> Checkpoint | None:
-        """Return the newest checkpoint once there is one; None after `stop`."""
+        """Wait for a checkpoint, and return the newest one; None after `stop`."""
         while (found := self._look()) is None and not self._stopping.wait(self._seconds):
             pass
         return found
 
     def stop(self) -> None:
-        """End a wait. May be called from a signal handler or another thread."""
+        """End a wait. You can call it from a signal handler or another thread."""
         self._stopping.set()
 
     def _look(self) -> Checkpoint | None:

@@ -25,27 +25,30 @@ _MOST_NAMED = 5
 
 
 def merged(models: Sequence[Any]) -> Any:
-    """Return the model of all the rows that several models have learned, which stay as they are.
+    """Merge several models into one model of all the rows that they have learned.
+
+    The models themselves stay as they are.
 
     Parameters
     ----------
     models
-        At least one: a learner with ``merge_with``, or pipelines of one transformer (`BoundedScaler`, `TableEncoder` or river's
-        StandardScaler) and such a learner, which may be in a `BoundedTargetScaler`. All of one class and of the same parameters.
+        The models, at least one, all of one class and with the same parameters. Each is a learner with ``merge_with``, or a
+        pipeline of one transformer (`BoundedScaler`, `TableEncoder` or river's StandardScaler) and such a learner, which may be
+        inside a `BoundedTargetScaler`.
 
     Returns
     -------
-    The model. It counts each model by the rows that this has learned.
+    The merged model, in which each model counts by the number of rows that it has learned.
 
     Raises
     ------
     ValueError
-        They cannot become one. The message names what stands against it, and what to learn with instead.
+        The models cannot be merged. The message says why, and what to learn with instead.
 
     Notes
     -----
-    Transformers pool what they have learned. Support vectors are brought from the scale of their own pipeline into the pooled
-    one; then see `BSGDClassifier.merge_with`. The same models in the same order give the same bytes.
+    Transformers pool what they have learned. Support vectors are converted from the scale of their own pipeline to the pooled
+    one, and then merged as in `BSGDClassifier.merge_with`. The same models in the same order give the same bytes.
 
     Examples
     --------
@@ -91,22 +94,25 @@ class Merged(NamedTuple):
 
 
 class PartMerger:
-    """Makes one model of those in several folders of checkpoints, and writes it as a checkpoint, where followers find it.
+    """Merges the models in several folders of checkpoints, and writes the result as a checkpoint.
+
+    Followers can use the merged model.
 
     Parameters
     ----------
     folders
-        Of checkpoints. A folder that holds folders ``partition-*``, as workers of a group write, stands for all of these, also
-        those that come later. Other processes may write to them.
+        Folders of checkpoints. A folder that holds folders ``partition-*``, as the workers of a group write them, stands for
+        all of them, including those that come later. Other processes may write to the folders.
     checkpoints
-        Where the model goes.
+        Place for the merged model, such as a `CheckpointFolder`.
     trusted
-        As for `load`.
+        Whether models may hold classes and functions of your own, as in `streamsvm.load`.
 
     Raises
     ------
     CheckpointError
-        A folder does not exist, is named twice, or is that of ``checkpoints``; or these hold other things than merged models.
+        A folder does not exist, is named twice, or is that of ``checkpoints``; or ``checkpoints`` holds other things than
+        merged models.
 
     Examples
     --------
@@ -143,15 +149,16 @@ class PartMerger:
         self._parts()
 
     def step(self) -> Merged | None:
-        """Merge the newest models if one has changed since the last step; None if none has, or there is none.
+        """Merge the newest models if one of them has changed since the last step.
 
-        A checkpoint that cannot be read is told by a warning, once; the model of its part that was read before stays in use.
+        Return None if none has changed, or there is no model. A checkpoint that cannot be read gives a warning, once, and the
+        earlier model of that part stays in use.
 
         Raises
         ------
         CheckpointError
-            The model cannot be written; or the models were learned from rows that are read differently, cannot become one, or
-            have read fewer rows than the merged model that is there, as where a part has begun anew.
+            The merged model cannot be written; the models read their rows in different ways, or cannot be merged; or they have
+            read fewer rows than the merged model that exists, for example because a part has started from scratch.
         """
         if not self._look() or not self._known:
             return None

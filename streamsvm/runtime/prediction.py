@@ -31,15 +31,15 @@ class Predicted:
     Parameters
     ----------
     rows, predicted
-        Rows of the stream so far, those of earlier runs included; and those of them that were predicted.
+        Number of rows read and predicted so far, including earlier runs.
     rows_per_second
-        Since the progress before.
+        Rows per second since the last progress.
     seconds
-        Since this run began.
+        Seconds since this run began.
     ended, interrupted
         Whether this is the end of the run, and whether `PredictionLoop.stop` ended it.
     refused
-        Rows that were refused, by kind of reason.
+        Number of refused rows, by kind of reason.
     """
 
     rows: int
@@ -52,44 +52,45 @@ class Predicted:
 
 
 class PredictionLoop(StreamLoop):
-    """Predicts a stream row by row, and learns nothing.
+    """Predicts a stream row by row, without learning.
 
-    A row that the source cannot read, or the model cannot predict, is refused, and ``on_error`` decides what becomes of it.
+    If the source cannot read a row, or the model cannot predict it, the row is refused, and ``on_error`` decides what happens
+    next.
 
-    A checkpoint holds the positions of source and sink, but no model: a run that finds one goes on from it, with whatever model
-    it is given.
+    A checkpoint holds the positions of source and sink, but no model. A run that finds one continues from there, with whatever
+    model you give it.
 
     Parameters
     ----------
     source
-        The rows.
+        Source of the rows.
     model
-        A river classifier, regressor or pipeline.
+        River classifier, regressor or pipeline.
     sink
-        For the predictions.
+        Sink for the predictions, such as a `FileSink`.
     follow
-        Newer models: between two rows, the model is replaced by the newest one, and each prediction is a `VersionedPrediction`
-        that says which model made it. None: the model stays.
-    checkpoints
-        The folder for checkpoints; not that of the learning loop that made the model.
+        Newer models, such as a `FollowedFolder`. Between two rows, the loop switches to the newest model, and every prediction
+        is a `VersionedPrediction`, which says which model made it. None keeps the model.
     version
-        Of ``model``, where there may be newer ones.
+        Version of ``model``, if there may be newer ones.
+    checkpoints
+        Place for checkpoints; not the folder of the learning loop that made the model. None writes none.
     checkpoint_every, checkpoint_seconds, on_progress, on_error, error_limit, error_share
-        As of `LearningLoop`; progress is `Predicted`.
+        As in `LearningLoop`; ``on_progress`` is called with a `Predicted`.
 
     Attributes
     ----------
     rows, predicted : int
-        As in `Predicted`.
+        Number of rows read and predicted so far, as in `Predicted`.
     version : int
-        Of the present model.
+        Version of the present model.
 
     Raises
     ------
     CheckpointError
         The checkpoint is of a learning loop.
     StreamError
-        The source or the sink cannot go on from the position in the checkpoint.
+        The source or the sink cannot continue from the position in the checkpoint.
     ValueError
         A parameter is out of its range.
 
@@ -159,12 +160,12 @@ class PredictionLoop(StreamLoop):
             self.predicted = predicted
 
     def run(self, max_rows: int | None = None) -> Predicted:
-        """Predict until the stream ends or `stop` is called.
+        """Predict until the stream ends or `stop` is called, and write a checkpoint at the end.
 
         Parameters
         ----------
         max_rows
-            End after so many rows; another run may go on then. None: no limit.
+            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
 
         Returns
         -------
@@ -173,14 +174,13 @@ class PredictionLoop(StreamLoop):
         Raises
         ------
         StreamError
-            The stream failed, a row was refused and is to stop the run, or is one too many; or no row of the stream had a feature
-            that the model knows.
+            The stream failed; a refused row ends the run; or no row of the stream had a feature that the model knows.
         CheckpointError
             A checkpoint cannot be written.
         ValueError
             ``max_rows`` is negative.
         RuntimeError
-            An earlier run has failed or was stopped. A new loop goes on from the checkpoint.
+            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
         """
         progress: Predicted = super().run(max_rows)
         return progress

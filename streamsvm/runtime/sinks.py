@@ -25,22 +25,22 @@ __all__ = ["FileSink"]
 
 
 class FileSink:
-    """Writes each prediction, or dead letter, as a line: CSV if the name ends in ``.csv``, else JSON.
+    """Writes each prediction, or dead letter, as a line of a file: CSV for ``.csv``, else JSON.
 
-    A run that is resumed cuts the file back to the checkpoint, so that it ends with one line a row, however often it was killed.
-    A pipe or device, such as standard output, is sent each line at once, and cannot be cut back: lines may come again. A value
-    that is not finite, and one that the model does not predict yet, is null or an empty cell.
+    A run that resumes cuts the file back to the checkpoint, so that it ends with one line for each row, however often it was
+    killed. A pipe or device, such as standard output, gets each line immediately and cannot be cut back, so lines may come
+    again. A value that is not finite, and the prediction of a model that does not predict yet, is null or an empty cell.
 
     Parameters
     ----------
     path
-        A file, which is emptied unless `seek` is called; ``"-"`` for standard output (JSON lines).
+        Path of the file, which is emptied unless you call `seek`; or ``"-"`` for standard output (JSON lines).
 
     Raises
     ------
     StreamError
-        The file cannot be written, another process (or sink) is writing to it, or its name asks for compression, which could not
-        be cut back.
+        The file cannot be written, another process (or sink) is writing to it, or its name asks for compression, which could
+        not be cut back.
     BrokenPipeError
         The reader of standard output has gone.
     """
@@ -78,11 +78,11 @@ class FileSink:
         return StreamError(f"{self.name}: {error.strerror}")
 
     def write(self, record: Record) -> None:
-        """Write one line; StreamError if that fails."""
+        """Write one line; raise a StreamError if that fails."""
         self._write(record._fields, [[value] for value in record])
 
     def write_many(self, kind: type[Record], columns: Sequence[Sequence[Any]]) -> None:
-        """Write a line for each of ``map(kind, *columns)``; StreamError if that fails."""
+        """Write a line for each of ``map(kind, *columns)``; raise a StreamError if that fails."""
         self._write(kind._fields, columns)
 
     def _write(self, names: Sequence[str], columns: Sequence[Sequence[Any]]) -> None:
@@ -110,7 +110,10 @@ class FileSink:
         self._offset += len(data)
 
     def flush(self) -> Position:
-        """Make all lines durable. The position is the file's name, its size in bytes, and a digest of the last of them."""
+        """Make all lines durable, and return the position.
+
+        The position is the file's name, its size in bytes, and a digest of its last bytes.
+        """
         try:
             if self._offset < 0:
                 self._begin()
@@ -169,7 +172,10 @@ class FileSink:
         self._offset = offset
 
     def close(self) -> None:
-        """Close the file, and remove it if it was created here and nothing was written. Standard output stays open."""
+        """Close the file. Standard output stays open.
+
+        A file that was created here is removed if nothing was written to it.
+        """
         if self._standard:
             return
         failed = self._failed  # an error is raised once

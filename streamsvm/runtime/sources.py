@@ -17,7 +17,10 @@ __all__ = ["FORMATS", "IterableSource", "JSONLinesSource", "LIBSVMSource"]
 
 
 class JSONLinesSource(TextSource):
-    """Rows that are one JSON object a line. A null is a missing feature. See `TextSource`."""
+    """Rows of a file with one JSON object on each line.
+
+    A null is a missing feature. `TextSource` describes the parameters.
+    """
 
     def __iter__(self) -> Iterator[Row | BadRow]:
         for line in self._lines():
@@ -43,9 +46,10 @@ class JSONLinesSource(TextSource):
 
 
 class LIBSVMSource(TextSource):
-    """Rows in the text format of LIBSVM, ``label index:value ...``. Features are named by their index. See `TextSource`.
+    """Rows of LIBSVM text, ``label index:value ...``, one on each line.
 
-    The label comes first in the line and has no name: ``label`` is ignored.
+    Features are named by their index. The label comes first in the line and has no name, so ``label`` is ignored. `TextSource`
+    describes the parameters.
     """
 
     def __init__(self, path: str | Path, label: str | None = None) -> None:  # noqa: ARG002
@@ -77,14 +81,16 @@ class LIBSVMSource(TextSource):
 
 
 class IterableSource:
-    """Rows of any iterable of ``(x, y)``, such as river's datasets. To resume, give an iterable that starts from the beginning.
+    """Rows of any iterable of ``(x, y)``, such as a river dataset.
+
+    To resume, pass an iterable that starts from the beginning.
 
     Parameters
     ----------
     rows
-        The rows; features by name, and labels or None.
+        Pairs of features by name, and a label or None.
     name
-        The stream in messages.
+        Name of the stream in messages.
 
     Examples
     --------
@@ -116,11 +122,14 @@ class IterableSource:
 
     @property
     def position(self) -> Position:
-        """The number of rows that were read."""
+        """Where the next row is: the number of rows that were read."""
         return {"rows": self._rows}
 
     def seek(self, position: Position) -> None:
-        """Skip the rows before ``position``; StreamError if there are fewer, or it is of another kind of stream."""
+        """Skip the rows before ``position``.
+
+        Raise a StreamError if there are fewer, or the position is of another kind of stream.
+        """
         if self._rows:
             raise RuntimeError(f"{self.name}: rows were read already. Make the source anew to continue at a position")
         try:
@@ -136,7 +145,7 @@ class IterableSource:
         self._rows = wanted
 
     def stop(self) -> None:
-        """Do nothing: a wait of the iterable cannot be ended."""
+        """Do nothing: there is no way to end a wait of an iterable."""
 
     def close(self) -> None:
         """Do nothing."""

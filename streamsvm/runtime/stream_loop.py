@@ -73,29 +73,35 @@ class StreamLoop:
 
     @property
     def model(self) -> Any:
-        """The model in its present state: another object where a checkpoint or a newer model has taken its place."""
+        """The model in its present state.
+
+        It becomes another object when a checkpoint or a newer model takes its place.
+        """
         return self._guarded.model
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Rows that were refused, by kind of reason."""
+        """Number of refused rows, by kind of reason."""
         return dict(self._refusals.counts)
 
     @property
     def state(self) -> str:
-        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"``, or ``"ended"`` (another run may go on)."""
+        """``"new"``, ``"running"``, ``"failed"``, ``"stopped"`` or ``"ended"``.
+
+        After ``"ended"``, you can run the loop again.
+        """
         if self._unusable:
             return self._unusable.removeprefix("has ").removeprefix("was ")
         return "running" if self._running else "new" if self._batches is None else "ended"
 
     @property
     def saved_rows(self) -> int | None:
-        """Rows at the newest checkpoint; None if there is none."""
+        """Number of rows at the newest checkpoint; None if there is none."""
         return None if self._saved_rows < 0 else self._saved_rows
 
     @property
     def progress(self) -> Any:
-        """The progress now, without rates and times. May be read from another thread."""
+        """The progress now, without rates and times. You can read it from another thread."""
         return self._progress(math.nan, math.nan)
 
     def _taker(self, guarded: GuardedModel) -> Callable[[Any, Any], Record | None]:
@@ -154,22 +160,28 @@ class StreamLoop:
             self.sink.seek(sink)
 
     def stop(self) -> None:
-        """End the run after the present row, with a checkpoint. May be called from a signal handler or another thread."""
+        """End the run after the current row, with a checkpoint.
+
+        You can call it from a signal handler or another thread.
+        """
         self._stopped = True
         self.source.stop()
 
     def run(self, max_rows: int | None = None) -> Any:
-        """Take rows until the stream ends or `stop` is called."""
+        """Process rows until the stream ends or `stop` is called."""
         return self._guard(max_rows, True)
 
     def take(self, rows: int) -> Any:
-        """Take so many rows, or those that the source has at hand: a run that goes on, without the checkpoint of an end."""
+        """Process up to so many rows, or those that the source has ready, without a checkpoint at the end.
+
+        The next call continues.
+        """
         return self._guard(rows, False)
 
     def checkpoint(self, always: bool = False) -> None:
-        """Write a checkpoint, if there is a folder for it and rows since the last one; ``always``: also without any.
+        """Write a checkpoint, if there is a place for it and rows have come since the last one.
 
-        A source may be elsewhere without having given a row.
+        With ``always=True``, write it even if no row has come, because a source may have moved without giving a row.
         """
         if self._checkpoints is not None and (always or (self._saved_rows != self.rows and self._worth_saving)):
             self._save(self._checkpoints)

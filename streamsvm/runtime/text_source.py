@@ -24,31 +24,31 @@ def _listed(options: Any) -> str:
 
 
 class TextSource:
-    """A source over lines of text.
+    """The base of all sources that read lines of text.
 
-    A row is given as soon as its line has come, and `stop` ends a wait for the next one. The position is an offset in bytes of
-    the uncompressed stream, with digests of the stream's first bytes and of those before the offset: rows may be appended to a
-    file between two runs, but the rows that were learned may not change. A plain file is resumed at once; gzip and standard
-    input are read forward (so the same stream must be piped in again).
+    A row is given as soon as its line has come, and `stop` ends a wait for the next one. A line that is malformed, too long or
+    not in the encoding is given as a `BadRow`.
 
-    A line that is malformed, too long or no text of the encoding is given as a `BadRow`.
+    The position is an offset in bytes of the uncompressed stream, with digests of the stream's first bytes and of those before
+    the offset. You can append rows to a file between two runs, but the rows that were learned must not change. A plain file is
+    resumed immediately. Gzip and standard input are read from the beginning again, so pipe in the same stream.
 
     Parameters
     ----------
     path
-        A file, ``.gz`` for gzip; a FIFO; ``"-"`` for standard input.
+        Path of the file, which may end with ``.gz``; a FIFO; or ``"-"`` for standard input.
     label
-        Name of the label; None if the rows have none.
+        Name of the label. None if the rows have none.
     features, drop, categorical, dates, missing, decimal
-        How columns are read, as in `streamsvm.tables.Reading`: which are features, which hold names or dates, and which texts
-        mean that there is no value. Without any of them, rows are as the format has them.
+        How columns are read, as in `streamsvm.tables.Reading`: which of them are features, which hold names or dates, and which
+        texts mean that there is no value. Without any of these, rows are as the format has them.
     encoding
-        Of the text, such as ``"latin-1"``; a line must end with the byte of a newline in it.
+        Encoding of the text, such as ``"latin-1"``. A line must end with the byte of a newline.
 
     Raises
     ------
     StreamError
-        The file cannot be opened, or, while iterating, read; or there is no such encoding.
+        The file cannot be opened or, while you iterate, read; or the encoding does not exist.
     ValueError
         A column is asked for in two ways that exclude each other.
     """
@@ -97,7 +97,11 @@ class TextSource:
 
     @property
     def position(self) -> Position:
-        """Offset, line and rows after the last row, digests of the bytes before it, the label, and how columns are read."""
+        """Where the next row is.
+
+        It has the offset, line and rows after the last row, digests of the bytes before it, the label, and how columns are
+        read.
+        """
         reader = self._reader
         options = {"table": self._options} if self._options else {}
         return options | {
@@ -110,12 +114,12 @@ class TextSource:
         }
 
     def seek(self, position: Position) -> None:
-        """Continue at ``position``.
+        """Continue at ``position``; only before the first row was read.
 
         Raises
         ------
         StreamError
-            The position is of another kind of stream or another label, or the stream is not the one that was read up to there.
+            The position is of another kind of stream or has another label, or the stream has changed before the position.
         RuntimeError
             Rows were read already.
         """
@@ -165,7 +169,7 @@ class TextSource:
         self._rows = rows
 
     def stop(self) -> None:
-        """End a wait for rows; the beginning of an incomplete row is left for the next run."""
+        """End a wait for rows. The beginning of an incomplete row is left for the next run."""
         self._reader.stop()
 
     def close(self) -> None:

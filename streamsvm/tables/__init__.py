@@ -1,4 +1,4 @@
-"""Tables as people have them: what a column holds, and how it becomes features."""
+"""Tables as people have them: what the columns hold, and how they become features."""
 
 from streamsvm.tables.encoder import TableEncoder
 from streamsvm.tables.reading import Reading

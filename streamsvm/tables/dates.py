@@ -1,4 +1,4 @@
-"""Dates and times to seconds."""
+"""Dates and times as seconds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ CYCLES = {"day": 86_400.0, "week": 604_800.0, "year": 31_556_952.0}
 
 
 def seconds(value: Any, form: str | None = None) -> float:
-    """Return a date or time as seconds since 1970 (UTC where it names no zone).
+    """Return a date or time as seconds since 1970, in UTC if it names no time zone.
 
     Parameters
     ----------
     value
-        A date, a datetime, a number (seconds already), or text.
+        A date, a datetime, text, or a number, which is in seconds already.
     form
-        How text is written, as in `datetime.datetime.strptime`; None for ISO 8601.
+        The format of text, as in `datetime.datetime.strptime`. None: ISO 8601.
 
     Raises
     ------
     ValueError
-        It is not a date, or its text is written in another way.
+        The value is not a date, or text in another format.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def seconds(value: Any, form: str | None = None) -> float:
 
 
 def parsed(text: str, form: str | None = None) -> datetime:
-    """Return the date of a text, as `seconds` reads it; ValueError if it is none.
+    """Return the date in a text, in the formats that `seconds` reads; ValueError if there is none.
 
     Examples
     --------
@@ -59,7 +59,9 @@ def parsed(text: str, form: str | None = None) -> datetime:
 
 
 def cyclic(time: float, cycle: str) -> tuple[float, float]:
-    """Return sine and cosine of a time's place in a cycle, so that the end of a cycle is near its beginning.
+    """Return sine and cosine of a time's place in a cycle.
+
+    With both, the end of a cycle is near its beginning.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A table's rows as features: numbers scaled, names one-hot or hashed, dates as seconds, missing values by a policy."""
+"""Rows of tables as features: numbers, names, dates and missing values."""
 
 from __future__ import annotations
 
@@ -26,38 +26,43 @@ _LARGEST = 3.4028234663852886e38  # of float32
 
 
 class TableEncoder(base.Transformer):
-    """Makes features of a table's rows, whatever they come from; it stands in front of a learner and is saved with it.
+    """A transformer that turns the rows of a table into features; it is saved with the learner behind it.
 
     - A **number** is scaled (see ``scaler``).
-    - A **category** is one-hot: ``city`` with the value Paris is the feature ``city=Paris``, 1. The first ``max_values`` values
-      of a column that are learned have a feature each. All others share ``buckets`` features ``city#0``, ``city#1``, ... by a
-      hash of their text. While there is room, a value that was never learned has no feature.
-    - A **date** is seconds since 1970, a number like others; with ``cycles`` also its place in the day, the week or the year.
-    - A **missing** value (None, empty text, or what ``missing`` says) has no feature, which counts as 0 and, scaled, as the mean;
-      ``when_missing`` can say more.
+    - A **category** is one-hot: ``city`` with the value Paris becomes the feature ``city=Paris``, which is 1. The first
+      ``max_values`` values of a column that are learned get a feature each. All others share the ``buckets`` features
+      ``city#0``, ``city#1``, ..., by a hash of their text. As long as there is room, a value that was never learned has no
+      feature.
+    - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its place in the day, the
+      week or the year.
+    - A **missing** value (None, empty text, or what ``missing`` says) has no feature. That counts as 0, and after scaling as
+      the mean. ``when_missing`` has other choices.
 
-    Features of categories, of cycles and of what is missing are not scaled: put no scaler behind the encoder. Its memory is
-    bounded by ``max_columns``, ``max_values`` and 1,024 characters a name, whatever arrives. The learner's ``max_features``
-    must have room for ``max_values + buckets`` of each categorical column. A row is checked before anything is learned of it; a
-    row that is refused leaves nothing behind.
+    Features of categories, of cycles and of missing values are not scaled, so put no scaler behind the encoder.
+    ``max_columns``, ``max_values`` and 1,024 characters a name bound its memory, whatever arrives. The ``max_features`` of the
+    learner must leave room for ``max_values + buckets`` features of each categorical column. A row is checked before anything
+    is learned from it, and a row that is refused leaves nothing behind.
 
     Parameters
     ----------
     categorical, dates, features, drop, missing, decimal
-        As in `Reading`. A column that is not named is one of numbers.
+        As in `Reading`. A column that is not named holds numbers.
     when_missing
-        Of columns that were learned before: ``"drop"`` their feature in that row; the running ``"mean"`` of a number instead;
-        or an ``"indicator"``, the feature ``age is missing``, 1.
+        What to do about a missing value of a column that was learned before: ``"drop"`` leaves out its feature in that row,
+        ``"mean"`` puts in the running mean of a number, and ``"indicator"`` adds a feature such as ``age is missing``, which is
+        1.
     cycles
-        Cycles in which dates are placed: ``"day"``, ``"week"``, ``"year"``. Each gives two features, sine and cosine.
+        The cycles in which dates are placed: ``"day"``, ``"week"``, ``"year"``, one or several. Each gives two features, sine
+        and cosine.
     scaler
-        The transformer of numbers and dates: ``"standard"`` for river's StandardScaler, None for none, or another one of river.
+        The transformer for numbers and dates: ``"standard"`` is river's StandardScaler, None is no scaler, and any other
+        transformer of river is possible.
     max_values
-        The most values of a column that have a feature each, at least 0.
+        The most values of a categorical column that have a feature each, at least 0.
     buckets
         The number of features that all other values of a column share, at least 1.
     max_columns
-        The most columns.
+        The most columns that the encoder has room for.
 
     Raises
     ------
@@ -132,7 +137,7 @@ class TableEncoder(base.Transformer):
 
     @property
     def columns(self) -> list[Hashable]:
-        """The columns that were learned, those of numbers first."""
+        """The columns that were learned, those with numbers first."""
         return [*self._numbers, *self._features]
 
     @property
@@ -146,7 +151,7 @@ class TableEncoder(base.Transformer):
         Raises
         ------
         ValueError
-            A value is not of its column's kind, or there are more columns than ``max_columns``. Nothing was learned then.
+            A value is not of the kind of its column, or there are more columns than ``max_columns``. Then nothing is learned.
         """
         numbers, names = self._split(x)
         for name, value in numbers.items():
@@ -165,7 +170,8 @@ class TableEncoder(base.Transformer):
         Raises
         ------
         ValueError
-            A value is not of its column's kind (the message names the column and what would serve), or as `learn_one`.
+            A value is not of the kind of its column (the message names the column and says what would help), or as in
+            `learn_one`.
         """
         numbers, names = self._split(x)
         # Scalers of river note each name that they meet, so they meet only those that were learned.
@@ -197,22 +203,25 @@ class TableEncoder(base.Transformer):
         return features
 
     def merge_with(self, *others: TableEncoder) -> list[Units]:
-        """Become the encoder of all the rows that it and others have learned.
+        """Merge other encoders into this one.
+
+        It becomes the encoder of all the rows that any of them has learned.
 
         Parameters
         ----------
         *others
-            Encoders of the same parameters. They stay as they are.
+            Encoders with the same parameters. They stay as they are.
 
         Returns
         -------
         list of Units
-            Of this one as it was and of each other: how what it has scaled comes into the units of the result.
+            For this encoder as it was, and for each other: how to bring what it has scaled into the units of the result.
 
         Raises
         ------
         ValueError
-            A parameter differs, or there is no room for the columns or the values of all. This encoder is as it was then.
+            A parameter differs, or there is no room for the columns or the values of all encoders. This encoder stays as it
+            was.
         """
         encoders = [self, *others]
         for name, value in self.__dict__.items():

@@ -1,4 +1,7 @@
-"""Transformers that have learned other rows become one: their means, variances and categories are pooled."""
+"""Merging of transformers that have learned different rows.
+
+Their means, variances and categories are pooled.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,26 @@ _Scale = Mapping[Any, tuple[float, float]]
 
 
 def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
-    """Let a transformer become that of all the rows that it and others have learned.
+    """Merge other transformers into one.
+
+    It becomes the transformer of all the rows that any of them has learned.
 
     Parameters
     ----------
     transformer
-        A StandardScaler of river, or one that has ``merge_with`` itself, as `BoundedScaler` and `TableEncoder`.
+        A StandardScaler of river, or a transformer with its own ``merge_with``, such as `BoundedScaler` and `TableEncoder`.
     others
-        Of the same class and parameters. They stay as they are.
+        Transformers of the same class and parameters. They stay as they are.
 
     Returns
     -------
     list of Units
-        Of ``transformer`` as it was and of each other: how what it has scaled comes into the units of the result.
+        For ``transformer`` as it was, and for each other: how to bring what it has scaled into the units of the result.
 
     Raises
     ------
     ValueError
-        They cannot become one. All are as they were then.
+        They cannot be merged. All stay as they were.
 
     Examples
     --------
@@ -60,7 +65,9 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
 
 
 def units_between(before: _Scale, after: _Scale) -> Units:
-    """Return how values come from one scale into another one: by feature, both have the location and the spread.
+    """Return how to bring values from one scale to another.
+
+    Both scales map each feature to its location and spread.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How the values of a table are read: which columns count, which hold names or dates, and what means that there is no value."""
+"""How to read a table: which columns to use, what they hold, and what marks a missing value."""
 
 from __future__ import annotations
 
@@ -32,39 +32,45 @@ class ReadingOptions(TypedDict, total=False):
 
 
 class TextOptions(ReadingOptions, total=False):
-    """Those of a table that is text."""
+    """The arguments of `Reading`, and the encoding of a table that is text."""
 
     encoding: str
 
 
 class Reading:
-    """The columns of a table, and what their values mean. Nothing is learned here.
+    """Say what the columns of a table hold, and how to read their values.
 
-    A number is a number, also where it comes as text. A name of a category is text without blanks around it; a whole number is
-    the same name however it is written (``75001`` and ``75001.0``), and text stays as it is (``007``). A date is seconds since
-    1970. Empty text, None and a NaN among categories are missing, and so left out. A value that is not of its column's kind
-    stays as it is: who learns the row refuses it.
+    Nothing is learned here.
+
+    - A number is a number, even if it comes as text.
+    - The name of a category is text, without blanks around it. A whole number is the same name however it is written (``75001``
+      and ``75001.0``), but text stays as it is (``007``).
+    - A date becomes seconds since 1970.
+    - Empty text, None, and a NaN among categories are missing, and left out.
+
+    A value that is not of the kind of its column stays as it is: the learner of the row refuses it.
 
     Parameters
     ----------
     features
-        The columns that become features; None for all.
+        The columns that become features. None: all.
     drop
-        Columns that do not.
+        The columns to leave out.
     categorical
-        Columns whose values are names, whatever they look like.
+        The columns whose values are names, whatever they look like.
     dates
-        Columns of dates and times; as a mapping, to the format of each (as in `datetime.datetime.strptime`), None for ISO 8601.
+        The columns of dates and times. A mapping also gives the format of each, as in `datetime.datetime.strptime`; None is ISO
+        8601.
     missing
-        Texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` for every NaN.
+        The texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` is for every NaN.
     decimal
         The decimal mark of numbers that come as text: ``"."`` or ``","``. With a comma, points, blanks and apostrophes between
-        groups of three digits are left out.
+        groups of three digits are ignored.
 
     Raises
     ------
     ValueError
-        A column is asked for in two ways that exclude each other.
+        You ask for a column in two ways that exclude each other.
 
     Examples
     --------
@@ -114,13 +120,16 @@ class Reading:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The parameters that are not the default, as plain values."""
+        """The parameters that differ from the defaults, as plain values."""
         given = {name: getattr(self, name) for name in ("features", "drop", "categorical", "dates", "missing")}
         found = {name: value for name, value in given.items() if value or (name == "features" and value is not None)}
         return found if self.decimal == "." else found | {"decimal": self.decimal}
 
     def problem(self, columns: Sequence[str], label: str | None) -> str:
-        """Say why a table of these columns cannot be read: one of those named is not there, or there twice; empty if it can."""
+        """Say why a table with these columns cannot be read; the result is empty if it can be.
+
+        It cannot if a column that you name is not there, or if two columns have the same name.
+        """
         if len(set(columns)) < len(columns):
             return "two columns have one name"
         unknown = [name for name in [*([] if label is None else [label]), *map(str, self._kinds)] if name not in columns]
@@ -130,7 +139,7 @@ class Reading:
         return f"there is no column {what}. It has: {', '.join(columns)}"
 
     def row(self, cells: Iterable[tuple[Hashable, Any]]) -> dict[Hashable, Any]:
-        """Return the values of a row by column, without what is dropped or missing."""
+        """Return the values of a row by column, without dropped columns and missing values."""
         kinds, other, numbers = self._kinds, self._other, self._missing_numbers
         x = {}
         for name, value in cells:
@@ -157,17 +166,17 @@ class Reading:
         return x
 
     def plain(self, text: str) -> str:
-        """Return a text with a point as the decimal mark, if it is a number with this one."""
+        """Return a number in text with a point as its decimal mark; return any other text as it is."""
         if self.decimal == "," and _WITH_COMMA.fullmatch(text.strip()):
             return text.translate(_WITH_POINT)
         return text
 
     def category_of(self, name: Hashable) -> bool:
-        """Whether a column's values are names of categories."""
+        """Whether the values of a column are names of categories."""
         return self._kinds.get(name) == _CATEGORY
 
     def date_of(self, name: Hashable) -> bool:
-        """Whether a column's values are dates."""
+        """Whether the values of a column are dates."""
         return self._kinds.get(name) == _DATE
 
 
@@ -185,12 +194,12 @@ def _name(value: Any) -> str:
 
 
 def as_names(parameter: str, names: Names) -> list[str]:
-    """Return names as a list, from one name or several.
+    """Return one name or several as a list.
 
     Raises
     ------
     ValueError
-        One of them is not text, or comes twice.
+        A name is not text, or comes twice.
     """
     names = [names] if isinstance(names, str) else list(names)
     if wrong := [name for name in names if not isinstance(name, str)]:
@@ -204,7 +213,7 @@ _NOT_TEXT = "missing must be texts, such as 'NA' or '-999'"
 
 
 def as_dates(dates: Dates) -> dict[str, str | None]:
-    """Return columns of dates with the format of each, from names or a mapping."""
+    """Return date columns with the format of each, from names or a mapping."""
     if isinstance(dates, Mapping):
         return dict(zip(as_names("dates", dates), dates.values(), strict=True))
     return dict.fromkeys(as_names("dates", dates))

@@ -1,4 +1,4 @@
-"""Codecs between rows and Kafka messages."""
+"""Codecs, which turn rows into Kafka messages and back."""
 
 from streamsvm_kafka.codecs.arrow import ArrowCodec
 from streamsvm_kafka.codecs.avro import AvroCodec

@@ -42,20 +42,21 @@ class _Numbers(NamedTuple):
 
 
 class ArrowCodec(OneRow):
-    """Arrow record batches, which pyarrow reads: ``streamsvm[files]``. A message is a stream (IPC) of one or several.
+    """Codec of Arrow record batches, many rows in each message.
 
-    A column is a feature: numbers of any width, decimals or booleans, all read as float32. A null, or NaN, means that the row
-    does not have the feature. The label's column may be text, numbers or booleans, plain or of a dictionary; a null there, or
-    NaN, is a row without a label, as are all rows of a message without that column. The columns may differ from message to
-    message.
+    A message is an Arrow stream (IPC) of one or several batches, which pyarrow reads (``streamsvm[files]``). A column is a
+    feature: numbers of any width, decimals or booleans, all read as float32. A null, or NaN, means that the row does not have
+    the feature. The label's column may be text, numbers or booleans, plain or dictionary-encoded. A null there, or NaN, is a
+    row without a label, as are all rows of a message without that column. The columns may differ from message to message.
 
-    What a message would take is known before it is decoded, from its metadata: more than 64 MiB is an error, however well it is
-    compressed (LZ4, Zstandard). So are columns of other types, two columns of one name, and a dictionary in parts.
+    The metadata of a message says how much memory it needs before it is decoded. More than 64 MiB is an error, however well the
+    message is compressed (LZ4, Zstandard). Columns of other types, two columns of one name, and a dictionary in parts are
+    errors too.
 
     Parameters
     ----------
     label
-        Name of the label's column; None if the messages have none.
+        Name of the label's column. None if the messages have none.
 
     Raises
     ------
@@ -94,7 +95,7 @@ class ArrowCodec(OneRow):
         self._plans: dict[bytes, _Plan] = {}  # by the metadata of the schema
 
     def decode_rows(self, value: bytes) -> Rows:
-        """Decode a stream of batches; ValueError if the message is none, or none of the class's form."""
+        """Decode a stream of batches; raise a ValueError if the message does not have the class's form."""
         check_length(value)
         if value[:6] == b"ARROW1":
             raise ValueError("an Arrow file; a message is an Arrow stream (pyarrow.ipc.new_stream)")
@@ -117,7 +118,10 @@ class ArrowCodec(OneRow):
             raise ValueError(f"not an Arrow stream: {error}") from None
 
     def encode_rows(self, rows: Rows) -> bytes:
-        """Encode one batch of float32 columns; ValueError if a name is no text, or labels are of several types."""
+        """Encode rows as one batch of float32 columns.
+
+        Raise a ValueError if a name is not a text, or labels are of several types.
+        """
         for name in rows.names:
             if not isinstance(name, str):
                 raise ValueError(f"feature {shown(name)}: the name of an Arrow column is a text")

@@ -37,20 +37,21 @@ class _Flat(NamedTuple):
 
 
 class AvroCodec:
-    """One Avro record a message, in Confluent's wire format: a zero, the id of its schema in four bytes, the record.
+    """Codec of Avro records with a schema registry, one row in each message.
 
-    fastavro reads it (``streamsvm[avro]``), by the schema that it was written with, which the registry has. A field is a feature
-    or the label, as in JSON: numbers, booleans, strings and enums (as text), times (as Python has them), each also as a union
-    with null, which is a missing feature or an unlabelled row. A schema with any other field is an error of each of its rows.
+    Messages are in Confluent's wire format: a zero, the id of the schema in four bytes, and the record. fastavro reads it
+    (``streamsvm[avro]``) by the schema that it was written with, from the registry. A field is a feature or the label, as in
+    JSON: numbers, booleans, strings and enums (as text), and times (as Python objects). Each of these may also be in a union
+    with null, which is a missing feature or an unlabelled row. If a schema has any other field, each of its rows is an error.
 
     Parameters
     ----------
     label
-        Name of the label's field; None if the messages have none.
+        Name of the label's field. None if the messages have none.
     registry
-        Where schemas are.
+        Registry that holds the schemas.
     schema
-        The id of the schema that `encode` writes with; None: the codec only reads.
+        Id of the schema that `encode` writes with. None makes a codec that only reads.
 
     Raises
     ------
@@ -81,7 +82,7 @@ class AvroCodec:
         self._schemas: dict[int, _Flat | str] = {}  # or why it is none
 
     def decode(self, value: bytes) -> Row:
-        """Decode a record; ValueError if the message is none, or none of the class's form."""
+        """Decode a record; raise a ValueError if the message does not have the class's form."""
         if len(value) > MAX_MESSAGE_BYTES:
             raise ValueError(f"{len(value)} bytes; a row may take {MAX_MESSAGE_BYTES}")
         if not value or value[0] != 0:
@@ -105,7 +106,10 @@ class AvroCodec:
         return Row(fields, y)
 
     def encode(self, row: Row) -> bytes:
-        """Encode a record of the schema; ValueError if the codec has none, or the row does not fit it."""
+        """Encode a row as a record of the schema.
+
+        Raise a ValueError if the codec has no schema, or the row does not fit it.
+        """
         if self._schema is None:
             raise ValueError("this codec only reads: give AvroCodec(..., schema=ID), the id of the schema to write with")
         schema, fields = self._flat(self._schema), dict(row.x)

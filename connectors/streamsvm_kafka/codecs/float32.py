@@ -18,11 +18,11 @@ __all__ = ["Float32Codec"]
 
 
 class Float32Codec:
-    """One packed row a message: ``n_features`` little-endian float32 numbers, then the label as one more.
+    """Codec of packed float32 numbers, one row in each message.
 
-    Features are named 0 to ``n_features - 1``. NaN means that the row does not have the feature, or the label: every message is
-    exactly ``4 * (n_features + 1)`` bytes long, and any other length is an error. A label that is a whole number is read as an
-    int.
+    A message is ``n_features`` little-endian float32 numbers, then the label as one more. Features are named 0 to
+    ``n_features - 1``. NaN means that the row does not have the feature, or the label. Every message is exactly
+    ``4 * (n_features + 1)`` bytes long; any other length is an error. A label that is a whole number is read as an int.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Float32Codec:
     Raises
     ------
     ValueError
-        ``n_features`` is not a positive number, or a row of it would be longer than `MAX_MESSAGE_BYTES`.
+        ``n_features`` is not a positive number, or a row of so many would be longer than `MAX_MESSAGE_BYTES`.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Float32Codec:
         self._names = range(n_features)
 
     def decode(self, value: bytes) -> Row:
-        """Decode a packed row; ValueError if its length is another."""
+        """Decode a packed row; raise a ValueError if it has another length."""
         if len(value) != self._layout.size:
             raise ValueError(f"{len(value)} bytes; {self.n_features} features and a label as float32 take {self._layout.size}")
         *features, y = self._layout.unpack(value)
@@ -65,14 +65,17 @@ class Float32Codec:
         return Row(x, label)
 
     def decode_values(self, values: Sequence[bytes]) -> Rows | None:
-        """Decode many packed rows at once, as `decode` does each; None if the length of one is another."""
+        """Decode many packed rows together, each as `decode` does; None if one has another length."""
         if set(map(len, values)) - {self._layout.size}:
             return None
         table = np.frombuffer(b"".join(values), "<f4").reshape(len(values), self.n_features + 1)
         return Rows(tuple(self._names), np.ascontiguousarray(table[:, :-1], np.float32), labels_of(table[:, -1]))
 
     def encode(self, row: Row) -> bytes:
-        """Encode a packed row; ValueError if a name or a value does not fit, or float32 rounds a label that is a whole number."""
+        """Encode a packed row.
+
+        Raise a ValueError if a name or a value does not fit, or float32 would round a label that is a whole number.
+        """
         if unknown := row.x.keys() - set(self._names):
             raise ValueError(f"feature {min(unknown, key=repr)!r} is not one of 0 to {self.n_features - 1}")
         features = (row.x.get(name, math.nan) for name in self._names)

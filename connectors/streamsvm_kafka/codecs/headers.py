@@ -25,16 +25,16 @@ _ANY = "application/octet-stream"
 
 
 def check_headers(headers: Iterable[tuple[str, bytes | None]], codec: Codec) -> None:
-    """Check that no header of a message names another codec than its topic has.
+    """Check that no header of a message names another codec than that of its topic.
 
-    Such a message would be read as what it is not: packed numbers of one layout as those of another.
+    Such a message would be misread, for example packed numbers of one layout as those of another.
 
     Parameters
     ----------
     headers
-        Names and values. Those named ``codec`` or ``content-type`` are looked at; messages need none.
+        Names and values. Only headers named ``codec`` or ``content-type`` are looked at; messages need none.
     codec
-        That of the topic.
+        Codec of the topic.
 
     Raises
     ------

@@ -26,11 +26,12 @@ _SHAPE = re.compile(r"\( *([0-9]{1,10}) *, *([0-9]{1,10}) *,? *\)")
 
 
 class NpyCodec(OneRow):
-    """Many rows a message, as `numpy.save` writes an array of two dimensions: a row each, with the label in the last place.
+    """Codec of NumPy arrays, many rows in each message.
 
+    A message is a two-dimensional array as `numpy.save` writes it, with a row for each row and the label in the last place.
     Features are named 0 to ``n_features - 1`` and read as float32. NaN means that the row does not have the feature, or the
-    label; a label that is a whole number is read as an int. The numbers may be of any width of float, int or bool, in either byte
-    order, and either order of rows and columns. Objects are not read. More than 64 MiB in memory is an error.
+    label. A label that is a whole number is read as an int. The numbers may be floats, ints or bools of any width, in either
+    byte order, and either order of rows and columns. Objects are not read. More than 64 MiB in memory is an error.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ class NpyCodec(OneRow):
         self._names = tuple(range(n_features))
 
     def decode_rows(self, value: bytes) -> Rows:
-        """Decode an array; ValueError if the message is none, or none of the class's form."""
+        """Decode an array; raise a ValueError if the message does not have the class's form."""
         check_length(value)
         dtype, order, rows, columns, begin = _header(value)
         if columns != self.n_features + 1:
@@ -81,7 +82,7 @@ class NpyCodec(OneRow):
         return Rows(self._names, X, labels_of(table[:, -1]))
 
     def encode_rows(self, rows: Rows) -> bytes:
-        """Encode rows as float32; ValueError if a name or a label does not fit."""
+        """Encode rows as float32; raise a ValueError if a name or a label does not fit."""
         table = np.full((len(rows.X), self.n_features + 1), np.nan, "<f4")
         for name, column in zip(rows.names, rows.X.T, strict=True):
             if type(name) is not int or not 0 <= name < self.n_features:

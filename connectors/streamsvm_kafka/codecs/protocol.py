@@ -16,33 +16,42 @@ MAX_TABLE_BYTES = 8 << 20
 
 
 class Codec(Protocol):
-    """Decodes a row from the value of a message, and encodes it."""
+    """Decodes the value of a message to a row, and encodes a row: the protocol of all codecs."""
 
     @property
     def name(self) -> str:
-        """The name of the format, as in a URL."""
+        """Name of the format, as in a URL."""
 
     def decode(self, value: bytes) -> Row:
-        """Decode a message; ValueError if it holds no such row, with the reason (the caller adds the place)."""
+        """Decode a message.
+
+        Raise a ValueError with the reason if it does not hold such a row; the caller adds the place.
+        """
 
     def encode(self, row: Row) -> bytes:
-        """Encode a row as `decode` reads it; ValueError if the codec cannot."""
+        """Encode a row so that `decode` reads it; raise a ValueError if the codec cannot."""
 
 
 @runtime_checkable
 class PackedCodec(Codec, Protocol):
-    """A codec of one row a message that decodes many messages at once."""
+    """A codec of one row in each message that can decode many messages together."""
 
     def decode_values(self, values: Sequence[bytes]) -> Rows | None:
-        """Decode messages as `decode` does each of them; None if `decode` refuses one, which the caller finds with it."""
+        """Decode messages, each as `decode` does.
+
+        None if `decode` refuses one of them; the caller then finds it with `decode`.
+        """
 
 
 @runtime_checkable
 class TableCodec(Codec, Protocol):
-    """A codec of many rows a message. Its `decode` is for messages of one row."""
+    """A codec of many rows in each message. Its `decode` is for messages of one row."""
 
     def decode_rows(self, value: bytes) -> Rows:
-        """Decode a message; ValueError if it holds no such rows, with the reason (the caller adds the place)."""
+        """Decode a message.
+
+        Raise a ValueError with the reason if it does not hold such rows; the caller adds the place.
+        """
 
     def encode_rows(self, rows: Rows) -> bytes:
-        """Encode rows as `decode_rows` reads them; ValueError if the codec cannot."""
+        """Encode rows so that `decode_rows` reads them; raise a ValueError if the codec cannot."""

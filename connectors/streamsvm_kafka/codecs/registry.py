@@ -37,20 +37,20 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 
 class SchemaRegistry:
-    """The schemas of a registry that has the REST interface of Confluent's (so have Apicurio's, Karapace and Redpanda's).
+    """The schemas of a registry that has Confluent's REST interface.
 
-    A schema is asked for once; the last 1,000 are held.
+    Besides Confluent's, Apicurio, Karapace and Redpanda have it. Each schema is requested once; the last 1,000 are held.
 
     Parameters
     ----------
     url
-        Its address, such as ``https://registry:8081``. It takes no user or password.
+        Address of the registry, such as ``https://registry:8081``, without a user or password.
     username, password
-        Of HTTP's basic authentication.
+        User and password for HTTP basic authentication.
     cafile
-        A PEM file with the authorities that certificates are checked by; None: those of the system.
+        Path of a PEM file with the authorities that sign certificates. None uses those of the system.
     outage_seconds
-        For how long to ask again, with pauses, while it does not answer.
+        Seconds for which to ask again, with pauses, while the registry does not answer.
 
     Raises
     ------
@@ -59,8 +59,8 @@ class SchemaRegistry:
 
     Notes
     -----
-    The client of confluent-kafka would bring five packages for this one request, reads answers of any length, and follows
-    redirects. This is ``urllib.request``, which takes proxies from the environment as usual.
+    Requests use ``urllib.request``, which takes proxies from the environment as usual. The client of confluent-kafka would
+    bring five packages for this one request, reads answers of any length, and follows redirects.
     """
 
     def __init__(
@@ -93,7 +93,10 @@ class SchemaRegistry:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self | None:
-        """Return the registry that options of a connection name (see `client_options`); None if they name none."""
+        """Return the registry that options of a connection name; None if they name none.
+
+        See `client_options`.
+        """
         given = {name.removeprefix("schema_registry_"): options[name] for name in options if name.startswith("schema_registry_")}
         if not given:
             return None
@@ -108,9 +111,9 @@ class SchemaRegistry:
         Raises
         ------
         ValueError
-            The registry does not know it, or it is no Avro schema.
+            The registry does not know the id, or it is not that of an Avro schema.
         StreamError
-            The registry does not answer in ``outage_seconds``, or does not let this user in, or is none.
+            The registry does not answer within ``outage_seconds``, does not let this user in, or is not a registry.
         """
         if number in self._schemas:
             return self._schemas[number]

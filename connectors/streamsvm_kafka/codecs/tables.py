@@ -30,14 +30,14 @@ class OneRow:
         raise NotImplementedError
 
     def decode(self, value: bytes) -> Row:
-        """Decode a message that holds one row; ValueError if it holds none, or more."""
+        """Decode a message that holds one row; raise a ValueError if it holds none, or more."""
         rows = self.decode_rows(value)
         if len(rows.X) != 1:
             raise ValueError(f"the message holds {len(rows.X)} rows; here each row needs a message of its own")
         return rows.row(0)
 
     def encode(self, row: Row) -> bytes:
-        """Encode one row; ValueError as from `encode_rows`."""
+        """Encode one row; raise a ValueError as `encode_rows` does."""
         return self.encode_rows(table_of([row]))
 
 
@@ -47,7 +47,7 @@ def table_of(rows: Sequence[Row]) -> Rows:
     Raises
     ------
     ValueError
-        A feature is no number, is NaN, which a table reads as a missing one, or beyond float32.
+        A feature is not a number, is NaN (which a table reads as missing), or is beyond float32.
 
     Examples
     --------

@@ -20,30 +20,36 @@ class Distillable(Refitting):
     """An adapter whose last model can become a learner."""
 
     def to_budget(self, budget: int, **parameters: Any) -> Any:
-        """Make the last good model a budgeted learner that goes on learning; see `streamsvm.batch.to_budget`.
+        """Turn the last good model into a budgeted learner that continues learning.
+
+        See `streamsvm.batch.to_budget`.
 
         Parameters
         ----------
-        budget, parameters
-            As in `streamsvm.batch.to_budget`; the rows to decide alike on are those of the window. By default ``max_features``,
-            ``overflow`` and ``max_classes`` of the learner are those of the adapter.
+        budget
+            Maximum number of support vectors of the learner, at least 1.
+        parameters
+            Further parameters of `streamsvm.batch.to_budget`. The rows on which the learner has to agree with the model are
+            those of the window. By default, the learner has the adapter's ``max_features``, ``overflow`` and ``max_classes``.
 
         Returns
         -------
-        A pipeline of a ``StandardScaler``, which goes on from the window's means and deviations, and the learner; with
-        ``standardize=False`` just the learner. A feature that a row does not have is at its mean then, not 0.
+        Pipeline or learner
+            A pipeline of river's ``StandardScaler``, which continues from the window's means and deviations, and the learner. A
+            feature that a row lacks then counts as its mean, not as 0. With ``standardize=False``, the learner alone.
 
         Raises
         ------
         ValueError
-            There is no fitted model yet, it is none of `streamsvm.batch`, its labels are of several types or numbers with
-            fractions, or features that are standardised may have been hashed together.
+            There is no fitted model yet; the model is not one of `streamsvm.batch`; its labels are of several types, or numbers
+            with fractions; or features that are standardised may have been hashed together.
 
         Notes
         -----
-        It takes the time of `streamsvm.batch.to_budget` for the rows of the window, and a copy of them in float64. The learner's
-        ``nbytes`` grow with ``budget * (4 * max_features + 16 * max_classes)``: if no more are to come, smaller ones save memory.
-        The scaler saves three numbers for each name that it ever meets, even if the learner ignores it.
+        It takes as long as `streamsvm.batch.to_budget` with the rows of the window, and memory for a copy of them in float64.
+        The learner's ``nbytes`` grow with ``budget * (4 * max_features + 16 * max_classes)``; if no more features or classes
+        are to come, smaller values save memory. The scaler saves three numbers for each name that it ever meets, even if the
+        learner ignores it.
         """
         fit = self._distilled()
         if self.overflow == "hash" and self.standardize and len(self.feature_names) == self.max_features:

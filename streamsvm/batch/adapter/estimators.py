@@ -26,33 +26,39 @@ __all__ = ["BatchAdapter", "BatchClassifier", "BatchRegressor"]
 
 
 class BatchAdapter(Distillable):
-    """A batch model as a river estimator, refitted to a window of the last rows.
+    """A batch model as a river estimator, refitted on a schedule to the last rows of a stream.
 
-    Rows go into a window of a fixed size. Every ``refit_every`` rows a clone of ``model`` is fitted to all rows of the window,
-    and answers from then on. `BatchAdapter` makes a `BatchClassifier` or a `BatchRegressor`, as ``model`` is.
+    Use it to put `CSMOClassifier`, or any other scikit-learn estimator, on a stream. Rows go into a window of a fixed size.
+    Every ``refit_every`` rows, a clone of ``model`` is fitted to all rows in the window, and makes the predictions from then
+    on. ``BatchAdapter(model)`` returns a `BatchClassifier` if ``model`` is a classifier, and a `BatchRegressor` otherwise.
 
     Parameters
     ----------
     model
-        An estimator with scikit-learn's conventions: `CSMOClassifier`, `CSMORegressor`, or one of scikit-learn's; for windows of
-        100,000 rows and more `HierarchicalSVC` or `HierarchicalSVR`. It is never fitted itself.
+        Estimator with scikit-learn's conventions: `CSMOClassifier`, `CSMORegressor`, or one of scikit-learn's. For windows of
+        100,000 rows and more, use `HierarchicalSVC` or `HierarchicalSVR`. The adapter fits clones, never the estimator itself.
     window
-        Rows of the window; a new row replaces the oldest one.
+        Number of rows in the window, at least 2. Once the window is full, each new row replaces the oldest one. Use a longer
+        window if the stream rarely changes; its fits take longer.
     refit_every
-        Rows from one fit to the next, and before the first one. None: only `fit` fits.
+        Number of rows from one fit to the next, and before the first fit. A smaller number follows drift sooner, and costs more
+        fits. None never fits by itself; call `fit`.
     standardize
-        Whether features are brought to mean 0 and standard deviation 1 over the window, anew with each fit.
+        Whether each fit brings the features to mean 0 and standard deviation 1 over the window.
     max_features
-        The most feature names.
+        Maximum number of feature names, from 1 to 2^20. The window reserves memory for this many.
     overflow
-        What happens to further names: ``"raise"``, ``"hash"`` them into the columns there are, or ``"ignore"`` them.
+        What happens to feature names beyond ``max_features``: ``"raise"`` refuses the row, ``"hash"`` hashes the names into the
+        existing columns, and ``"ignore"`` ignores them.
     background
-        Whether fits that are due run in a thread of their own, while the adapter goes on with the last model. `fit` fits at once.
+        Whether a fit that is due runs in a thread of its own, while the adapter continues with the last model. Use it if
+        learning must not pause for fits. `fit` itself never runs in the background.
     calibration_folds
-        Of a classifier: folds of the window on which probabilities are calibrated, with a fit for each; 0: none. See
-        `BatchClassifier.predict_proba_one`. It has no effect if ``model`` gives probabilities itself.
+        Number of folds of the window on which probabilities are calibrated, with one fit for each; 0, or from 2 to 100. With 0,
+        they are not calibrated. For classifiers only; it has no effect if ``model`` has ``predict_proba``. See
+        `BatchClassifier.predict_proba_one`.
     max_classes
-        Of a classifier: the most labels.
+        Maximum number of labels, at least 2. For classifiers only.
 
     Raises
     ------
@@ -62,29 +68,29 @@ class BatchAdapter(Distillable):
     Warns
     -----
     RuntimeWarning
-        A fit that was due failed, or waits since the window has one class only: the last model stays.
+        A fit that was due failed, or waits because the window has only one class. The last model stays in use.
 
     Notes
     -----
-    Memory: ``window * (4 * max_features + 16)`` bytes, as rows are float32; the fitted model; and during a fit what the model
-    takes for the rows in float64. Learning a row is O(features) between fits. A fit costs what the model takes, and for a
-    classifier without probabilities once more for each of the ``calibration_folds``, without the rows of the fold. A prediction
-    is one call of the model, which takes much longer for one row than for one of many.
+    Memory: ``window * (4 * max_features + 16)`` bytes, because rows are float32; the fitted model; and during a fit, what the
+    model needs for the rows in float64. Between fits, learning a row costs O(features). A fit costs what the model's ``fit``
+    costs. For a classifier without probabilities, there is one more fit for each of the ``calibration_folds``, without the rows
+    of that fold. A prediction is one call of the model, which takes much longer for a single row than for one of many.
 
     `learn_many` fits wherever a fit is due, as `learn_one` does row by row. If a fit that is due fails, all rows stay in the
-    window, the last good model goes on answering with a warning, and the next attempt comes ``refit_every`` rows later; if there
-    is no model yet, the model's exception is raised. The fit of a window with one class waits for the next row that brings a
-    second one. Ctrl-C during a fit leaves the last good model and all rows.
+    window, the last good model continues to predict, there is a warning, and the next attempt comes ``refit_every`` rows later.
+    If there is no model yet, the model's exception is raised. If the window has only one class, the fit waits for the next row
+    that brings a second one. Ctrl-C during a fit leaves the last good model and all rows.
 
-    With ``background=True``, a fit that is due copies the window and begins; `wait` says how its model comes into use. Which row
-    meets which model depends on the machine, so runs are no longer equal.
+    With ``background=True``, a fit that is due copies the window and begins; `wait` describes how its model comes into use.
+    Which row meets which model then depends on the machine, so two runs are no longer equal.
 
-    Columns are given to features in the order in which learning meets their names; a name influences predictions from the first
-    fit that has seen it. Weights are passed on as ``sample_weight`` if one of the window is not 1; a model that takes none
-    refuses such rows. A row of weight 0 is ignored.
+    Features get columns in the order in which their names are learned. A name influences predictions from the first fit that
+    has seen it. If any weight in the window is not 1, the weights are passed to the model as ``sample_weight``; if the model's
+    ``fit`` does not accept that, such rows are refused. A row of weight 0 is ignored.
 
-    Checkpoints hold the rows and the fitted model. With a model of `streamsvm.batch` they need no trust; another one needs
-    ``CheckpointFolder(path, trusted=True)``.
+    A checkpoint holds the rows and the fitted model. With a model of `streamsvm.batch`, loading it needs no trust; with another
+    model, use ``CheckpointFolder(path, trusted=True)``.
 
     Examples
     --------
@@ -107,10 +113,11 @@ class BatchAdapter(Distillable):
 
 @dataclass(eq=False, repr=False)
 class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
-    """A batch classifier as a river classifier; see `BatchAdapter` for the parameters.
+    """A batch classifier as a river classifier; `BatchAdapter` describes the parameters.
 
-    Labels of one type (bool, int, str, or float without fractions) are given to the model as they are; others as 0, 1, ..., in
-    the order in which they came. Before the first fit it predicts the most frequent label of the window.
+    The model gets the labels as they are if they are all of one type (bool, int, str, or float without fractions). Otherwise,
+    it gets 0, 1, ..., in the order in which the labels came. Before the first fit, the prediction is the most frequent label in
+    the window.
 
     Examples
     --------
@@ -179,12 +186,15 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     @property
     def labels(self) -> list[Any]:
-        """The labels seen, in the order in which they came."""
+        """The labels seen so far, in the order in which they came."""
         return self._labels.seen
 
     @property
     def classes(self) -> list[Any]:
-        """The labels in the order of the columns of `predict_proba_many`: those that the model was fitted with first."""
+        """The labels in the order of the columns of `predict_proba_many`.
+
+        The labels that the model was fitted with come first.
+        """
         if self._fit is None:
             return self._labels.many or list(self._labels.probabilities(0.5))
         fitted = set(self._fit.classes)
@@ -195,27 +205,27 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         return self._predicted(self._row_of(x, fit), fit).tolist()[0]
 
     def predict_proba_one(self, x: Mapping[Any, Any], **_: Any) -> dict[Any, float]:
-        """Predict the probability of each label seen.
+        """Predict the probability of each label seen so far.
 
-        It is that of the model's ``predict_proba`` if it has one. Else one factor turns decision values into log odds, calibrated
-        with each fit on rows that were held out (see ``probability.py``): it always agrees with the sign of the decision value.
-        With ``calibration_folds=0`` the factor is 1.
+        If the model has ``predict_proba``, the probabilities are the model's. Otherwise, one factor turns decision values into
+        log odds. Each fit calibrates the factor on rows that were held out (see ``probability.py``), so probabilities always
+        agree with the sign of the decision value. With ``calibration_folds=0``, the factor is 1.
 
         Parameters
         ----------
         x
-            As in `predict_one`.
+            The features of the row, as in `predict_one`.
 
         Returns
         -------
         dict of label to float
-            Before the first fit the frequencies of the labels in the window, with one more row for each; before any row was
-            learned as in `BSCAClassifier.predict_proba_one`. A label that came since the last fit has probability 0.
+            Before the first fit, the frequencies of the labels in the window, as if there were one more row of each; before any
+            row was learned, as in `BSCAClassifier.predict_proba_one`. A label that came after the last fit has probability 0.
 
         Raises
         ------
         ValueError
-            As `predict_one`.
+            A feature is not a finite number.
         """
         fit = self._latest()
         return dict(zip(self.classes, self._probabilities(self._row_of(x, fit), fit)[0].tolist(), strict=True))
@@ -226,19 +236,20 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
         Parameters
         ----------
         x
-            As in `predict_one`.
+            The features of the row, as in `predict_one`.
 
         Returns
         -------
         float or dict of label to float
-            A float if the model was fitted with two classes, positive for the second of `classes`; 0 before the first fit.
+            A float if the model was fitted with two classes, positive for the second of `classes`; otherwise, a value for each
+            label. It is 0 before the first fit.
 
         Raises
         ------
         ValueError
-            As `predict_one`.
+            A feature is not a finite number.
         AttributeError
-            The model has no decision function.
+            The model has no ``decision_function``.
         """
         fit = self._latest()
         row = self._row_of(x, fit)
@@ -257,21 +268,21 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     @overload
     def predict_proba_many(self, X: Any) -> Any: ...
     def predict_proba_many(self, X: Any) -> Any:
-        """Predict the probabilities of rows, each as `predict_proba_one` does.
+        """Predict the probabilities of many rows, each as `predict_proba_one` does.
 
         Parameters
         ----------
         X
-            A frame or array as in `learn_many`.
+            Rows: a frame or an array, as in `learn_many`.
 
         Returns
         -------
-        A frame with a column for each label, or float64 [n, labels] in the order of `classes` where X is an array.
+        A frame with a column for each label, or float64 [n, labels] in the order of `classes` if X is an array.
 
         Raises
         ------
         ValueError
-            As `predict_one`, naming the row.
+            A feature is not a finite number; the message names the row.
         """
         fit = self._latest()
         rows, like = self._rows_of(X, fit)
@@ -332,9 +343,10 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
 @dataclass(eq=False, repr=False)
 class BatchRegressor(BatchAdapter, base.MiniBatchRegressor):
-    """A batch regressor as a river regressor; see `BatchAdapter` for the parameters. The target is not scaled.
+    """A batch regressor as a river regressor; `BatchAdapter` describes the parameters.
 
-    Before the first fit it predicts the mean target of the window, 0 if that is empty.
+    The target is not scaled. Before the first fit, the prediction is the mean target of the window, or 0 if the window is
+    empty.
 
     Examples
     --------

@@ -69,12 +69,12 @@ class Refitting(Windowed):
         format: str | None = None,  # noqa: A002
         limit: int | None = None,
     ) -> Self:
-        """Fit now, on all rows of the window.
+        """Fit now, to all rows in the window.
 
         Parameters
         ----------
         source, y, label, format, limit
-            Rows that are put into the window first, as in `collect`.
+            Rows to put into the window first, as in `collect`. By default, there are none.
 
         Returns
         -------
@@ -83,10 +83,10 @@ class Refitting(Windowed):
         Raises
         ------
         ValueError
-            The window cannot be fitted: it is empty, has one class, or the model says why. The model is as it was, and rows that
-            were collected stay.
+            The window cannot be fitted, because it is empty, has only one class, or the model refuses it. The model stays as it
+            was, and rows that were collected stay in the window.
         StreamError
-            As `collect`.
+            The source cannot be read, or a row is refused; as in `collect`.
         """
         if source is not None:
             self.collect(source, y, label=label, format=format, limit=limit)
@@ -98,36 +98,36 @@ class Refitting(Windowed):
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the fit that runs in the background, and answer with its model from then on.
+        """Wait for the fit that runs in the background, and use its model from then on.
 
-        Without it, the model answers from the first call after the fit's end that predicts or learns. A fit that failed says so
-        in the next call that learns. One fit runs at a time: if the next one is due meanwhile, it begins when the first is done,
-        with the rows that are the last ones then.
+        You need not call it. Without it, the new model comes into use with the first call that predicts or learns after the end
+        of the fit. If a fit fails, the next call that learns says so. Only one fit runs at a time. If the next one becomes due
+        meanwhile, it begins when the first one ends, with the rows that are then in the window.
 
-        `fit` stops the fit that runs, and fits at once. A copy or a saved adapter holds the rows and the last model, and not the
-        fit that runs, which is due again there. The fit stops too when the adapter is gone, and at the end of the program: a
-        model of `streamsvm` within a second or so, while the interpreter waits until another one is done. Ctrl-C does not reach
-        it. The adapter itself is for one thread at a time.
+        `fit` stops a fit that runs in the background, and fits immediately. A copy of the adapter, or a saved one, holds the
+        rows and the last model but not the fit that runs, which is due again there. The fit also stops when the adapter is
+        garbage-collected and when the program ends: a model of `streamsvm` stops within about a second, and the interpreter
+        waits for any other model. Ctrl-C does not reach the fit. Use the adapter itself from one thread at a time.
 
         Parameters
         ----------
         timeout
-            Seconds to wait at most; None: until it is done.
+            Maximum number of seconds to wait. None waits until the fit has ended.
 
         Returns
         -------
         bool
-            Whether none runs any more.
+            True if no fit is running any more.
 
         Raises
         ------
         Exception
-            It failed, and there is no model yet: the model's exception.
+            The fit failed, and there is no model yet. The exception is the model's.
 
         Warns
         -----
         RuntimeWarning
-            It failed: the last model stays.
+            The fit failed; the last model stays in use.
         """
         if timeout is not None:
             check_number("timeout", timeout, 0.0, inclusive=True)
@@ -227,12 +227,12 @@ class Refitting(Windowed):
 
     @property
     def mean(self) -> np.ndarray | None:
-        """float64 [features when the model was fitted]: subtracted from the features; None before the first fit."""
+        """The numbers subtracted from the features, float64 [features at the fit]; None before the first fit."""
         return None if self._fit is None else self._fit.mean.copy()
 
     @property
     def scale(self) -> np.ndarray | None:
-        """float64 [features when the model was fitted]: divides the features; None before the first fit."""
+        """The numbers that divide the features, float64 [features at the fit]; None before the first fit."""
         return None if self._fit is None else self._fit.scale.copy()
 
     @property
@@ -242,12 +242,12 @@ class Refitting(Windowed):
 
     @property
     def fitting(self) -> bool:
-        """Whether a fit runs in the background."""
+        """Whether a fit is running in the background."""
         return self._running is not None and self._running.running
 
     @property
     def n_since_fit(self) -> int:
-        """Rows since a fit was last begun."""
+        """Number of rows since the last fit began."""
         return self._window.n_put - self._attempted
 
     # Saved adapters ---------------------------------------------------------------------------------------------------------

@@ -59,34 +59,42 @@ class Windowed(SupervisedEstimator):
         format: str | None = None,  # noqa: A002
         limit: int | None = None,
     ) -> int:
-        """Put the rows of a source into the window, without fitting. All of it is read, and the last ``window`` rows stay.
+        """Put the rows of a source into the window, without fitting.
+
+        The whole source is read, and the last ``window`` rows stay.
 
         Parameters
         ----------
         source
-            With ``y``: a frame or array as `learn_many` takes it. With ``label``: a frame too. Else a path (CSV, JSON lines,
-            LIBSVM text; ``.gz`` too) or URL as the command line takes it, read up to its present end; pairs (x, y), as of a river
-            dataset; or a source of `streamsvm.runtime`, which stays open.
+            One of these:
+
+            - A frame or an array, with ``y``, as in `learn_many`.
+            - A frame that has the labels in the column ``label``.
+            - A path (CSV, JSON lines or LIBSVM text, also with ``.gz``) or a URL, as on the command line. It is read up to its
+              present end.
+            - Pairs (x, y), such as a river dataset.
+            - A source of `streamsvm.runtime`, which stays open.
         y
-            The labels or targets of a frame or array.
+            Labels or targets of a frame or an array.
         label
             Name of the label, for a path, a URL, or a frame without ``y``.
         format
-            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, if the name of a file does not say it.
+            ``"csv"``, ``"jsonl"`` or ``"libsvm"``, if the name of the file does not say it.
         limit
-            Rows with a label, at most. Rows without one are passed over.
+            Maximum number of rows with a label. Rows without a label are skipped. None sets no limit.
 
         Returns
         -------
         int
-            The number of rows that were put in.
+            The number of rows put into the window.
 
         Raises
         ------
         StreamError
-            The source cannot be read or a row is refused: the message says where. The rows before it are in the window.
+            The source cannot be read or a row is refused; the message says where. The rows before it are in the window.
         ValueError
-            A row of a frame or array is refused (none is in the window then), or ``source`` is of no type that can be read.
+            A row of a frame or array is refused, and no row of it is in the window; or ``source`` is of a type that cannot be
+            read.
         """
         if limit is not None:
             check_number("limit", limit, 0, inclusive=True, integer=True)
@@ -179,20 +187,20 @@ class Windowed(SupervisedEstimator):
 
     @property
     def feature_names(self) -> list[Hashable]:
-        """The features seen, in the order of the model's columns."""
+        """The features seen so far, in the order of the model's columns."""
         return self._features.names
 
     @property
     def n_window(self) -> int:
-        """Rows in the window."""
+        """Number of rows in the window."""
         return len(self._window)
 
     @property
     def n_learned(self) -> int:
-        """Rows put into the window so far (those of weight 0 do not count)."""
+        """Number of rows put into the window so far. Rows of weight 0 do not count."""
         return self._window.n_put
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the window, constant from construction: ``window * (4 * max_features + 16)``."""
+        """Bytes of the window, ``window * (4 * max_features + 16)``; they never change."""
         return self._window.nbytes

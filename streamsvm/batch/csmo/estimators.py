@@ -23,129 +23,155 @@ _SURE = 0.5  # the decision value of a pair from which on its soft vote is a who
 class CSMOClassifier(KernelClassifier, CSMO):
     """A support vector classifier, solved exactly by conjugate SMO.
 
-    min over alpha of 1/2 sum_ij y_i y_j alpha_i alpha_j k(x_i, x_j) - sum_i alpha_i, where 0 <= alpha_i <= C w_i and
-    sum_i y_i alpha_i = 0. More than two classes have one machine for each pair of them, which vote. It stands in for
-    scikit-learn's SVC, whose parameters and attributes it has, but for ``probability``.
+    Use it in place of scikit-learn's SVC, whose parameters and attributes it has, except for ``probability``. Above 50,000
+    rows, see `HierarchicalSVC`.
+
+    The fit minimises 1/2 sum_ij y_i y_j alpha_i alpha_j k(x_i, x_j) - sum_i alpha_i over alpha, subject to
+    0 <= alpha_i <= C w_i and sum_i y_i alpha_i = 0, where w_i is the weight of row i. With more than two classes, there is one
+    machine for each pair of classes, and the machines vote.
 
     Parameters
     ----------
     C
-        The bound of a dual coefficient, before it is multiplied by the weights of its row and class; infinity counts as 1e10.
+        Upper bound of the dual coefficients, above 0; it is multiplied by the weights of the row and its class. A larger C fits
+        the rows more closely. Infinity counts as 1e10.
     kernel
-        ``"rbf"``: exp(-gamma |x - s|^2); ``"linear"``: x.s; ``"poly"``: (gamma x.s + coef0)^degree; ``"sigmoid"``:
-        tanh(gamma x.s + coef0). ``"precomputed"``: X is the Gram matrix [n, n], and to predict the kernel values with the rows of
-        the fit, [m, n]. Or a function of m and of k rows, of any form that can be indexed, which returns their kernel values
-        [m, k]; predictions ask it for those with the support vectors.
+        Kernel of a row x and a support vector s:
+
+        - ``"rbf"``: exp(-gamma |x - s|^2)
+        - ``"linear"``: x.s
+        - ``"poly"``: (gamma x.s + coef0)^degree
+        - ``"sigmoid"``: tanh(gamma x.s + coef0)
+        - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
+        - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
+          be indexed. Predictions call it with the support vectors as the k rows.
     gamma
-        At least 0; ``"scale"``: one over the sum of the features' variances about their common mean, in which rows count by
-        their weights; ``"auto"``: one over the number of features.
-    degree, coef0
-        Of the kernels above. With a coef0 below 0, and for the sigmoid, the problem may have several local minima: the fit ends
-        in one of them, as LIBSVM's does.
-    class_weight
-        A dictionary from labels to weights, 1 for labels it does not have, or ``"balanced"``: n / (classes * rows of the class),
-        where rows count by their weights.
-    decision_function_shape
-        Of three and more classes. ``"ovr"``: a value for each class, its votes in the pairs plus less than half a vote for their
-        decision values. ``"ovo"``: the decision values of the pairs, (0, 1), (0, 2), ..., (1, 2), ..., positive for the first.
-    break_ties
-        Whether the class of the largest value wins where votes are equal; else the first of them does.
-    random_state
-        Ignored, as nothing is random: code that was written for SVC may give it.
+        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
+        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
+        features. With the Gaussian kernel, a larger gamma makes the boundary follow the rows in more detail.
+    degree
+        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
+    coef0
+        Constant term of the kernels ``"poly"`` and ``"sigmoid"``. With a value below 0, and always with ``"sigmoid"``, the
+        problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
     tol
-        The gap at which the fit ends: by how much the most violating pair may violate the optimality conditions.
+        Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
+        conditions.
     cache_size
-        Megabytes (2^20 bytes), at most, for columns of the Gram matrix; at least two columns. With few features only 4 megabytes
-        for each of them and 16 more are used: columns that are soon computed again are not worth more memory. The machines of all
-        pairs of classes use one cache in turn. A function is asked for the whole Gram matrix, once, if that takes no more in
-        float64; else for columns.
+        Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. With few
+        features, the fit uses at most 16 megabytes and 4 more for each feature, because columns that are cheap to compute again
+        are not worth more memory. The machines of all pairs of classes take turns with one cache. If the kernel is a function
+        whose whole Gram matrix in float64 fits into the cache, the function is called once, for all of it; otherwise, it is
+        called for columns.
     conjugate
-        Whether steps follow conjugate directions; False: plain SMO.
+        Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO.
     shrinking
         Whether rows that seem to have reached their bound leave the working set until the end.
     max_iter
-        Steps of each machine, at most; -1: no limit.
+        Maximum number of steps of each machine; -1 sets no limit.
     verbose
-        Whether progress is shown on standard error.
+        Whether to show progress on standard error.
     n_jobs
-        Threads: None is 1, -1 one for each processor, -2 one less, and so on. Results do not depend on it.
+        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it.
+    class_weight
+        Weights of the classes, by which C is multiplied. A dictionary maps labels to weights; labels that it lacks have weight
+        1. ``"balanced"`` is n / (classes * rows of the class), in which rows count by their weights. None gives every class
+        weight 1. Use ``"balanced"`` when one class is rare.
+    decision_function_shape
+        What `decision_function` returns for three or more classes. ``"ovr"``: one value for each class, which is the number of
+        its votes plus less than half a vote for the decision values of its pairs. ``"ovo"``: the decision value of each pair of
+        classes, in the order (0, 1), (0, 2), ..., (1, 2), ...; it is positive for the first class of the pair.
+    break_ties
+        Which of several classes with equally many votes `predict` returns: the one with the largest value of
+        `decision_function` if True, the first one if False. True needs ``decision_function_shape="ovr"``.
+    random_state
+        Ignored, because nothing is random. It is accepted so that code written for SVC keeps working.
 
     Attributes
     ----------
     classes_ : [classes]
+        The labels, sorted.
     support_ : int32 [n_support]
-        Numbers of the support vectors among the rows, class by class.
+        Indices of the support vectors among the rows, class by class.
     support_vectors_ : float64 [n_support, features]
-        An array, or CSR where X was sparse; with a function as the kernel rows of X; with a Gram matrix [0, 0].
+        The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
+        ``kernel="precomputed"``, the array is empty, [0, 0].
     n_support_ : int32 [classes]
+        Number of support vectors of each class.
     dual_coef_ : float64 [classes - 1, n_support]
-        Of two classes y_i alpha_i, where y_i = 1 for ``classes_[1]``. Of more, LIBSVM's layout: a support vector of a class has
-        its coefficients against the other classes, in their order; positive in pairs whose first class is its own. A CSR array
-        where X was sparse. This, ``coef_`` and ``intercept_`` are computed when they are read: a change changes no prediction.
+        Coefficients of the support vectors; a CSR array if X was sparse. With two classes, they are y_i alpha_i, where y_i = 1
+        for ``classes_[1]``. With more, the layout is LIBSVM's: each support vector has its coefficients against the other
+        classes, in their order, and they are positive in pairs whose first class is its own. This array, ``coef_`` and
+        ``intercept_`` are computed when you read them, so changing them changes no prediction.
     coef_ : float64 [machines, features]
-        Of the linear kernel; a CSR array where X was sparse.
+        Weights of the features, with ``kernel="linear"`` only; a CSR array if X was sparse.
     intercept_ : float64 [machines]
-        One for two classes, else one for each pair, whose first class is positive.
+        One intercept for two classes, otherwise one for each pair of classes, with the first class of the pair on the positive
+        side.
     class_weight_ : float64 [classes]
+        The weight of each class.
     n_iter_ : int64 [machines]
+        Number of steps of each machine.
     fit_status_ : int
-        0, or 1 where the gap is above ``tol``.
+        0 if the fit converged, 1 if the gap is above ``tol``.
     shape_fit_ : tuple
-        Of X.
+        Shape of the X that was fitted.
     gap_ : float
-        The gap of the worst machine, in float64.
+        The gap of the worst machine, computed in float64.
     duality_gap_ : float
-        The primal minus the dual objective, summed over machines. This and the next are exact to about six digits, since bounded
-        variables enter with float32 kernel values.
+        The primal minus the dual objective, summed over the machines. This value and ``objective_`` are exact to about six
+        digits, because bounded variables enter with float32 kernel values.
     objective_ : float
-        The dual objective, which is minimised, summed over machines.
+        The dual objective, which the fit minimises, summed over the machines.
 
     Raises
     ------
     ValueError
-        When fitted: a parameter is out of its range, or X, y or a weight cannot be learned; the message says which. When it
-        predicts: ``break_ties`` with ``decision_function_shape="ovo"``.
+        From `fit`: a parameter is out of its range, or X, y or a weight cannot be learned. The message says which one. From
+        `predict`: ``break_ties`` is True and ``decision_function_shape`` is ``"ovo"``.
     TypeError
-        A Gram matrix is sparse.
+        The Gram matrix is sparse.
 
     Warns
     -----
     ConvergenceWarning
-        The gap is above ``tol``. The attributes are those of the last iterate, which is the best one: each step lowers the
-        objective.
+        The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
+        step lowers the objective.
     UserWarning
-        The fit takes long, and another machine would do it in about a tenth of the time so far.
+        The fit is taking long, and another machine would need about a tenth of the time spent so far.
 
     Notes
     -----
-    A step costs O(n), and O(n d) for columns that are not cached; columns are float32. Before it is accepted, a solution is
-    checked in float64, and steps go on from there where float32 was not exact enough. Equal rows are one variable. Features of
-    two values each are compared bit by bit. Memory beside X: the cache, 24 bytes a value (of a sparse matrix 80 a value that is
-    not zero), and a few hundred a row. Where kernel values are given: the cache, 32 MB for a part of them, and a function's Gram
-    matrix where it is asked for the whole.
+    A step costs O(n), plus O(n d) for each column that is not in the cache. Columns are float32. The solution is checked in
+    float64 before it is accepted, and the steps continue if float32 was not exact enough. Equal rows share one variable.
+    Features with two different values are compared bit by bit. On top of X, a fit needs the cache, 24 bytes for each value of X
+    (80 for each non-zero value of a sparse matrix), and a few hundred bytes for each row. If kernel values are given, it needs
+    the cache, 32 MB for a part of the values, and the Gram matrix of a function that is called for all of it.
 
-    With the Gaussian kernel, a fit of more than 3,000 dense rows begins with blocks of up to 1,024 variables, which are solved on
-    their own, until most of those that violate optimality have been in one: products of blocks take a quarter of the time of
-    columns, which are worth keeping only where they are used again.
+    With the Gaussian kernel and more than 3,000 dense rows, a fit begins with blocks of up to 1,024 variables. Each block is
+    solved by itself, until most of the variables that violate optimality have been in a block. The products of a block take a
+    quarter of the time of columns, which are worth keeping only if they are used again.
 
-    Other than SVC, it merges equal rows, predicts sparse and dense rows alike, and refuses weights below 0; ``"balanced"`` and
-    ``gamma="scale"`` count rows by their weights.
+    Unlike SVC, this class merges equal rows, predicts both sparse and dense rows whichever it was fitted to, and refuses
+    negative weights. ``"balanced"`` and ``gamma="scale"`` count rows by their weights.
 
-    Threads share the rows of a column, of a step's two loops over the working set, of a gradient that is computed anew, and of a
-    prediction. Of three and more classes they have a machine each instead, each thread with a cache of its own. One thread alone
-    chooses, clips and follows directions, drops rows from the working set and moves the columns that stay, computes columns of
-    sparse rows, and makes steps on fewer than 4,000 rows; with kernel values that are given it does all but restores. Where
-    other programs take the processors, steps go on without the threads that are put aside.
+    For two classes, the threads share the rows of a column, the two loops of a step over the working set, a gradient that is
+    computed from scratch, and a prediction. For three or more classes, each thread instead fits one machine at a time, with a
+    cache of its own. A single thread chooses, clips and follows directions, removes rows from the working set and moves the
+    columns that stay, computes columns of sparse rows, and makes the steps on fewer than 4,000 rows; if kernel values are
+    given, it does everything except restoring the gradient. If other programs occupy the processors, the steps continue without
+    the threads that have to wait.
 
-    A fit that is interrupted (Ctrl-C) sets the attributes to the last iterate, then raises KeyboardInterrupt.
+    If you interrupt a fit (Ctrl-C), it sets the attributes to the last iterate, then raises KeyboardInterrupt.
 
     References
     ----------
-    [^1]: Torres-Barrán, A., Alaíz, C. M., Dorronsoro, J. R. (2021). Faster SVM training via conjugate SMO. Pattern
-        Recognition 111. Equations 17 to 23.
+    [^1]: Torres-Barrán, A., Alaíz, C. M., Dorronsoro, J. R. (2021). Faster SVM training via conjugate SMO. Pattern Recognition
+        111. Equations 17 to 23.
     [^2]: Fan, R.-E., Chen, P.-H., Lin, C.-J. (2005). Working set selection using second order information for training support
         vector machines. JMLR 6.
-    [^3]: Joachims, T. (1999). Making large-scale SVM learning practical. In: Advances in kernel methods, MIT Press (the blocks).
+    [^3]: Joachims, T. (1999). Making large-scale SVM learning practical. In: Advances in kernel methods, MIT Press (the
+        blocks).
 
     Examples
     --------
@@ -173,7 +199,10 @@ class CSMOClassifier(KernelClassifier, CSMO):
 
     @property
     def dual_coef_(self) -> Any:
-        """The coefficients of the support vectors, float64 [classes - 1, n_support]; a CSR array where X was sparse."""
+        """The coefficients of the support vectors, float64 [classes - 1, n_support].
+
+        They are a CSR array if X was sparse.
+        """
         if len(self.classes_) == 2:
             return self._as_rows(self._coefficients)
         of_class = np.repeat(np.arange(len(self.classes_)), self.n_support_)
@@ -258,37 +287,103 @@ class CSMOClassifier(KernelClassifier, CSMO):
 class CSMORegressor(KernelRegressor, CSMO):
     """Support vector regression with the epsilon-insensitive loss, solved exactly by conjugate SMO.
 
-    min over b of 1/2 sum_ij b_i b_j k(x_i, x_j) - sum_i y_i b_i + epsilon sum_i |b_i|, where |b_i| <= C w_i and sum_i b_i = 0:
-    one signed variable a row in place of the usual two. It stands in for scikit-learn's SVR.
+    Use it in place of scikit-learn's SVR. Above 50,000 rows, see `HierarchicalSVR`.
+
+    The fit minimises 1/2 sum_ij b_i b_j k(x_i, x_j) - sum_i y_i b_i + epsilon sum_i |b_i| over b, subject to |b_i| <= C w_i and
+    sum_i b_i = 0, where w_i is the weight of row i. Each row has one signed variable in place of the usual two.
 
     Parameters
     ----------
     C
-        The bound of a dual coefficient, before it is multiplied by the weight of its row.
+        Upper bound of the dual coefficients' sizes, above 0; it is multiplied by the weight of the row. A larger C fits the
+        rows more closely. Infinity counts as 1e10.
+    kernel
+        Kernel of a row x and a support vector s:
+
+        - ``"rbf"``: exp(-gamma |x - s|^2)
+        - ``"linear"``: x.s
+        - ``"poly"``: (gamma x.s + coef0)^degree
+        - ``"sigmoid"``: tanh(gamma x.s + coef0)
+        - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
+        - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
+          be indexed. Predictions call it with the support vectors as the k rows.
+    gamma
+        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
+        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
+        features. With the Gaussian kernel, a larger gamma makes the curve follow the rows in more detail.
+    degree
+        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
+    coef0
+        Constant term of the kernels ``"poly"`` and ``"sigmoid"``. With a value below 0, and always with ``"sigmoid"``, the
+        problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
+    tol
+        Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
+        conditions. It is in the units of y, so raise it if y is in the thousands: 1e-3 is then very strict.
+    cache_size
+        Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. With few
+        features, the fit uses at most 16 megabytes and 4 more for each feature, because columns that are cheap to compute again
+        are not worth more memory. If the kernel is a function whose whole Gram matrix in float64 fits into the cache, the
+        function is called once, for all of it; otherwise, it is called for columns.
+    conjugate
+        Whether the steps follow conjugate directions, which takes fewer steps if C is large. False gives plain SMO.
+    shrinking
+        Whether rows that seem to have reached their bound leave the working set until the end.
+    max_iter
+        Maximum number of steps; -1 sets no limit.
+    verbose
+        Whether to show progress on standard error.
+    n_jobs
+        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it.
     epsilon
-        Errors up to this cost nothing.
-    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose, n_jobs
-        As in `CSMOClassifier`. ``tol`` is in the units of y: 1e-3 is a lot to ask for where y is in the thousands.
+        Largest error that costs nothing, in the units of y; at least 0. A larger epsilon gives fewer support vectors.
 
     Attributes
     ----------
-    support_, support_vectors_, coef_, fit_status_, shape_fit_, gap_, duality_gap_, objective_
-        As in `CSMOClassifier`.
+    support_ : int32 [n_support]
+        Indices of the support vectors among the rows.
+    support_vectors_ : float64 [n_support, features]
+        The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
+        ``kernel="precomputed"``, the array is empty, [0, 0].
     n_support_ : int32 [1]
+        Number of support vectors.
     dual_coef_ : float64 [1, n_support]
-        b_i; a CSR array where X was sparse.
+        Coefficients b_i of the support vectors; a CSR array if X was sparse.
+    coef_ : float64 [1, features]
+        Weights of the features, with ``kernel="linear"`` only; a CSR array if X was sparse.
     intercept_ : float64 [1]
+        The intercept.
     n_iter_ : int
+        Number of steps.
+    fit_status_ : int
+        0 if the fit converged, 1 if the gap is above ``tol``.
+    shape_fit_ : tuple
+        Shape of the X that was fitted.
+    gap_ : float
+        The gap, computed in float64.
+    duality_gap_ : float
+        The primal minus the dual objective. This value and ``objective_`` are exact to about six digits, because bounded
+        variables enter with float32 kernel values.
+    objective_ : float
+        The dual objective, which the fit minimises.
 
     Raises
     ------
     ValueError
-        As `CSMOClassifier`.
+        A parameter is out of its range, or X, y or a weight cannot be learned. The message says which one.
+    TypeError
+        The Gram matrix is sparse.
 
     Warns
     -----
     ConvergenceWarning
-        As `CSMOClassifier`; cost, memory, interruption and references are the same as well.
+        The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
+        step lowers the objective.
+    UserWarning
+        The fit is taking long, and another machine would need about a tenth of the time spent so far.
+
+    Notes
+    -----
+    Cost, memory, threads and interrupts (Ctrl-C) are described in `CSMOClassifier`, together with the references.
 
     Examples
     --------

@@ -79,17 +79,17 @@ class CSMO(KernelMachine):
 
     @property
     def dual_coef_(self) -> Any:
-        """The coefficients of the support vectors, float64 [machines, n_support]; a CSR array where X was sparse."""
+        """The coefficients of the support vectors, float64 [machines, n_support]; a CSR array if X was sparse."""
         return self._as_rows(self._coefficients)
 
     @property
     def intercept_(self) -> np.ndarray:
-        """The intercepts, float64 [machines]."""
+        """The intercept of each machine, float64 [machines]."""
         return self._sign * self._intercepts
 
     @property
     def coef_(self) -> Any:
-        """The weights of the features, float64 [machines, features], where the kernel is linear."""
+        """The weights of the features, float64 [machines, features]; with ``kernel="linear"`` only."""
         if self._kernel.kind != LINEAR:
             raise AttributeError("coef_ is there with kernel='linear' only")
         coef = self._as_rows(self._sign * (self._coefficients @ self.support_vectors_))
@@ -105,31 +105,31 @@ class CSMO(KernelMachine):
     # Fits -------------------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, dual_coef_init: Any = None) -> Self:
-        """Learn from all rows. A fit that raises a ValueError leaves the model as it was.
+        """Fit the model to all rows. A fit that raises a ValueError leaves the model as it was.
 
         Parameters
         ----------
         X
-            Array or sparse matrix [n, features]; with ``kernel="precomputed"`` the Gram matrix [n, n]; with a function as the
-            kernel whatever it takes, a list for example.
+            Rows to learn: an array or sparse matrix [n, features]; with ``kernel="precomputed"``, the Gram matrix [n, n]; if
+            the kernel is a function, anything that it accepts, such as a list.
         y
             Labels or targets [n].
         sample_weight
-            Numbers of at least 0, [n]; None: all 1.
+            Weight of each row, at least 0, [n]. None gives every row weight 1.
         dual_coef_init
             Dual coefficients to start from, y_i alpha_i or b_i, float64 [n]; for at most two classes. They are clipped to the
-            bounds, and those of the sign that outweighs the other are scaled to make the sum zero. None: 0.
+            bounds, and those of the sign that outweighs the other are scaled down until the sum is zero. None starts from 0.
 
         Returns
         -------
-        The estimator.
+        The fitted estimator.
 
         Raises
         ------
         ValueError
             A parameter is out of its range, or X, y or a weight cannot be learned.
         TypeError
-            A Gram matrix is sparse.
+            The Gram matrix is sparse.
         """
         return self._fit(X, y, sample_weight, dual_coef_init)
 

@@ -17,42 +17,106 @@ __all__ = ["CSMOOneClass"]
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
-    """A one-class support vector machine, solved exactly by conjugate SMO.
+    """A one-class support vector machine for anomalies, solved exactly by conjugate SMO.
 
-    min over alpha of 1/2 sum_ij alpha_i alpha_j k(x_i, x_j), where 0 <= alpha_i <= w_i and sum_i alpha_i = nu sum_i w_i. At most
-    a part nu of the rows' weight is outside of the set that is found. It stands in for scikit-learn's OneClassSVM.
+    Use it in place of scikit-learn's OneClassSVM. It learns the set in which usual rows lie, and predicts 1 for rows inside and
+    -1 for rows outside.
+
+    The fit minimises 1/2 sum_ij alpha_i alpha_j k(x_i, x_j) over alpha, subject to 0 <= alpha_i <= w_i and
+    sum_i alpha_i = nu sum_i w_i, where w_i is the weight of row i. At most a fraction nu of the total weight lies outside the
+    set.
 
     Parameters
     ----------
+    kernel
+        Kernel of a row x and a support vector s:
+
+        - ``"rbf"``: exp(-gamma |x - s|^2)
+        - ``"linear"``: x.s
+        - ``"poly"``: (gamma x.s + coef0)^degree
+        - ``"sigmoid"``: tanh(gamma x.s + coef0)
+        - ``"precomputed"``: X is the Gram matrix [n, n]. To predict, pass the kernel values with the rows of the fit, [m, n].
+        - A function that takes m rows and k rows, and returns their kernel values [m, k]. The rows may be of any type that can
+          be indexed. Predictions call it with the support vectors as the k rows.
+    gamma
+        Factor gamma of the kernel: a number of at least 0, ``"scale"`` or ``"auto"``. ``"scale"`` is one over the sum of the
+        features' variances about their common mean, in which rows count by their weights. ``"auto"`` is one over the number of
+        features. With the Gaussian kernel, a larger gamma makes the set follow the rows in more detail.
+    degree
+        Degree of the kernel ``"poly"``, from 0 to 100. Other kernels ignore it.
+    coef0
+        Constant term of the kernels ``"poly"`` and ``"sigmoid"``. With a value below 0, and always with ``"sigmoid"``, the
+        problem may have several local minima. The fit then ends in one of them, as LIBSVM's does.
+    tol
+        Gap at which the fit ends: the amount by which the worst pair of dual coefficients may still violate the optimality
+        conditions.
+    cache_size
+        Maximum memory for columns of the Gram matrix, in megabytes (2^20 bytes). There is always room for two columns. With few
+        features, the fit uses at most 16 megabytes and 4 more for each feature, because columns that are cheap to compute again
+        are not worth more memory. If the kernel is a function whose whole Gram matrix in float64 fits into the cache, the
+        function is called once, for all of it; otherwise, it is called for columns.
+    conjugate
+        Whether the steps follow conjugate directions. False gives plain SMO.
+    shrinking
+        Whether rows that seem to have reached their bound leave the working set until the end.
+    max_iter
+        Maximum number of steps; -1 sets no limit.
+    verbose
+        Whether to show progress on standard error.
+    n_jobs
+        Number of threads: None is 1, -1 is one for each processor, -2 is one less, and so on. The results do not depend on it.
     nu
-        Above 0 and at most 1: the most that may be outside, and the least that are support vectors, as parts of all rows.
-    kernel, gamma, degree, coef0, tol, cache_size, conjugate, shrinking, max_iter, verbose, n_jobs
-        As in `CSMOClassifier`.
+        Largest fraction of the rows that may lie outside, and smallest fraction that become support vectors; above 0 and at
+        most 1. Set it to the fraction of anomalies that you expect.
 
     Attributes
     ----------
-    support_, support_vectors_, coef_, n_support_, fit_status_, shape_fit_, gap_, duality_gap_, objective_
-        As in `CSMORegressor`.
+    support_ : int32 [n_support]
+        Indices of the support vectors among the rows.
+    support_vectors_ : float64 [n_support, features]
+        The support vectors; a CSR matrix if X was sparse. If the kernel is a function, they are rows of X; with
+        ``kernel="precomputed"``, the array is empty, [0, 0].
+    n_support_ : int32 [1]
+        Number of support vectors.
     dual_coef_ : float64 [1, n_support]
-        alpha_i; a CSR array where X was sparse.
+        Coefficients alpha_i of the support vectors; a CSR array if X was sparse.
+    coef_ : float64 [1, features]
+        Weights of the features, with ``kernel="linear"`` only; a CSR array if X was sparse.
     intercept_ : float64 [1]
+        The intercept of the decision values.
     offset_ : float64 [1]
-        Minus the intercept: the score from which on a row is inside.
+        Minus the intercept: the smallest score of a row that lies inside.
     n_iter_ : int
+        Number of steps.
+    fit_status_ : int
+        0 if the fit converged, 1 if the gap is above ``tol``.
+    shape_fit_ : tuple
+        Shape of the X that was fitted.
+    gap_ : float
+        The gap, computed in float64.
+    duality_gap_ : float
+        The primal minus the dual objective. This value and ``objective_`` are exact to about six digits, because bounded
+        variables enter with float32 kernel values.
+    objective_ : float
+        The dual objective, which the fit minimises.
 
     Raises
     ------
     ValueError
-        As `CSMOClassifier`.
+        A parameter is out of its range, or X or a weight cannot be learned. The message says which one.
+    TypeError
+        The Gram matrix is sparse.
 
     Warns
     -----
     ConvergenceWarning
-        As `CSMOClassifier`; memory, interruption and references are the same as well.
+        The gap is above ``tol`` at the end. The attributes are those of the last iterate, which is the best one, because each
+        step lowers the objective.
 
     Notes
     -----
-    The first nu n rows start at their bound, which takes as many columns: O(nu n^2 d) before the first step.
+    The first nu n rows start at their bound. Each of them needs a column, which costs O(nu n^2 d) before the first step.
+    Memory, threads and interrupts (Ctrl-C) are described in `CSMOClassifier`, together with the references on the solver.
 
     References
     ----------
@@ -75,7 +139,7 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
 
     @property
     def offset_(self) -> np.ndarray:
-        """Minus the intercept, float64 [1]: the score from which on a row is inside."""
+        """Minus the intercept, float64 [1]: the smallest score of a row that lies inside."""
         return -self.intercept_
 
     @property
@@ -87,45 +151,54 @@ class CSMOOneClass(OutlierMixin, CSMO):  # type: ignore[misc]
         return 0.0
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # type: ignore[override] # noqa: ARG002
-        """Learn the set of rows that are usual. A fit that raises a ValueError leaves the model as it was.
+        """Learn the set in which usual rows lie. A fit that raises a ValueError leaves the model as it was.
 
         Parameters
         ----------
         X
-            As of `CSMOClassifier.fit`.
+            Rows to learn: an array or sparse matrix [n, features]; with ``kernel="precomputed"``, the Gram matrix [n, n]; if
+            the kernel is a function, anything that it accepts, such as a list.
         y
             Ignored.
         sample_weight
-            Numbers of at least 0, [n]; None: all 1.
+            Weight of each row, at least 0, [n]. None gives every row weight 1.
 
         Returns
         -------
-        The estimator.
+        The fitted estimator.
 
         Raises
         ------
-        ValueError, TypeError
-            As `CSMOClassifier.fit`.
+        ValueError
+            A parameter is out of its range, or X or a weight cannot be learned.
+        TypeError
+            The Gram matrix is sparse.
         """
         return self._fit(X, None, sample_weight)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return by how much the scores of rows are above the offset, float64 [n]; negative outside.
+        """Return how far the score of each row is above the offset, float64 [n]; it is negative outside.
 
         Raises
         ------
-        ValueError, sklearn.exceptions.NotFittedError
-            As `predict`.
+        ValueError
+            X does not fit the model, or holds a value that is not finite.
+        sklearn.exceptions.NotFittedError
+            The model is not fitted.
         """
         return self._decide(self._checked(X))[:, 0]
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the sums of the expansion at rows, float64 [n]: how usual they are.
+        """Return the score of each row, float64 [n]; usual rows score high.
+
+        The score is the kernel expansion without the intercept.
 
         Raises
         ------
-        ValueError, sklearn.exceptions.NotFittedError
-            As `predict`.
+        ValueError
+            X does not fit the model, or holds a value that is not finite.
+        sklearn.exceptions.NotFittedError
+            The model is not fitted.
         """
         return self.decision_function(X) + self.offset_
 

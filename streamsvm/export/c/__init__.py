@@ -1,4 +1,7 @@
-"""Programs as C99: one header and one source, which need no library and no memory but constants and the stack."""
+"""Programs as C99: one header and one source that need no library.
+
+The only memory that they use is constants and the stack.
+"""
 
 from streamsvm.export.c.compiled import CModel
 from streamsvm.export.c.writer import write_c

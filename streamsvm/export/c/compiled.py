@@ -39,27 +39,27 @@ void rows_decision(const float *x, long n, float *out)
 
 
 class CModel:
-    """A program as C that this computer executes: it predicts as a device will.
+    """A program as C, compiled and loaded on this computer, so that it predicts as a device will.
 
     Parameters
     ----------
     program
-        Of a model, by `program_of`.
+        Program of a model, from `program_of`.
     compiler
-        A C compiler. None: the first of cc, gcc and clang that there is.
+        C compiler to use. None uses the first of cc, gcc and clang that exists.
     flags
-        What it is given besides those for C99, -O2 and a shared library.
+        Further flags of the compiler, on top of those for C99, -O2 and a shared library.
     bits, error
-        As of `write_c`.
+        Precision of the vectors, as in `write_c`.
 
     Attributes
     ----------
     labels : list
-        As the program has them.
+        The labels of the program.
     table_bytes, stack_bytes : int
-        As of `CFiles`.
+        As in `CFiles`.
     library : ctypes.CDLL
-        What was compiled; its symbols begin with ``model_``.
+        The compiled library; its symbols begin with ``model_``.
 
     Raises
     ------
@@ -107,22 +107,22 @@ class CModel:
         self._number = number
 
     def predict_many(self, X: Any) -> np.ndarray:
-        """Predict rows.
+        """Predict many rows.
 
         Parameters
         ----------
         X
-            Array [n, features] of what converts to float32.
+            Array [n, features] that converts to float32.
 
         Returns
         -------
         ndarray [n]
-            Labels, or float32: numbers or anomaly scores.
+            Labels, or numbers or anomaly scores, float32.
 
         Raises
         ------
         ValueError
-            X has another shape, or holds what is no number.
+            X has another shape, or holds something that is not a number.
         """
         rows = self._rows(X)
         out = np.empty(len(rows), self._number)
@@ -130,7 +130,10 @@ class CModel:
         return self._label_array[out] if self.kind == "class" else out
 
     def decision_function_many(self, X: Any) -> np.ndarray:
-        """Return decision values of rows: float32 [n], of several outputs [n, outputs]. X and errors as of `predict_many`."""
+        """Return the decision values of many rows, float32 [n] or [n, outputs].
+
+        X and the errors are as in `predict_many`.
+        """
         rows = self._rows(X)
         out = np.empty((len(rows), self._outputs), np.float32)
         self.library.rows_decision(*_given(rows, out))

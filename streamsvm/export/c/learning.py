@@ -32,31 +32,34 @@ class LearningFiles(NamedTuple):
     header: Path
     source: Path
     state_bytes: int
-    """Of what ``NAME_learn_state`` gives."""
+    """Bytes that ``NAME_learn_state`` gives."""
     ram_bytes: int
-    """Of all variables: the state twice, once for a state that is restored, and what a row is compared with."""
+    """Bytes of all variables: the state, a second state for one that is restored, and what a row is compared with."""
 
 
 def write_learning_c(model: Learner, folder: str | Path, name: str = "model") -> LearningFiles:
-    """Write a learner as C99 that goes on learning, from where it stands, in memory of a fixed size.
+    """Write a learner as C99 that continues learning on a device, in a fixed amount of memory.
 
-    ``NAME_learn(x, label)`` learns a row of the first or the second of ``NAME_learn_labels``; ``NAME_learn_predict`` and
-    ``NAME_learn_decision`` predict. ``NAME_learn_state`` gives ``NAME_LEARN_BYTES`` bytes, which ``NAME_learn_restore`` takes
-    back, checked, and so does `with_state` in Python. The steps are those of the learner itself: the same merges, and the same
-    vectors but for rounding. Rows are scaled by the scale in use, which stays as it is on the device. With ``scaling=None``
-    numbers are bounded by 1e18 over the root of the number of features: longer rows no learner takes.
+    ``NAME_learn(x, label)`` learns a row; its label is the first or the second of ``NAME_learn_labels``. ``NAME_learn_predict``
+    and ``NAME_learn_decision`` predict. ``NAME_learn_state`` gives ``NAME_LEARN_BYTES`` bytes, which ``NAME_learn_restore`` on
+    the device and `with_state` in Python check and take back. The steps are those of the learner itself: the same merges, and
+    the same vectors apart from rounding. Rows are scaled by the scale in use, which stays as it is on the device. With
+    ``scaling=None``, numbers are bounded by 1e18 over the root of the number of features, because no learner accepts longer
+    rows.
 
     Parameters
     ----------
     model
-        A `BSGDClassifier` or `BSCAClassifier` of two labels that it has learned, with the Gaussian kernel and merging.
-    folder, name
-        As of `write_c`. The files are ``NAME_learn.h`` and ``NAME_learn.c``.
+        A `BSGDClassifier` or `BSCAClassifier` with the Gaussian kernel and merging, which has learned two labels.
+    folder
+        Path of an existing folder. The files in it are ``NAME_learn.h`` and ``NAME_learn.c``.
+    name
+        Name of the files, and the beginning of all symbols: a C identifier.
 
     Raises
     ------
     ProgramError
-        The model is another one, or a file cannot be written.
+        The model is of another kind, or a file cannot be written.
 
     Examples
     --------
@@ -106,12 +109,14 @@ def write_learning_c(model: Learner, folder: str | Path, name: str = "model") ->
 
 
 def state_of(model: Learner) -> bytes:
-    """Return the state of a model as ``NAME_learn_restore`` takes it: what it has learned since goes to its device.
+    """Return the state of a model as ``NAME_learn_restore`` takes it.
+
+    It brings to the device what the model has learned since its C code was written.
 
     Raises
     ------
     ProgramError
-        As `write_learning_c`.
+        The model has no such C code, as in `write_learning_c`.
     """
     _check(model)
     data = bytearray(_state_of(model).tobytes())
@@ -120,19 +125,19 @@ def state_of(model: Learner) -> bytes:
 
 
 def with_state(model: Learner, data: bytes) -> Learner:
-    """Return a model with the state that a device has learned, as ``NAME_learn_state`` gives it; it goes on from there.
+    """Return a model that continues from the state of a device, as ``NAME_learn_state`` gives it.
 
     Parameters
     ----------
     model
-        The one that `write_learning_c` has written; it stays as it is.
+        The model that `write_learning_c` has written; it stays as it is.
     data
-        The bytes. The device must be little-endian.
+        The bytes of the state. The device must be little-endian.
 
     Raises
     ------
     ProgramError
-        They are no state of this model's device, or corrupt.
+        The bytes are not a state of this model's device, or they are corrupt.
     """
     _check(model)
     dtype = _dtype(model)

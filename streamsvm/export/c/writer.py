@@ -22,9 +22,10 @@ class CFiles(NamedTuple):
     header: Path
     source: Path
     table_bytes: int
-    """Of the constant tables, without names and labels."""
+    """Bytes of the constant tables, without names and labels."""
     stack_bytes: int
-    """Of the arrays that a prediction has on the stack at once; a compiler takes some hundred more for what it keeps there."""
+    """Bytes of the arrays that a prediction has on the stack at the same time. A compiler adds a few hundred for its own needs.
+    """
 
 
 def write_c(
@@ -32,20 +33,21 @@ def write_c(
 ) -> CFiles:
     """Write a program as C99: ``NAME.h`` and ``NAME.c``, which call no library and allocate nothing.
 
-    A row is ``NAME_FEATURES`` floats, as they are (scaling is inside), in the order of ``NAME_features``; one that is not finite
-    is missing, and one beyond 1e18 behind the scaling is 1e18. ``NAME_predict`` returns the number of a label in ``NAME_labels``,
-    or the float that is predicted; ``NAME_decision`` writes ``NAME_OUTPUTS`` decision values.
+    A row is ``NAME_FEATURES`` floats in the order of ``NAME_features``, unscaled, because scaling is part of the program. A
+    number that is not finite is missing, and a number beyond 1e18 after scaling counts as 1e18. ``NAME_predict`` returns the
+    index of a label in ``NAME_labels``, or the float that is predicted. ``NAME_decision`` writes ``NAME_OUTPUTS`` decision
+    values.
 
     Parameters
     ----------
     program
-        Of a model, by `program_of`.
+        Program of a model, from `program_of`.
     folder
-        An existing folder.
+        Path of an existing folder.
     name
-        Of the files, and the beginning of all symbols: a C identifier.
+        Name of the files, and the beginning of all symbols: a C identifier.
     bits, error
-        Of vectors, as of `quantised`; 32: float.
+        Precision of the vectors, as in `quantised`; 32 bits are floats.
 
     Returns
     -------
@@ -54,8 +56,8 @@ def write_c(
     Raises
     ------
     ProgramError
-        The name is no identifier, the program has a step without a form in C, vectors cannot be so exact, or a file cannot be
-        written.
+        The name is not an identifier, the program has a step that has no form in C, the vectors cannot be that exact, or a file
+        cannot be written.
 
     Examples
     --------

@@ -45,22 +45,22 @@ class BlockFileError(ValueError):
 
 
 class Block(NamedTuple):
-    """The rows of a block."""
+    """The rows of one block of a block file."""
 
     first: int
-    """Number of its first row."""
+    """Index of its first row in the file."""
     labels: np.ndarray
-    """float64 [rows]"""
+    """Labels or targets, float64 [rows]."""
     numbers: np.ndarray
-    """uint64 [rows]: their numbers in the file that they are copied from; empty where they are no copies."""
+    """Numbers of the rows in the file that they were copied from, uint64 [rows]; empty if they are no copies."""
     starts: np.ndarray
-    """uint32 [rows + 1]: where each begins in ``values``; empty where rows are dense."""
+    """Where each row begins in ``values``, uint32 [rows + 1]; empty if rows are dense."""
     indices: np.ndarray
-    """uint32 [values]: the feature of each; empty where rows are dense."""
+    """The feature of each value, uint32 [values]; empty if rows are dense."""
     values: np.ndarray
-    """float32 [values]; of dense rows [rows * features]."""
+    """The values, float32 [values]; for dense rows [rows * features]."""
     weights: np.ndarray = np.empty(0)
-    """float64 [rows], above 0; empty: all are 1."""
+    """Weights of the rows, float64 [rows], above 0; empty if all are 1."""
 
 
 def is_block_file(path: Path) -> bool:
@@ -73,9 +73,10 @@ def is_block_file(path: Path) -> bool:
 
 
 class BlockFile:
-    """Reads a block file, block by block: only the blocks that the caller holds are in memory.
+    """A block file, open for reading one block at a time.
 
-    The file is read, not mapped: if a mapped file is cut off while it is read, a signal ends the process.
+    Only the blocks that you hold are in memory. The file is read, not mapped, because if a mapped file is cut off while it is
+    read, a signal ends the process.
 
     Parameters
     ----------
@@ -85,37 +86,38 @@ class BlockFile:
     Attributes
     ----------
     path : Path
+        Path of the file.
     shape : tuple of int
-        Rows and features.
+        Number of rows and of features.
     dense : bool
-        Whether rows have all their features.
+        Whether rows are stored with all their features.
     numbered : bool
-        Whether rows have numbers: they are copies of some of another file's.
+        Whether rows have numbers, because they are copies of some rows of another file.
     weighted : bool
         Whether rows have weights.
     weights : tuple of float
-        The smallest weight, the largest one and their mean; all are 1 where rows have none.
+        The smallest weight, the largest weight and their mean; all are 1 if rows have no weights.
     label_counts : dict of float to int, or None
-        How often each label is there; None: there are too many to be classes.
+        Number of rows of each label; None if there are too many labels to be classes.
     label_weights : dict of float to float, or None
-        The sum of the weights of each label's rows.
+        Sum of the weights of each label's rows.
     mean_square : float
-        Mean of the squared norms of rows.
+        Mean of the squared norms of the rows.
     mean_label : float
-        Mean of the absolute values of labels.
+        Mean of the absolute values of the labels.
     meta : dict
-        What the writer saved beside the rows.
+        Anything else that the writer saved.
     nbytes : int
-        Size of the file.
+        Size of the file in bytes.
     largest_block : int
         Size of the largest block in bytes.
 
     Raises
     ------
     BlockFileError
-        It is not a block file, or corrupt or cut off; the message says what is wrong.
+        The file is not a block file, or it is corrupt or cut off; the message says what is wrong.
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
 
     path: Path
@@ -203,12 +205,12 @@ class BlockFile:
 
     @property
     def firsts(self) -> np.ndarray:
-        """uint64 [blocks]: the number of the first row of each block."""
+        """Index of the first row of each block, uint64 [blocks]."""
         return self._index["first"]
 
     @property
     def signature(self) -> list[int]:
-        """Numbers that tell the file from others: its shape, its size and a checksum."""
+        """Numbers that distinguish the file from others: its shape, its size and a checksum."""
         return [*self.shape, self.nbytes, self._crc]
 
     def __len__(self) -> int:
@@ -216,10 +218,10 @@ class BlockFile:
         return len(self._index)
 
     def block(self, number: int) -> Block:
-        """Return a block, by its number from 0.
+        """Return one block, by its number from 0.
 
-        Its checksum and values are checked when it is read for the first time; each time, whether indices are safe for compiled
-        code.
+        The checksum and the values are checked when the block is read for the first time. Every time, the indices are checked
+        to be safe for compiled code.
 
         Raises
         ------
@@ -252,7 +254,7 @@ class BlockFile:
         return Block(first, labels, numbers, starts, indices, found, weights)
 
     def expect(self, number: int) -> None:
-        """Say that a block is read next: the operating system reads it meanwhile."""
+        """Announce that a block is read next, so that the operating system can read it meanwhile."""
         if hasattr(os, "posix_fadvise"):  # which not every system has
             begin, size = int(self._index["begin"][number]), int(self._sizes[number])
             os.posix_fadvise(self._file.fileno(), begin, size, os.POSIX_FADV_WILLNEED)
@@ -262,7 +264,7 @@ class BlockFile:
         return stat.st_size, stat.st_mtime_ns
 
     def close(self) -> None:
-        """Close the file. Blocks that the caller holds stay."""
+        """Close the file. Blocks that you hold stay valid."""
         self._file.close()
 
     def __enter__(self) -> Self:

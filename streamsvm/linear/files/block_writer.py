@@ -25,29 +25,29 @@ _SORTED = 4.0  # the statistic of the F test from which rows count as sorted; it
 
 
 class BlockWriter:
-    """Writes a block file. Used with ``with``: if something fails, no file is left.
+    """Writes a block file from arrays. Use it in a ``with`` statement: if anything fails, no file is left.
 
     Parameters
     ----------
     path
-        Path of the file. Until it is whole, ``.partial`` is added to its name.
+        Path of the file. Until the file is complete, its name ends with ``.partial``.
     dense
-        Whether rows are written with all their features.
+        Whether to store rows with all their features.
     numbered
-        Whether rows have numbers: they are copies of some of another file's.
+        Whether rows have numbers, because they are copies of some rows of another file.
     weighted
         Whether rows have weights.
     block_bytes
-        About the size of a block; a block, or a row if it is larger, is in memory at a time.
+        Approximate size of a block in bytes. One block, or one row if that is larger, is in memory at a time.
     durable
-        Whether the file must survive a loss of power once it is closed.
+        Whether the file has to survive a loss of power once it is closed.
 
     Attributes
     ----------
     shape : tuple of int
-        Rows and features so far.
+        Number of rows and of features so far.
     meta : dict
-        What JSON saves beside the rows, until the file is closed.
+        Anything else to save with the rows, as JSON; it can change until the file is closed.
 
     Examples
     --------
@@ -90,18 +90,18 @@ class BlockWriter:
         self._file.write(bytes(layout.ALIGNED))
 
     def add(self, X: Any, labels: np.ndarray, numbers: np.ndarray | None = None, weights: np.ndarray | None = None) -> None:
-        """Append rows. Those of weight 0 are left out.
+        """Append rows. Rows of weight 0 are left out.
 
         Parameters
         ----------
         X
-            Array or sparse matrix [n, features].
+            Array or sparse matrix of rows [n, features].
         labels
             Labels or targets [n].
         numbers
-            For a numbered file, uint64 [n].
+            Numbers of the rows, uint64 [n], for a numbered file.
         weights
-            For a weighted file, numbers of at least 0, [n].
+            Weights of the rows, at least 0, [n], for a weighted file.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class BlockWriter:
         self._bytes = 0
 
     def close(self) -> None:
-        """Write the rows that wait, the index and the header, and give the file its name."""
+        """Write the remaining rows, the index and the header, and give the file its name."""
         if self._waiting[0]:
             self._flush()
         counts = None if self._counts is None or self._numbered else self._counts
@@ -259,8 +259,9 @@ class BlockWriter:
 
     @property
     def came_sorted(self) -> bool:
-        """Whether labels differ more between blocks, two at least, than in random order: the F test of an analysis of variance.
-        Known when the file is closed.
+        """Whether the rows seem to have come sorted by label. Known when the file is closed.
+
+        True if labels differ more between blocks (at least two) than in random order, by the F test of an analysis of variance.
         """
         n, blocks = self.shape[0], self._blocks
         total, square, of_blocks = self._label_sums.tolist()

@@ -29,21 +29,21 @@ class Pass(NamedTuple):
     """A pass over rows, in the ``history_`` of a fitted machine."""
 
     kind: str
-    """``"all"``: every row was stepped; ``"working set"``: the free ones were; ``"gap"``: the duality gap was measured;
-    ``"newton"``: a step of Newton's method was tried.
+    """What the pass did. ``"all"``: it stepped every row. ``"working set"``: it stepped the free rows. ``"gap"``: it measured
+    the duality gap. ``"newton"``: it tried a step of Newton's method.
     """
     rows: int
-    """Rows that were stepped or measured."""
+    """Number of rows that were stepped or measured."""
     free: int
-    """Rows whose coefficients were free after it; of Newton's method, rows that cost something."""
+    """Number of rows whose coefficients were free afterwards; with Newton's method, number of rows that cost something."""
     C: float
     """C of the stage, times the weight of the positive class."""
     primal: float
-    """Primal objective; of a pass over all rows an estimate from before their steps; NaN where it is not known."""
+    """The primal objective. For a pass over all rows, it is an estimate from before its steps; NaN if it is not known."""
     dual: float
-    """Dual objective."""
+    """The dual objective."""
     seconds: float
-    """Since the fit began."""
+    """Seconds since the fit began."""
 
 
 class Solution(NamedTuple):

@@ -61,45 +61,46 @@ def write_blocks(
     Parameters
     ----------
     source
-        A table where its name ends with ``.csv``, ``.csv.gz``, ``.parquet``, ``.arrow`` or ``.feather``: a column of labels,
-        and others of numbers (with the extra ``files``). Else LIBSVM text: lines of a label and pairs index:value, with rising
-        indices; unpacked where its name ends with ``.gz``. What follows a ``#`` in a line is ignored.
+        The file to read. A name that ends with ``.csv``, ``.csv.gz``, ``.parquet``, ``.arrow`` or ``.feather`` is a table
+        (extra ``files``), with a column of labels and other columns of numbers. Any other file is LIBSVM text: lines of a label
+        and pairs index:value with rising indices. It is unpacked if its name ends with ``.gz``, and anything after a ``#`` in a
+        line is ignored.
     path
-        Path of the block file. It appears when all of it is written; until then there are temporary files beside it, whose names
-        begin with its name.
+        Path of the block file. It appears once all of it is written. Until then, there are temporary files next to it, whose
+        names begin with its name.
     target
-        Of a table: the column of labels, numbers or names.
+        Name of the column of labels or targets in a table. Labels may be numbers or names.
     weight
-        The weights of rows, at least 0: of a table the name of a column, of text the path of a file with a number a line, as
-        LIBSVM's tools have them. Rows of weight 0 are left out. None: all 1.
+        Weights of the rows, at least 0: the name of a column of a table, or for text the path of a file with one number a line,
+        as LIBSVM's tools have them. Rows of weight 0 are left out. None gives every row weight 1.
     zero_based
-        Of text: whether the first index is 0, not 1.
+        Whether the first index in the text is 0 and not 1.
     memory_limit
-        Bytes that it may take, and that fits may take later: the smaller, the smaller the blocks. A line that does not fit is
-        refused.
+        Maximum memory in bytes, for this function and for later fits: a smaller limit makes smaller blocks. A line that does
+        not fit is refused.
     verbose
-        Whether progress is shown on standard error.
+        Whether to show progress on standard error.
 
     Returns
     -------
     tuple of int
-        Rows and features.
+        Number of rows and of features.
 
     Raises
     ------
     ValueError
-        A line is malformed, a column is missing, or a value is missing or not a number; the message says which, and why. No
-        file is left then.
+        A line is malformed, a column is missing, or a value is missing or not a number; the message says which one, and why. No
+        file is left.
     OSError
         The source cannot be read, or the disk is full.
     ModuleNotFoundError
-        A table is given, and pyarrow is not installed.
+        The source is a table, and pyarrow is not installed.
 
     Notes
     -----
-    O(bytes). Rows that come sorted, by class for example, are dealt to blocks at random, which takes twice the space for a while.
-    Text is parsed by compiled code, 250 to 500 MB/s, while another thread reads (and unpacks) what comes next. Tables are read by
-    pyarrow, which may take more memory than the limit where a file's own groups of rows are large.
+    O(bytes). Rows that come sorted, for example by class, are dealt to blocks at random, which needs twice the space for a
+    while. Text is parsed by compiled code at 250 to 500 MB/s, while another thread reads and unpacks the next part. Tables are
+    read by pyarrow, which may need more memory than the limit if the file's own groups of rows are large.
 
     Examples
     --------

@@ -32,31 +32,35 @@ def write_rows(
     memory_limit: float = DEFAULT_LIMIT,
     verbose: bool = False,
 ) -> tuple[int, int]:
-    """Write the rows of a stream that ends to a block file: a dataset of river, a file, or a bounded pass over a Kafka topic.
+    """Write the rows of a stream that ends to a block file.
+
+    The stream may be a river dataset, a file, or a bounded pass over a Kafka topic.
 
     Parameters
     ----------
     rows
-        Pairs of features and a label, as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give them;
-        or each with a weight of at least 0 behind them. Rows without a label (None) and of weight 0 are left out.
+        Pairs of features and a label, as river's datasets and the sources of `streamsvm.runtime` and `streamsvm_kafka` give
+        them; or triples, with a weight of at least 0 at the end. Rows without a label (None) and rows of weight 0 are left out.
     path
-        Path of the block file. It appears when all of it is written.
-    max_features, overflow
-        As of `OnlineLinearSVC`: features get columns in the order in which rows bring them.
+        Path of the block file. It appears once all of it is written.
+    max_features
+        Maximum number of feature names. Features get columns in the order in which rows bring them.
+    overflow
+        What happens to more names, as in `OnlineLinearSVC`: ``"raise"``, ``"hash"`` or ``"ignore"``.
     memory_limit
-        As of `write_blocks`, beside the memory for the names of features.
+        Maximum memory in bytes, as in `write_blocks`, on top of the memory for the names of features.
     verbose
-        Whether the number of rows so far is shown on standard error.
+        Whether to show the number of rows so far on standard error.
 
     Returns
     -------
     tuple of int
-        Rows and features.
+        Number of rows and of features.
 
     Raises
     ------
     ValueError
-        A row cannot be learned; the message says which, and why. No file is left then.
+        A row cannot be learned; the message says which one, and why. No file is left.
     OSError
         The disk is full.
 

@@ -53,36 +53,38 @@ class Expired(NamedTuple):
 
 
 class DelayedLabels:
-    """Rows that wait for their label, and labels that wait for their row, joined by key in bounded memory.
+    """Joins rows and labels from two streams by key, in bounded memory.
 
-    A key is used once. It is settled when its row has met its label, or has expired, and settled keys are remembered as long as
-    a row may wait. Of two rows with one key the first counts, and so of two labels; the others are counted and have no influence.
-    A label whose row has expired is late: it is counted and has no influence. A label that comes before its row waits for it as
-    long as a row would wait. Once a settled key is forgotten, it is new again.
+    Rows wait for their label, and labels that come early wait for their row. A key is used once: it is settled when its row has
+    met its label, or has expired, and settled keys are remembered for as long as a row may wait. If two rows have the same key,
+    the first one counts, and likewise for two labels; the others are counted and have no influence. A label whose row has
+    expired is late: it is counted and has no influence. A label that comes before its row waits for as long as a row would.
+    Once a settled key is forgotten, it counts as new.
 
-    At most ``max_rows`` rows and ``max_rows`` early labels wait, in ``max_bytes`` together: beyond, the oldest expire. Beside
-    them, at most ``max_rows`` settled keys are remembered, the last ones.
+    At most ``max_rows`` rows and ``max_rows`` early labels wait, in ``max_bytes`` together; beyond that, the oldest expire. On
+    top of them, the last ``max_rows`` settled keys are remembered.
 
     Parameters
     ----------
     max_age
-        Seconds of event time that a row, or an early label, waits. None: no limit.
+        Seconds of event time for which a row, or an early label, waits. None sets no limit.
     max_rows
-        The most rows that wait; and so of early labels and of settled keys.
+        Maximum number of rows that wait; also of early labels, and of settled keys.
     max_bytes
-        The most bytes of rows and early labels, 400 for each of them included; at least 4 MiB, which the longest row fits in.
+        Maximum bytes of rows and early labels, including 400 for each of them; at least 4 MiB, which has room for the longest
+        row.
     expired
-        What becomes of a row that expires. ``"drop"``: it is counted. ``"dead-letter"``: it is also written where refused rows
+        What happens to a row that expires. ``"drop"``: it is counted. ``"dead-letter"``: it is also written where refused rows
         go. ``"negative"``: it is scored and learned with the label ``negative``.
     negative
-        That label.
+        Label of expired rows, for ``expired="negative"``.
 
     Attributes
     ----------
     nbytes : int
         Bytes of rows and early labels, as ``max_bytes`` counts them.
     clock : float
-        The event time of the last message.
+        Event time of the last message.
 
     Raises
     ------
@@ -134,38 +136,38 @@ class DelayedLabels:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The counts.
+        """How many rows and labels came, and what became of them.
 
-        ``features`` rows came: ``joined`` of them met their label, ``expired_rows`` expired (also by reason: ``expired_age``,
-        ``expired_count``, ``expired_bytes``), ``duplicate_rows`` had a key that was there already, and ``pending`` wait.
-        ``labels`` came: ``joined`` met their row, ``early`` wait for it, ``expired_labels`` have waited in vain,
-        ``duplicate_labels`` were another label of their key, and ``late_labels`` those of an expired row. Of the rows that were
-        to be learned, ``refused`` were refused by the model.
+        Of the ``features`` rows that came, ``joined`` met their label, ``expired_rows`` expired (also by reason:
+        ``expired_age``, ``expired_count``, ``expired_bytes``), ``duplicate_rows`` had a key that was there already, and
+        ``pending`` are waiting. Of the ``labels`` that came, ``joined`` met their row, ``early`` are waiting for it,
+        ``expired_labels`` waited in vain, ``duplicate_labels`` were the second label of their key, and ``late_labels`` came
+        after their row had expired. Of the rows that were to be learned, the model refused ``refused``.
         """
         reasons = {f"expired_{reason}": count for reason, count in self._expired_rows.items()}
         waiting = {"pending": len(self._rows), "early": len(self._early), "settled": len(self._settled), "bytes": self.nbytes}
         return self._counts | waiting | reasons | {"expired_rows": sum(self._expired_rows.values())}
 
     def knows(self, key: str) -> bool:
-        """Whether a row with this key waits or is settled, so that another one is a duplicate."""
+        """Whether a row with this key is waiting or settled, so that another one is a duplicate."""
         return key in self._rows or key in self._settled
 
     def count_duplicate_row(self) -> None:
-        """Count a row that has no influence, for its key was there already."""
+        """Count a row that has no influence because its key was there already."""
         self._counts["features"] += 1
         self._counts["duplicate_rows"] += 1
 
     def count_refused(self) -> None:
-        """Count a row that the model refused when it was to be learned."""
+        """Count a row that the model refused to learn."""
         self._counts["refused"] += 1
 
     def early_label(self, key: str) -> tuple[Any] | None:
-        """Return the label that has waited for a row with this key, in a tuple; None if there is none."""
+        """Return the label that waits for a row with this key, in a tuple; None if there is none."""
         found = self._early.get(key)
         return None if found is None else found[1:]
 
     def meet(self, key: str, time: float) -> None:
-        """Join the row with this key, which has just come, with the label that has waited for it."""
+        """Join the row with this key, which has just come, to the label that was waiting for it."""
         self._counts["features"] += 1
         self._counts["joined"] += 1
         self.nbytes -= _label_bytes(key, self._early.pop(key)[1])
@@ -178,7 +180,10 @@ class DelayedLabels:
         self.nbytes += _row_bytes(key, pending)
 
     def add_label(self, key: str, time: float, y: Any) -> Pending | None:
-        """Return the row that has waited for a label; None if it has to wait itself, or has no influence."""
+        """Return the row that was waiting for a label.
+
+        Return None if the label has to wait itself, or has no influence.
+        """
         counts = self._counts
         counts["labels"] += 1
         if key in self._settled:
@@ -197,7 +202,10 @@ class DelayedLabels:
         return None
 
     def expire(self, time: float) -> Iterator[Expired]:
-        """Move the clock to an event time, and give the rows that have waited longer than ``max_age``, which wait no more."""
+        """Move the clock to an event time, and give the rows that have waited longer than ``max_age``.
+
+        They no longer wait.
+        """
         self.clock = max(self.clock, time)
         oldest = self.clock - self.max_age
         while self._settled and next(iter(self._settled.values()))[0] < oldest:
@@ -208,7 +216,7 @@ class DelayedLabels:
             yield self._expire_row("age")
 
     def shrink(self) -> Iterator[Expired]:
-        """Give the oldest rows as long as there is more than the limits allow; they wait no more."""
+        """Give the oldest rows, as long as the limits are exceeded. They no longer wait."""
         while len(self._early) > self.max_rows:
             self._drop_label()
         while len(self._rows) > self.max_rows:
@@ -248,12 +256,12 @@ class DelayedLabels:
         return facts, "\n".join(lines).encode()
 
     def resume(self, facts: Any, entries: Any, rows: int) -> None:
-        """Go on from a saved `state`, after ``rows`` rows of the source. The limits may be others than then.
+        """Continue from a saved `state`, after ``rows`` rows of the source. The limits may have changed since.
 
         Raises
         ------
         ValueError
-            It is no such state.
+            It is not such a state.
         """
         facts = checked_mapping("delayed", facts)
         counts, expired = (checked_mapping(name, facts.get(name)) for name in ("counts", "expired_rows"))

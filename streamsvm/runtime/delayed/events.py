@@ -38,17 +38,17 @@ _LATEST = 1e12  # seconds: a time beyond is no time, and sums of times stay exac
 
 
 class Awaited(NamedTuple):
-    """Stands in the place of a row's label that is still to come."""
+    """A label that is still to come, in the place of a row's label."""
 
     key: str
     time: float
-    """Of the row, in the merged order."""
+    """Event time of the row, in the merged order."""
     packed: str
-    """The features, packed."""
+    """The features of the row, packed as text."""
 
 
 class Labelled(NamedTuple):
-    """Stands in the place of the label of a row without features: the label of the row with that key."""
+    """The label of the row with this key, in the place of the label of a row without features."""
 
     key: str
     time: float

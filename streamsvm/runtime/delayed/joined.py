@@ -33,31 +33,32 @@ _END: Any = object()
 
 
 class JoinedSource:
-    """The rows of one stream and the labels of another, merged by event time, as one source for `DelayedLearningLoop`.
+    """The rows of one stream and the labels of another as one source, merged by event time.
 
-    A row is given as ``Row(x, Awaited(key, time, ...))``, a label as ``Row({}, Labelled(key, time, y))``. Of the next message of
-    either stream the older one is given first, of equal times the row. A message that is older than the one before it in its
-    stream counts as if it had that one's time. So the order depends on nothing but the streams, and a run that is resumed gives
-    the same rows in the same order; no more than one message of each stream is held.
+    It is the source of a `DelayedLearningLoop`. A row is given as ``Row(x, Awaited(key, time, ...))``, a label as
+    ``Row({}, Labelled(key, time, y))``. Of the next messages of the two streams, the older one is given first, and the row if
+    both have the same time. A message that is older than the one before it in its stream counts as if it had that one's time.
+    The order therefore depends on the streams alone, and a run that resumes gives the same rows in the same order. No more than
+    one message of each stream is held.
 
-    One of the streams may end first: then the rest of the other follows. What is appended later is read by the next run, once
-    both had ended. On an endless stream (a topic) that has nothing more to read, the other goes on without it. Which rows come
-    before which labels depends on the moment then, and after a restart they may mix in another way.
+    If one of the streams ends first, the rest of the other follows. Messages appended later are read by the next run, once both
+    have ended. If an endless stream (a topic) has nothing more to read, the other continues without it. Which rows come before
+    which labels then depends on the moment, and may differ after a restart.
 
-    Keys are texts or whole numbers: 7, 7.0 and "7" are one key. Times are seconds since 1970 or dates in ISO 8601. A `BadRow` is
-    given for a message without a key or a time, with one that is none, or more than an hour in the future; for a row that has its
-    label inside; for a label that is null; and for a row of more than 1 MiB.
+    Keys are texts or whole numbers: 7, 7.0 and "7" are one key. Times are seconds since 1970 or dates in ISO 8601. A `BadRow`
+    is given for a message whose key or time is missing or invalid, or whose time is more than an hour in the future; for a row
+    that contains its label; for a label that is null; and for a row of more than 1 MiB.
 
     Parameters
     ----------
     rows
-        The rows, opened with the name of the label, which they must not have.
+        Source of the rows, opened with the name of the label, which the rows must not have.
     labels
-        The labels: rows with a label, a key and a time; other fields are ignored.
+        Source of the labels: rows with a label, a key and a time. Other fields are ignored.
     key
-        Name of the column or field that joins them. A message of Kafka without this field is joined by its own key.
+        Name of the column or field that joins them. A Kafka message without this field is joined by its own key.
     time
-        Name of the column or field with the event time. None: the time of the messages (of Kafka).
+        Name of the column or field with the event time. None uses the time of the messages (of Kafka).
 
     Raises
     ------
@@ -105,7 +106,7 @@ class JoinedSource:
 
     @property
     def position(self) -> Position:
-        """The positions of both streams, and the message that was read ahead of one of them."""
+        """The positions of both streams, and the message that was read ahead in one of them."""
         rows, labels = (source.position for source in self._sources)
         return ({"table": rows["table"]} if "table" in rows else {}) | {
             "label": labels.get("label"),
@@ -134,7 +135,7 @@ class JoinedSource:
         Raises
         ------
         StreamError
-            The position is not of these streams with this key and time, or see the streams' own.
+            The position is not of these streams with this key and time, or one of the streams cannot continue from it.
         """
         if {"key", "time", "rows", "labels", "times", "ended", "heads"} - position.keys():
             raise StreamError(
@@ -172,7 +173,10 @@ class JoinedSource:
             yield from rows
 
     def take(self, most: int) -> list[Row | BadRow] | None:  # noqa: ARG002
-        """Return the next row or label of either stream; none where both have no more for the moment, None at the end."""
+        """Return the next row or label of either stream.
+
+        There is none if both streams have nothing more for the moment. None means the end.
+        """
         if not self._streams:
             self._streams = [self._stream(source) for source in self._sources]
         for side in (0, 1):
@@ -247,7 +251,10 @@ class JoinedSource:
         return Row(x, event)
 
     def lag(self) -> dict[str, int] | None:
-        """Return how many messages wait to be read, by stream and partition; None where the streams do not tell."""
+        """Return how many messages are waiting to be read, by stream and partition.
+
+        None if the streams do not report it.
+        """
         found: dict[str, int] = {}
         for name, source in zip(_SIDES, self._sources, strict=True):
             lag: Callable[[], dict[int, int]] | None = getattr(source, "lag", None)

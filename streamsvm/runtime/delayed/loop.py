@@ -41,31 +41,32 @@ class LoopOptions(TypedDict, total=False):
 class DelayedLearningLoop(LearningLoop):
     """Predicts each row when it comes, and learns it when its label comes from another stream.
 
-    A row is predicted on arrival, and its features and the prediction are kept. The prediction goes to the sink at once, with its
-    key; its label is None there, unless it came first. When the label comes, that prediction is scored (no new one is made) and
-    the kept features are learned with it. `DelayedLabels` says which rows wait and how long, and what becomes of those whose
-    label does not come, of labels without a row, and of duplicates.
+    When a row comes, it is predicted, and its features and the prediction are stored. The prediction goes to the sink
+    immediately, with its key; its label is None there, unless the label came first. When the label comes, that prediction is
+    scored (there is no new one), and the stored features are learned with the label. `DelayedLabels` describes which rows wait
+    and for how long, and what happens to rows whose label does not come, to labels without a row, and to duplicates.
 
-    All of it is in the checkpoint: rows that wait, early labels, the positions of both streams, counts. A run that was killed
-    ends with the bytes of one that was not, where the order of the streams is fixed (files, and topics with ``stop_at_end``).
-    When both streams have ended, what waits goes on waiting, for the next run.
+    All of this is in the checkpoint: waiting rows, early labels, the positions of both streams, and the counts. If the order of
+    the streams is fixed (files, and topics with ``stop_at_end``), a run that was killed ends with the same bytes as one that
+    was not. When both streams have ended, the rows and labels that wait are left for the next run.
 
-    A row that cannot be read or predicted is refused, as is one that the model refuses when its label has come: its key is
-    settled then, and the dead letter has features and label.
+    A row that cannot be read or predicted is refused, as is one that the model refuses when its label has come. Its key is then
+    settled, and the dead letter has the features and the label.
 
     Parameters
     ----------
     source
         Rows and labels: a `JoinedSource`.
     model, metric, **options
-        As of `LearningLoop`. ``rows`` of its progress, ``checkpoint_every`` and ``max_rows`` count messages of both streams.
+        As in `LearningLoop`. ``checkpoint_every``, ``max_rows``, and the ``rows`` of the progress count messages of both
+        streams.
     delayed
-        The buffer of rows and labels, which must be new.
+        Buffer of rows and labels, which must be new.
 
     Attributes
     ----------
     delayed : DelayedLabels
-        Its ``counts`` are in the progress, too.
+        The buffer. Its ``counts`` are also in the progress.
 
     Raises
     ------
