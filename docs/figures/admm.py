@@ -13,18 +13,19 @@ X, y = np.array([list(x.values()) for x, _ in rows]), np.array([1.0 if label els
 C = 10.0
 bounds = Bounds(np.where(y > 0, 0.0, -C)[:, None], np.where(y > 0, C, 0.0)[:, None], np.zeros((len(y), 1)))
 K = HSSMatrix.compress(X, gamma=1.0, rel_tol=0.01)
+plt.style.use("seaborn-v0_8-colorblind")
 figure, axis = plt.subplots(figsize=(6, 4.2), layout="constrained")
-for beta, balance, relaxation, name in (
-    (100.0, False, 1.0, "beta 100, as in the paper"),
-    (10.0, False, 1.6, "beta 10, relaxation 1.6"),
-    (1.0, False, 1.6, "beta 1, relaxation 1.6"),
-    (1.0, True, 1.6, "balanced from 1"),
+for beta, balance, relaxation, marker, name in (
+    (100.0, False, 1.0, "o", "Beta 100, as in the paper"),
+    (10.0, False, 1.6, "s", "Beta 10, relaxation 1.6"),
+    (1.0, False, 1.6, "^", "Beta 1, relaxation 1.6"),
+    (1.0, True, 1.6, "D", "Balanced, starting at 1"),
 ):
     gaps = []
     for iterations in (counts := [5, 10, 20, 40, 80, 160]):
         gaps.append(admm(K, y, 0.0, bounds, ADMMOptions(beta, balance, relaxation, 1e-9, iterations, False)).gap[0])
-    axis.plot(counts, gaps, marker="o", label=name)
-axis.set(xscale="log", yscale="log", xlabel="iterations", ylabel="relative duality gap")
+    axis.plot(counts, gaps, marker=marker, label=name)
+axis.set(xscale="log", yscale="log", xlabel="Iterations", ylabel="Relative duality gap")
 axis.set_xticks(counts, [str(count) for count in counts])
 axis.minorticks_off()
 axis.grid(alpha=0.3)

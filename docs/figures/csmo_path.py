@@ -25,12 +25,18 @@ def path(conjugate: bool) -> np.ndarray:
     return np.array(points)
 
 
-figure, axis = plt.subplots(figsize=(6, 4.6), layout="constrained")
+plt.style.use("seaborn-v0_8-colorblind")
+figure, axis = plt.subplots(figsize=(6, 5), layout="constrained")
+inset = axis.inset_axes((0.56, 0.05, 0.42, 0.42), xlim=(206.0, 225.0), ylim=(206.0, 225.0), xticks=[], yticks=[])
 first, third = np.meshgrid(np.linspace(-10.0, 300.0, 200), np.linspace(-10.0, 260.0, 200))
 a = np.stack([first, first + third, third])  # the sum of y a is 0
-axis.contour(first, third, 0.5 * np.einsum("ist,ij,jst->st", a, Q, a) - a.sum(axis=0), levels=20, colors="0.8", linewidths=0.8)
-for conjugate, name, color in (False, "SMO", "C1"), (True, "conjugate SMO", "C0"):
-    points = path(conjugate)
-    axis.plot(points[:, 0], points[:, 2], "o-", ms=4, color=color, label=f"{name}: {len(points) - 1} steps")
-axis.set(xlabel="dual coefficient of the first row", ylabel="dual coefficient of the third row")
-axis.legend()
+objective = 0.5 * np.einsum("ist,ij,jst->st", a, Q, a) - a.sum(axis=0)
+axis.contour(first, third, objective, levels=20, colors="0.8", linewidths=0.8, linestyles="solid")
+paths = {"Plain SMO": path(False), "Conjugate SMO": path(True)}
+for part, size in (axis, 4), (inset, 2.5):
+    for (name, points), style, color in zip(paths.items(), ("o-", "s--"), ("C2", "C0"), strict=True):
+        part.plot(points[:, 0], points[:, 2], style, ms=size, lw=1.2, color=color, label=f"{name}: {len(points) - 1} steps")
+    part.plot(points[-1, 0], points[-1, 2], "k*", ms=9, label="Optimum")
+axis.indicate_inset_zoom(inset, edgecolor="k")
+axis.set(xlabel="Dual coefficient of the first row", ylabel="Dual coefficient of the third row")
+axis.legend(loc="upper left", framealpha=1.0)

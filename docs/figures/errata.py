@@ -18,18 +18,20 @@ def factor(m: np.ndarray, q: float, h: np.ndarray) -> np.ndarray:
     return weight_degradation(a**2, b**2, a * b, q, h) / weight_degradation(a**2, b**2, a * b, q, best(m, q))
 
 
+plt.style.use("seaborn-v0_8-colorblind")
 figure, (top, bottom) = plt.subplots(2, 1, figsize=(6, 6.4), layout="constrained")
 m = np.linspace(0.5, 0.95, 200)
-for kappa in 0.9, 0.5, 0.2:
+for kappa, style in (0.9, "-"), (0.5, "--"), (0.2, "-."):
     q = -np.log(kappa)
-    top.plot(m, factor(m, q, best(1.0 - m, q)), label=f"kernel value {kappa:g}")
-top.set(xlabel="m", ylabel="factor", yscale="log", title="h found for m of the other partner")
+    top.plot(m, factor(m, q, best(1.0 - m, q)), style, label=f"Kernel value {kappa:g}")
+top.set(yscale="log", title="h found for the other partner's m")
 even = np.linspace(0.0, 1.0, GRID)
 m = np.linspace(0.495, 0.505, 801)
-for kappa in 0.1, 0.01, 0.001:
+for kappa, style in (0.1, "-"), (0.01, "--"), (0.001, "-."):
     q = -np.log(kappa)
-    bottom.plot(m, factor(m, q, np.interp(m, even, best(even, q))), label=f"kernel value {kappa:g}")
-bottom.set(xlabel="m", ylabel="factor", title=f"h interpolated from {GRID} points in [0, 1]")
+    bottom.plot(m, factor(m, q, np.interp(m, even, best(even, q))), style, label=f"Kernel value {kappa:g}")
+bottom.set(title=f"h interpolated from {GRID} points in [0, 1]")
 for axis in (top, bottom):
+    axis.set(xlabel="m", ylabel="Degradation / least possible")
     axis.grid(alpha=0.3)
     axis.legend()

@@ -18,12 +18,14 @@ def solution(budget: int, gamma: float) -> DualSolution:
 
 
 budgets = [20, 40, 80, 160, 320]
+plt.style.use("seaborn-v0_8-colorblind")
 figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-for gamma in 0.25, 1.0, 4.0:
+for gamma, marker in (0.25, "o"), (1.0, "s"), (4.0, "^"):
     bound = solution(len(X), gamma).dual()
     costs = [100.0 * (solution(budget, gamma).primal() / bound - 1.0) for budget in budgets]
-    axis.plot(budgets, costs, marker="o", label=f"gamma {gamma:g}")
-axis.set(xscale="log", yscale="log", xlabel="budget", ylabel="objective above the bound, in %")
+    axis.plot(budgets, costs, marker=marker, label=f"Gamma {gamma:g}")
+axis.set(xscale="log", yscale="log", xlabel="Budget", ylabel="Objective above the bound in %")
+axis.yaxis.set_major_formatter("{x:g}")
 axis.set_xticks(budgets, [str(budget) for budget in budgets])
 axis.minorticks_off()
 axis.grid(alpha=0.3)

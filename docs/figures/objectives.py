@@ -19,22 +19,23 @@ def primal(model: BSGDClassifier) -> float:
     return float(0.5 * a @ kernel_matrix(RBF, gamma, 0.0, 1, S, S) @ a + C * losses.sum())
 
 
-figure, axis = plt.subplots(figsize=(6, 4.2), layout="constrained")
-seen = len(X) * np.arange(1, passes + 1)
-for budget, color in (20, "C0"), (100, "C2"):
+plt.style.use("seaborn-v0_8-colorblind")
+figure, axis = plt.subplots(figsize=(6, 5), layout="constrained")
+for budget, color, marker in (20, "C0", "o"), (100, "C1", "s"):
     values: list[tuple[float, float]] = []
     model = BSCAClassifier(budget, C=C, gamma=gamma, relaxation=1.0, tol=0.01, averaging=0, scaling=None, seed=0)
     model.learn_epochs(X, y > 0, epochs=passes, on_epoch=lambda now, into=values: into.append((now.primal(), now.dual())))
     above, below = np.array(values).T
-    axis.plot(seen[: len(above)], above, color=color, label=f"BSCA, budget {budget}: primal")
-    axis.plot(seen[: len(below)], below, color=color, ls="--", label=f"BSCA, budget {budget}: dual")
+    axis.plot(range(1, len(above) + 1), above, color=color, marker=marker, label=f"BSCA, budget {budget}: primal")
+    axis.plot(range(1, len(below) + 1), below, "--", color=color, marker=marker, label=f"BSCA, budget {budget}: dual")
 descent = BSGDClassifier(100, l2=1.0 / (len(X) * C), learning_rate="pegasos", gamma=gamma, averaging=0, scaling=None, seed=0)
 rng, values = np.random.default_rng(0), []
 for _ in range(passes):
     order = rng.permutation(len(X))
     descent.learn_many(X[order], y[order] > 0)
     values.append(primal(descent))
-axis.plot(seen, values, color="C1", label="BSGD, budget 100: primal")
-axis.set(xlabel="rows learned", ylabel="objective", ylim=(500, 2500))
+axis.plot(range(1, passes + 1), values, color="C2", marker="^", label="BSGD, budget 100: primal")
+axis.set(xlabel=f"Passes over the {len(X):,} rows", ylabel="Objective", ylim=(500, 1650), xticks=range(1, passes + 1))
+axis.yaxis.set_major_formatter("{x:,.0f}")
 axis.grid(alpha=0.3)
-axis.legend(fontsize=9)
+figure.legend(loc="outside upper center", ncols=2)

@@ -11,12 +11,17 @@ LINE = re.compile(r"^\| ([^|]+) \| ([\d.]+) \| ([\d.]+)\s±\s([\d.]+) \| ([\d.]+
 page = Path(sys.argv[0]).resolve().parents[1] / "papers.md"
 lines = LINE.findall(page.read_text(encoding="utf-8"))[::-1]
 names, places = [line[0] for line in lines], range(len(lines))
+plt.style.use("seaborn-v0_8-colorblind")
 figure, axes = plt.subplots(1, 2, figsize=(7, 4.6), sharey=True, layout="constrained")
-for axis, name, first, limits in (axes[0], "a9a", 1, (74, 87)), (axes[1], "ijcnn1", 4, (89, 99)):
+for axis, name, first, limits in (axes[0], "a9a", 1, (65, 88)), (axes[1], "ijcnn1", 4, (89, 99)):
     paper, here, deviation = ([float(line[first + k]) for line in lines] for k in range(3))
-    axis.errorbar(here, places, xerr=deviation, fmt="o", color="C0", label="here")
-    axis.plot(paper, places, "o", mfc="none", color="C1", ms=8, label="paper")
-    axis.set(title=name, xlabel="accuracy in %", xlim=limits)
+    axis.errorbar(here, places, xerr=deviation, fmt="o", color="C0", label="This library")
+    axis.plot(paper, places, "D", mfc="none", color="C2", ms=8, label="Paper")
+    for place, value in zip(places, paper, strict=True):
+        if value < limits[0]:
+            arrow = {"arrowstyle": "->", "color": "C2"}
+            axis.annotate(f"{value:g}", (limits[0], place), (limits[0] + 2, place), color="C2", va="center", arrowprops=arrow)
+    axis.set(title=name, xlabel="Accuracy in %", xlim=limits)
     axis.grid(alpha=0.3)
 axes[0].set_yticks(places, names)
-axes[0].legend(loc="upper left", fontsize=9)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)

@@ -11,8 +11,9 @@ from streamsvm.budget import Merge
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(3000, 4)), rng.random(3000) < 0.5
 budgets, searches = [100, 200, 400], ["gss-precise", "gss", "lookup-h", "lookup-wd"]
-figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-for search in searches:
+plt.style.use("seaborn-v0_8-colorblind")
+figure, axis = plt.subplots(figsize=(6, 4.4), layout="constrained")
+for search, marker in zip(searches, "os^D", strict=True):
     micros = []
     for budget in budgets:
         model = BSGDClassifier(budget, gamma=0.5, maintenance=Merge(search), scaling=None, averaging=0)
@@ -20,8 +21,9 @@ for search in searches:
         before, start = model.n_merges, time.process_time()
         model.learn_many(X[1000:], y[1000:])
         micros.append(1e6 * (time.process_time() - start) / (model.n_merges - before))
-    axis.plot(budgets, micros, marker="o", label=search)
-axis.set(xlabel="budget", ylabel="microseconds a merge", yscale="log")
+    axis.plot(budgets, micros, marker=marker, label=search)
+axis.set(xlabel="Budget", ylabel="Microseconds per merge", yscale="log")
 axis.set_xticks(budgets)
+axis.yaxis.set_major_formatter("{x:g}")
 axis.grid(alpha=0.3, which="both")
-axis.legend(loc="lower right", bbox_to_anchor=(1.0, 0.1))
+figure.legend(loc="outside upper center", ncols=2)

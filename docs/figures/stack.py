@@ -16,11 +16,13 @@ y = np.concatenate([
 y ^= rng.random(len(y)) < 0.05
 words = {"linear,": "linear", "linear of": "linear", "additive": "additive", "last label": "last label"}
 kinds = "linear", "additive", "kernel machines", "last label"
+styles = "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1))
 model = SVMClassifier(seed=0)
-right, weights, errors, rows = [], [], [], []
+wrong, recent, weights, errors, rows = [], [], [], [], []
 for n, (x, label) in enumerate(zip(X, y.tolist(), strict=True)):
     x = dict(enumerate(x))
-    right.append(model.predict_one(x) == label)
+    wrong.append(100.0 * (model.predict_one(x) != label))
+    recent.append(wrong[-1] if n == 0 else recent[-1] + (wrong[-1] - recent[-1]) / min(n + 1, 1000))  # as the experts' errors
     model.learn_one(x, label)
     if (n + 1) % every == 0:
         total, least = dict.fromkeys(kinds, 0.0), dict.fromkeys(kinds, 1.0)
@@ -31,16 +33,19 @@ for n, (x, label) in enumerate(zip(X, y.tolist(), strict=True)):
         weights.append(list(total.values()))
         errors.append([100.0 * error for error in least.values()])
         rows.append(n + 1)
-figure, (top, bottom) = plt.subplots(2, 1, figsize=(6, 7), sharex=True, layout="constrained")
-wrong = 100.0 - 100.0 * np.reshape(right, (-1, every)).mean(axis=1)
-top.plot(rows, wrong, color="k", lw=1, label="committee")
-for kind, error, weight in zip(kinds, np.transpose(errors), np.transpose(weights), strict=True):
-    top.plot(rows, error, label=kind)
-    bottom.plot(rows, weight)
-top.set(ylabel="errors in %", ylim=(0, 62))
-bottom.set(xlabel="rows", ylabel="sum of the weights", xlim=(0, 3 * part))
-top.legend(fontsize=9, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-for begin, name in zip((0, part, 2 * part), ("linear", "a circle", "runs of labels"), strict=True):
+plt.style.use("seaborn-v0_8-colorblind")
+figure, (top, bottom) = plt.subplots(2, 1, figsize=(6, 8), sharex=True, layout="constrained")
+top.plot(rows, np.reshape(wrong, (-1, every)).mean(axis=1), color="0.7", lw=1, label=f"Committee, last {every} rows")
+top.plot(rows, recent[every - 1 :: every], color="k", lw=2, label="Committee, fading")
+for kind, style, error, weight in zip(kinds, styles, np.transpose(errors), np.transpose(weights), strict=True):
+    top.plot(rows, error, ls=style, label=kind.capitalize())
+    bottom.plot(rows, weight, ls=style)
+top.set(ylabel="Error in % (fading over 1,000 rows)", ylim=(0, 62))
+bottom.set(xlabel="Rows", ylabel="Sum of the weights", xlim=(0, 3 * part))
+bottom.axhline(0.0, color="0.7", lw=1, zorder=0)
+bottom.xaxis.set_major_formatter("{x:,.0f}")
+figure.legend(loc="outside upper center", ncols=2)
+for begin, name in zip((0, part, 2 * part), ("Linear", "Circle", "Runs of labels"), strict=True):
     top.text(begin + part / 2, 55, name, ha="center")
     for axis in (top, bottom):
         axis.axvline(begin, color="k", lw=1, ls=":")

@@ -7,21 +7,22 @@ from streamsvm import BSGDClassifier
 from streamsvm.budget import Merge, Projection, Removal
 
 strategies = {
-    "merge": Merge(),
-    "projection": Projection(),
-    "removal of the smallest": Removal(),
-    "of a random one": Removal("random"),
+    "Merging": Merge(),
+    "Projection": Projection(),
+    "Removal of the smallest": Removal(),
+    "Removal of a random one": Removal("random"),
 }
 budgets = [5, 10, 20, 40, 80]
-figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-for name, strategy in strategies.items():
+plt.style.use("seaborn-v0_8-colorblind")
+figure, axis = plt.subplots(figsize=(6, 4.4), layout="constrained")
+for (name, strategy), style in zip(strategies.items(), ("o-", "s--", "^-", "D--"), strict=True):
     scores = []
     for budget in budgets:
         model = BSGDClassifier(budget, maintenance=strategy, seed=0)
         scores.append(100.0 * evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get())
-    axis.plot(budgets, scores, marker="o", label=name)
-axis.set(xscale="log", xlabel="budget", ylabel="accuracy in %")
+    axis.plot(budgets, scores, style, label=name)
+axis.set(xscale="log", xlabel="Budget", ylabel="Accuracy in %")
 axis.set_xticks(budgets, [str(budget) for budget in budgets])
 axis.minorticks_off()
 axis.grid(alpha=0.3)
-axis.legend()
+figure.legend(loc="outside upper center", ncols=2)

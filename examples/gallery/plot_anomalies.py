@@ -45,25 +45,26 @@ for name, model in models.items():
 model = models["OneClassBSGD"]
 side = np.linspace(-4, 4, 81)
 grid = [[model.decision_function_one({"a": a, "b": b}) for a in side] for b in side]
-figure, (map_axis, score_axis) = plt.subplots(1, 2, figsize=(8.5, 4.2), layout="constrained")
+plt.style.use("seaborn-v0_8-colorblind")
+figure, (map_axis, score_axis) = plt.subplots(2, 1, figsize=(6, 9.5), height_ratios=(5, 3), layout="constrained")
 map_axis.contourf(side, side, grid, levels=20, cmap="Blues")
 map_axis.contour(side, side, grid, levels=[0.0], colors="black", linewidths=2)
-for strange, colour, size, label in (False, "white", 4, "usual"), (True, "tab:red", 14, "from anywhere"):
+for strange, colour, marker, size, label in (False, "white", "o", 8, "Usual"), (True, "C2", "^", 50, "From anywhere"):
     points = [(x["a"], x["b"]) for x, of in rows[-2000:] if of == strange]
-    map_axis.scatter(*zip(*points, strict=True), s=size, color=colour, edgecolors="grey", linewidths=0.2, label=label)
-map_axis.legend(loc="upper right", facecolor="lightsteelblue", framealpha=1)
+    of_points = {"color": colour, "marker": marker, "s": size, "edgecolors": "black" if strange else "grey", "linewidths": 0.5}
+    map_axis.scatter(*zip(*points, strict=True), label=label, **of_points)
+map_axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, facecolor="lightsteelblue")
 map_axis.set(title="The last 2,000 rows", aspect="equal", xlabel="a", ylabel="b")
-for strange, colour, label in (False, "C0", "usual"), (True, "tab:red", "from anywhere"):
+for strange, colour, label in (False, "C5", "Usual"), (True, "C2", "From anywhere"):
     of = [score for score, (_, kind) in zip(scores["OneClassBSGD"][1000:], rows[1000:], strict=True) if kind == strange]
-    score_axis.hist(
-        of, bins=np.linspace(0, 1, 41), weights=np.full(len(of), 100.0 / len(of)), color=colour, alpha=0.6, label=label
-    )
+    counts, edges = np.histogram(of, bins=np.linspace(0, 1, 41), weights=np.full(len(of), 100.0 / len(of)))
+    score_axis.stairs(counts, edges, label=label, linewidth=2, color=colour, fill=not strange)
 score_axis.legend(loc="upper left")
-score_axis.set(title="Scores that the rows were given", xlabel="score: 1 is most unlike the others", ylabel="% of these rows")
+score_axis.set(title="Scores of the rows", xlabel="Score (1 is most unlike the others)", ylabel="Share of these rows in %")
 
 # %%
-# **Left:** the darker the blue, the more usual the rows. The black lines are the threshold that the model has learned.
-# About 5 percent of the rows lie outside, as ``nu`` asks, and so does the hole of the ring. The red dots inside came
+# **Above:** the darker the blue, the more usual the rows. The black lines are the threshold that the model has learned.
+# About 5 percent of the rows lie outside, as ``nu`` asks, and so does the hole of the ring. The triangles inside came
 # from anywhere, but landed by chance in a usual place. Nothing could find those.
 #
-# **Right:** the scores of usual rows spread around 0.5, while most rows from anywhere score near 1.
+# **Below:** the scores of usual rows spread around 0.5, while most rows from anywhere score near 1.

@@ -13,15 +13,20 @@ from streamsvm.plots import draw_boundary
 
 rows = list(datasets.Bananas())
 model = BSCAClassifier(budget=50, seed=0)
-figure, axes = plt.subplots(2, 2, figsize=(8, 7.6), sharex=True, sharey=True, layout="constrained")
+figure, axes = plt.subplots(2, 2, figsize=(6.5, 7.2), sharex=True, sharey=True, layout="constrained")
 begin = 0
 for end, axis in zip((50, 200, 1000, len(rows)), axes.flat, strict=True):
     for x, y in rows[begin:end]:
         model.learn_one(x, y)
     draw_boundary(axis, model, rows[max(0, end - 300) : end])
-    axis.set_title(f"after {end:,} rows: {model.n_support} support vectors")
+    handles = axis.get_legend().legend_handles
+    axis.get_legend().remove()
+    axis.set(
+        title=f"After {end:,} rows:\n{model.n_support} support vectors", xlabel="Feature 1", ylabel="Feature 2", ylim=(-3, 3)
+    )
     axis.label_outer()
     begin = end
+figure.legend(handles, ["Label False", "Label True", "Support vectors"], loc="outside lower center", ncols=3)
 
 # %%
 # The black line is the boundary. Circles are the support vectors, and dots the last 300 rows. After 50 rows, the line

@@ -19,9 +19,13 @@ from streamsvm.plots import draw_boundary
 
 folder = Path(tempfile.mkdtemp())
 subprocess.run([sys.executable, "../browser/build.py", "--out", folder], stdout=subprocess.DEVNULL, check=True)
-figure, axis = plt.subplots(figsize=(5.5, 5), layout="constrained")
+figure, axis = plt.subplots(figsize=(5.5, 5.5), layout="constrained")
 draw_boundary(axis, streamsvm.load(folder / "model.safetensors"))
-axis.set(xlim=(0, 1), ylim=(1, 0), aspect="equal", title="Before its first row in the browser")
+handles = axis.get_legend().legend_handles
+axis.get_legend().remove()
+figure.legend(handles, ["Label False", "Label True", "Support vectors"], loc="outside lower center", ncols=3)
+axis.set(xlim=(0, 1), ylim=(0.97, 0), aspect="equal", xlabel="Feature 0", ylabel="Feature 1")
+axis.set_title("The model before its first row in the browser")
 
 # %%
 # Rows are True in a ring, shown in blue, and False inside and outside the ring. After only 300 rows, the boundary is

@@ -28,11 +28,12 @@ def quickest(make, budget):
 
 
 budgets = [5, 10, 20, 50, 100, 200, 500, 1000]
+plt.style.use("seaborn-v0_8-colorblind")
 figure, (by_budget, by_time) = plt.subplots(2, 1, figsize=(6.5, 8), sharey=True, layout="constrained")
-for make in BSCAClassifier, BSGDClassifier:
+for make, style in (BSCAClassifier, "o-"), (BSGDClassifier, "v--"):
     scores, times = zip(*(quickest(make, budget) for budget in budgets), strict=True)
-    by_budget.plot(budgets, scores, marker="o", label=make.__name__)
-    by_time.plot(times, scores, marker="o", label=make.__name__)
+    by_budget.plot(budgets, scores, style, label=make.__name__)
+    by_time.plot(times, scores, style, label=make.__name__)
 measured(SVMClassifier(seed=0))  # loads what was compiled
 others = {
     "SVMClassifier": SVMClassifier(seed=0),
@@ -41,13 +42,14 @@ others = {
 }
 for number, (name, model) in enumerate(others.items()):
     score, microseconds = measured(model)
-    by_time.plot(microseconds, score, "*sD"[number], color=f"C{number + 2}", markersize=10, label=name)
-by_budget.set(xscale="log", xlabel="budget: the most support vectors", ylabel="accuracy in %")
+    by_time.plot(microseconds, score, "*sD"[number], color=("C2", "C3", "C5")[number], markersize=10, label=name)
+by_budget.set(xscale="log", xlabel="Budget (maximum number of support vectors)", ylabel="Accuracy in %")
 by_budget.legend()
-by_budget.set_xticks(budgets, [str(budget) for budget in budgets])
+by_budget.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
 by_budget.minorticks_off()
-by_time.set(xscale="log", xlabel="CPU time of a row in microseconds", ylabel="accuracy in %")
-by_time.legend(fontsize="small", loc="lower right")
+by_time.set(xscale="log", xlabel="CPU time per row in microseconds", ylabel="Accuracy in %")
+by_time.xaxis.set_major_formatter("{x:g}")
+by_time.legend(loc="lower right")
 for axis in by_budget, by_time:
     axis.grid(alpha=0.3)
 

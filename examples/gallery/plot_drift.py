@@ -38,24 +38,26 @@ def hits(model, seed, detector=None):
 runs = {
     "SVMClassifier": lambda seed: hits(SVMClassifier(seed=0), seed),
     "BSCAClassifier": lambda seed: hits(BSCAClassifier(seed=0), seed),
-    "BSCAClassifier, anew by ADWIN": lambda seed: hits(BSCAClassifier(seed=0), seed, drift.ADWIN()),
+    "BSCAClassifier, replaced by ADWIN": lambda seed: hits(BSCAClassifier(seed=0), seed, drift.ADWIN()),
     "river's HoeffdingAdaptiveTree": lambda seed: hits(tree.HoeffdingAdaptiveTreeClassifier(seed=0), seed),
 }
-figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
-for name, run in runs.items():
+plt.style.use("seaborn-v0_8-colorblind")
+figure, axis = plt.subplots(figsize=(7, 5), layout="constrained")
+for (name, run), marker in zip(runs.items(), "os^D", strict=True):
     right = np.mean([run(seed) for seed in range(5)], axis=0)
     accuracy = 100.0 * np.convolve(right, np.ones(WINDOW) / WINDOW, "valid")
-    axis.plot(np.arange(WINDOW, 2 * CHANGE + 1), accuracy, label=name)
+    axis.plot(np.arange(WINDOW, 2 * CHANGE + 1), accuracy, marker=marker, markevery=400, label=name)
 axis.axvline(CHANGE, color="black", linestyle=":", linewidth=1)
-axis.annotate("the change", (CHANGE, 0.02), xytext=(4, 0), xycoords=("data", "axes fraction"), textcoords="offset points")
-axis.set(xlabel="rows", ylabel="accuracy in %", title=f"Accuracy over the last {WINDOW} rows")
+axis.annotate("Change", (CHANGE, 0.94), xytext=(4, 0), xycoords=("data", "axes fraction"), textcoords="offset points")
+axis.set(xlabel="Rows", ylabel="Accuracy in %", title=f"Accuracy over the last {WINDOW} rows")
 axis.grid(alpha=0.3)
-axis.legend(loc="lower left")
+axis.xaxis.set_major_formatter("{x:,.0f}")
+figure.legend(loc="outside lower center", ncols=2)
 
 # %%
-# All curves fall at the change. `SVMClassifier` (blue) recovers within about 500 rows, because some of its experts start
+# All curves fall at the change. `SVMClassifier` (circles) recovers within about 500 rows, because some of its experts start
 # from scratch on their own.
 #
 # Up to the change, the two curves of `BSCAClassifier` are one. After it, the model that was replaced when ADWIN found
-# the drift (green) recovers sooner than the one that has to push out its old support vectors (orange), and stays ahead
-# of it. The second half is harder for every learner, as river's tree (red) shows.
+# the drift (triangles) recovers sooner than the one that has to push out its old support vectors (squares), and stays ahead
+# of it. The second half is harder for every learner, as river's tree (diamonds) shows.

@@ -52,21 +52,23 @@ with EmbeddedBroker() as broker:
     killed_at = rows_saved("killed")
     start(address, "killed").wait()
 
-figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
-for name, style in {"whole": {"color": "C1", "linewidth": 7, "alpha": 0.5}, "killed": {"color": "C0", "linewidth": 1.5}}.items():
+plt.style.use("seaborn-v0_8-colorblind")
+figure, axis = plt.subplots(figsize=(7, 4.2), layout="constrained")
+for name, style in {"whole": {"color": "C5", "linewidth": 7}, "killed": {"color": "black", "linewidth": 1.5}}.items():
     curve = LearningCurve.of(header(name)["curve"], header(name)["rows"])
-    label = {"whole": "read from beginning to end", "killed": "killed and started again"}[name]
+    label = {"whole": "Read from beginning to end", "killed": "Killed and started again"}[name]
     axis.plot([point.rows for point in curve.points], [100.0 * point.windowed for point in curve.points], label=label, **style)
 axis.axvline(killed_at, color="black", linestyle=":", linewidth=1)
 axis.annotate(
-    "the checkpoint from\nwhich it went on",
+    "Checkpoint from\nwhich it resumed",
     (killed_at, 0.05),
     xytext=(5, 0),
     xycoords=("data", "axes fraction"),
     textcoords="offset points",
 )
-axis.set(xlabel="rows of the topic", ylabel="accuracy in %", title="Accuracy over the last 1,000 rows")
+axis.set(xlabel="Rows of the topic", ylabel="Accuracy in %", title="Accuracy over the last 1,000 rows")
 axis.grid(alpha=0.3)
+axis.xaxis.set_major_formatter("{x:,.0f}")
 axis.legend(loc="lower right")
 
 # %%

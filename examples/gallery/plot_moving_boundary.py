@@ -37,8 +37,8 @@ accuracy = 100.0 * np.convolve(hits, np.full(200, 1 / 200), "valid")[:: ROWS // 
 at_row = np.arange(200, len(hits) + 1)[:: ROWS // 4]
 
 plt.rcParams["animation.frame_format"] = "jpeg"  # of fewer bytes than png
-figure, (plane, score) = plt.subplots(1, 2, figsize=(8, 3.9))
-figure.subplots_adjust(left=0.05, right=0.98, bottom=0.14, top=0.91, wspace=0.15)
+figure, (plane, score) = plt.subplots(1, 2, figsize=(7, 3.6))
+figure.subplots_adjust(left=0.06, right=0.95, bottom=0.14, top=0.9, wspace=0.2)
 labels = np.array(labels)
 
 
@@ -49,14 +49,17 @@ def draw(frame):
     plane.contourf(side, side, np.clip(decisions[frame], -1, 1), levels=np.linspace(-1, 1, 11), cmap="RdBu", alpha=0.6)
     plane.contour(side, side, decisions[frame], levels=[0.0], colors="black", linewidths=2)
     plane.plot(side, wave(side, end), color="gold", linewidth=4, zorder=1)
-    last = slice(max(0, end - 200), end)
-    plane.scatter(*points[last].T, s=5, c=np.where(labels[last], "#2166ac", "#b2182b"))
+    last = np.arange(max(0, end - 200), end)
+    plane.scatter(*points[last[labels[last]]].T, s=8, color="#2166ac")
+    plane.scatter(*points[last[~labels[last]]].T, s=14, color="#b2182b", marker="x", linewidths=1)
     plane.scatter(*vectors[frame].T, s=40, facecolors="none", edgecolors="black")
     plane.set(xlim=(0, 1), ylim=(0, 1), title=f"{end:,} rows, {len(vectors[frame])} support vectors")
     score.clear()
     shown = at_row <= end
     score.plot(at_row[shown], accuracy[shown])
-    score.set(xlim=(0, len(points)), ylim=(50, 100), xlabel="rows", title="accuracy in % of the last 200 rows")
+    score.set(xlim=(0, len(points)), ylim=(50, 100), xlabel="Rows", title="Accuracy in %, last 200 rows")
+    score.xaxis.set_major_formatter("{x:,.0f}")
+    score.set_xticks(range(0, len(points) + 1, 1200))
     score.grid(alpha=0.3)
 
 
@@ -64,8 +67,8 @@ animation = FuncAnimation(figure, draw, frames=FRAMES, interval=200)
 
 # %%
 # **Left:** the yellow line is the wave as it is now, and the black line the boundary that the model has learned. Circles
-# are the support vectors, and dots the last 200 rows. The black line stays close to the yellow one, but a little behind
-# it, because the model learned it from earlier rows. There are never more than 40 support vectors: new ones push out
-# those of earlier waves.
+# are the support vectors. Dots (True) and crosses (False) are the last 200 rows. The black line stays close to the
+# yellow one, but a little behind it, because the model learned it from earlier rows. There are never more than 40
+# support vectors: new ones push out those of earlier waves.
 #
 # **Right:** the accuracy rises at first, and then stays level.

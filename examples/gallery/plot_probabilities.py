@@ -20,9 +20,10 @@ models = {
 }
 rows = list(datasets.Bananas())
 labels = np.array([y for _, y in rows])
+plt.style.use("seaborn-v0_8-colorblind")
 figure, (diagram, counts) = plt.subplots(2, 1, figsize=(6.5, 7), sharex=True, height_ratios=[3, 1], layout="constrained")
-diagram.plot([0, 1], [0, 1], color="grey", linestyle=":")
-for name, model in models.items():
+diagram.plot([0, 1], [0, 1], color="grey", linewidth=1)
+for (name, model), marker, style in zip(models.items(), "os^D", ("-", "--", "-.", ":"), strict=True):
     said = np.empty(len(rows))
     for i, (x, y) in enumerate(rows):
         said[i] = model.predict_proba_one(x).get(True, 0.5)
@@ -32,17 +33,18 @@ for name, model in models.items():
     used = n >= 20  # the share of fewer rows is chance
     mean, share = (np.bincount(bins, of, 10)[used] / n[used] for of in (said, labels))
     error = np.sum(n[used] * np.abs(mean - share)) / len(rows)
-    diagram.plot(mean, share, marker="o", label=f"{name}, error {100.0 * error:.1f} %")
-    counts.stairs(n, np.arange(11) / 10, linewidth=2)
-diagram.set(ylabel="share of True among the rows", title="What was said, and what came true")
+    diagram.plot(mean, share, marker=marker, linestyle=style, label=f"{name}, error {100.0 * error:.1f} %")
+    counts.stairs(n, np.arange(11) / 10, linewidth=2, linestyle=style)
+diagram.set(ylabel="Share of rows that are True", title="Predicted probabilities and observed shares")
 diagram.legend()
-counts.set(xlabel="probability of True that was said", ylabel="rows")
+counts.set(xlabel="Predicted probability of True", ylabel="Rows")
+counts.yaxis.set_major_formatter("{x:,.0f}")
 for axis in diagram, counts:
     axis.grid(alpha=0.3)
 
 # %%
-# **Above:** on the dotted line, the probabilities are right. Below the line, they are too high, and above it, too low.
+# **Above:** on the straight grey line, the probabilities are right. Below the line, they are too high, and above it, too low.
 # The error is the distance of the points from the line, on average over the rows.
 #
-# **Below:** how many rows got which probability. Good probabilities lie near the dotted line, and most of them are near
+# **Below:** how many rows got which probability. Good probabilities lie near the grey line, and most of them are near
 # 0 or 1. A learner that always answers one half would lie on the line, too, but tell you nothing.
