@@ -108,7 +108,7 @@ def checked_target(y: float) -> float:
     """Return a row's target as a float; raise a ValueError where it is not a finite number of at most 1e30 in size."""
     number = y.item() if isinstance(y, np.generic) else y
     if not isinstance(number, int | float) or not -_LARGEST_TARGET <= number <= _LARGEST_TARGET:
-        raise ValueError(f"target {shown(y)} is not a finite number: leave rows without one out of learning")
+        raise ValueError(f"target {shown(y)} is not a finite number: do not learn rows without one")
     return float(number)
 
 

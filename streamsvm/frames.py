@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn, cast
 
 import narwhals.stable.v2 as nw
@@ -11,7 +11,7 @@ from river.utils import dataframe
 
 from streamsvm.checks import LARGEST_WEIGHT
 
-__all__ = ["Batch", "as_batch", "as_frame", "as_matrix", "as_series"]
+__all__ = ["Batch", "as_batch", "as_frame", "as_matrix", "as_rows", "as_series"]
 
 
 def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashable], Any]:
@@ -52,6 +52,25 @@ def as_matrix(X: Any, dtype: Any = np.float32) -> tuple[np.ndarray, list[Hashabl
     with np.errstate(over="ignore"):  # a number that does not fit float32 becomes infinite, and its feature is refused by name
         # Writable, as compiled code takes no other: a read-only array is copied.
         return np.require(values, dtype, ["C", "W"]), names, frame
+
+
+def as_rows(X: Any) -> tuple[Iterator[dict[Hashable, Any]], Any]:
+    """Return the rows of a frame as mappings, whatever the types of its columns.
+
+    Returns
+    -------
+    The rows, and the narwhals frame that results are to be like.
+
+    Raises
+    ------
+    ValueError
+        X is no frame.
+    """
+    try:
+        frame = dataframe.into_frame(X)
+    except TypeError:
+        raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
+    return (dict(row) for row in frame.iter_rows(named=True)), frame
 
 
 def as_series(values: np.ndarray, like: Any) -> Any:

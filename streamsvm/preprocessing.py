@@ -197,7 +197,9 @@ class BoundedScaler(base.MiniBatchTransformer):
         """
         scalers = [self, *others]
         if different := {scaler.deviations for scaler in others} - {self.deviations}:
-            raise ValueError(f"scalers with deviations={self.deviations} and {different.pop()} cannot become one: give the same")
+            raise ValueError(
+                f"scalers with deviations={self.deviations} and {different.pop()} cannot be merged: give both the same"
+            )
         before = [scaler._scale() for scaler in scalers]
         columns = {name: column for column, name in enumerate(dict.fromkeys(n for scaler in scalers for n in scaler._columns))}
         parts = []

@@ -157,7 +157,7 @@ class SklearnClassifier(ClassifierMixin):  # type: ignore[misc]
         check_classification_targets(y)
         classes, labels = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"y has one class only, {classes.tolist()[0]!r}: there is nothing to tell apart")
+            raise ValueError(f"y has only one class, {classes.tolist()[0]!r}: a classifier needs at least two")
         present = np.bincount(labels[counted], minlength=len(classes)) > 0
         if not present.all():
             raise ValueError(f"class {classes[~present].tolist()[0]!r} has no row whose sample_weight is above 0")

@@ -138,7 +138,7 @@ class Connection:
         # A broker ends the connection behind its answer, which kafka-python then may not have read.
         if isinstance(error, SaslAuthenticationFailedError) or (self._user and isinstance(error, KafkaConnectionError)):
             return StreamError(
-                f"{self.bootstrap} does not let the user {self._user!r} in: wrong name, password or sasl_mechanism ({error})"
+                f"{self.bootstrap} refuses the user {self._user!r}: wrong name, password or sasl_mechanism ({error})"
             )
         if isinstance(error, UnsupportedSaslMechanismError):
             return StreamError(f"{self.bootstrap} does not take this sasl_mechanism ({error}): give one that it has")

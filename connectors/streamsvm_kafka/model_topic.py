@@ -225,10 +225,10 @@ class ModelReader:
         if found is None and self._assembler.has_parts:
             raise NotWholeError(
                 f"{self._place} holds parts of a model {self._name!r}, but no whole one{complaint and f': {complaint}'}. Give "
-                "another name (?name=...) to start afresh"
+                "another name (?name=...) to start from scratch"
             )
         if complaint:
-            warn(f"{self._place}: {complaint}. Going on from the one before it; predictions since then come again")
+            warn(f"{self._place}: {complaint}. Continuing from the one before it; predictions since then come again")
         return found
 
     def newer(self) -> Whole | None:

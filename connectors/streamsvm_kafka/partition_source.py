@@ -110,7 +110,7 @@ class PartitionSource:
         if found["topic_id"] != self._identity["topic_id"]:
             reason = "it was deleted and created again since the checkpoint"
         elif not self._beginning <= offset <= self._end:
-            reason = f"{held}, the checkpoint goes on at {offset}"
+            reason = f"{held}, the checkpoint continues at {offset}"
         if reason and self._lost_start is None:
             raise StreamError(
                 f"{self.name}: {reason}. To go on with the model of the checkpoint, say where: --from earliest, latest, a time "

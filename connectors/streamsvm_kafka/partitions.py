@@ -377,7 +377,7 @@ class PartitionWorker:
             messages: dict[Any, list[Any]] = self._consumer.poll(POLL_MS)
         except (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError) as error:
             raise StreamError(
-                f"{self.name}: messages that were not read are gone ({error}). Say where to go on: --from"
+                f"{self.name}: messages that were not read are gone ({error}). Say where to continue: --from"
             ) from error
         except KafkaError as error:
             if not error.retriable:
@@ -396,7 +396,7 @@ class PartitionWorker:
         try:
             found = describe_topic(self._connection, self._topic)
         except BrokerUnreachableError as error:
-            logger.warning("%s: %s The stream goes on when it is back.", self.name, error)
+            logger.warning("%s: %s Reading continues when it is back.", self.name, error)
             return
         if found.topic_id != self._topic_id:
-            raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to go on: --from")
+            raise StreamError(f"{self.name}: it was deleted and created again while it was read. Say where to continue: --from")

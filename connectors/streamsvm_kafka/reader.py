@@ -258,7 +258,7 @@ class TopicReader:
         try:
             description = describe_topic(self._connection, self._topic)
         except BrokerUnreachableError as error:
-            logger.warning("%s: %s The stream goes on when it is back.", self._name, error)
+            logger.warning("%s: %s Reading continues when it is back.", self._name, error)
             return
         if description.topic_id != self._topic_id:
             raise lost(self._name, "it was deleted and created again while it was read")

@@ -66,7 +66,7 @@ class KafkaSource:
     BrokerUnreachableError
         No broker answers at ``bootstrap`` within 10 seconds, or within ``outage_seconds`` if that is more.
     StreamError
-        An option is wrong, the broker does not let the user in, or the topic does not exist or may not be read. While you
+        An option is wrong, the broker refuses the user in, or the topic does not exist or may not be read. While you
         iterate, also: retention has removed messages before they were read, or the topic was deleted or replaced.
 
     Warns
@@ -330,7 +330,7 @@ class KafkaSource:
         if self._start is None:
             raise lost(self.name, min(reasons))
         for reason in sorted(reasons):
-            warn(f"{self.name}: {reason}. The model is kept, and reading goes on from {self._start.text}")
+            warn(f"{self.name}: {reason}. The model is kept, and reading continues from {self._start.text}")
         return self._start
 
 

@@ -181,7 +181,7 @@ def _width(facts: Sequence[dict[str, Any]]) -> int:
         raise RowsError("vectors have no features: there is nothing to learn from")
     labels = [any(each["labels"][label] for each in filled) for label in (0, 1)]
     if not all(labels):
-        raise RowsError(f"all rows have the label {labels.index(True)}: there is nothing to tell apart")
+        raise RowsError(f"all rows have the label {labels.index(True)}: a classifier needs at least two")
     return int(first["width"])
 
 

@@ -174,7 +174,7 @@ class MicroBatches:
         if names is not None and self._names is not None and tuple(names) != self._names:
             raise StreamError(
                 f"the checkpoint has learned the features {shown(names)}, not {shown(list(self._names))}: give the same "
-                "featureNames, or another checkpoint to start afresh"
+                "featureNames, or another checkpoint to start from scratch"
             )
         self._query, self._batch = query, batch
         self._names = self._names if names is None else tuple(names)

@@ -128,7 +128,7 @@ def merge_parts(parts: Sequence[Part]) -> Any:
     Raises
     ------
     RowsError
-        A partition has rows that cannot be learned, models cannot become one, or no partition has a row.
+        A partition has rows that cannot be learned, models cannot be merged, or no partition has a row.
     """
     ordered = sorted(parts, key=lambda part: part.part)
     for part in ordered:

@@ -101,7 +101,7 @@ class KernelMachine(SklearnEstimator):
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         counted = np.flatnonzero(weights > 0.0)
         if not len(counted):
-            raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
+            raise ValueError("sample_weight is 0 for all rows: give at least one row a weight above 0")
         self._kernel = self._kernel_of(X, weights)
         return Training(X, y, weights, counted)
 

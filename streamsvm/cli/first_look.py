@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +23,12 @@ __all__ = ["Column", "FirstRow", "column_of", "drawn", "look", "unanswered"]
 ROWS = 200
 #: So many rows at least make a constant or an id of a column.
 _ENOUGH = 20
-_NUMBERED = "looks like an id: --drop leaves it out"
+_NUMBERED = "looks like an id: leave it out with --drop"
 #: A number as people write it in documents: 1.209,28 or 1,209.28 or 1 209, with a sign, a currency or a percent sign.
 _DRESSED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}((?P<mark>[.,'\s])\d{3})*(?:[.,]\d+)?\s?[%$€£¥]?|[-+]?\d+[.,]\d+\s?[%$€£¥]?")
+#: The name of a column of ids, which few rows do not show by their values.
+_ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]Id$")
+_NOT_THERE = "not in this row"
 _MOST_COLUMNS = 40
 _MOSTLY = 10  # times as many of one kind
 _MOST_MARKS = 3  # texts among numbers that may mean "missing", beside those that usually do
@@ -74,16 +77,28 @@ def look(
     """
     if text_format in (None, "libsvm") or path == "-" or not Path(path).is_file():
         return 0, []
-    answered = table.encoder
     options = {name: table.source[name] for name in ("delimiter", "encoding", "missing", "decimal") if name in table.source}
     source: Any = open_source(path, label=label, format=text_format, **options)
     with contextlib.closing(source):
         rows = [
             row.x | ({} if label is None else {label: row.y}) for row in itertools.islice(source, ROWS) if isinstance(row, Row)
         ]
-    found = list(dict.fromkeys([*getattr(source, "columns", ()), *(str(name) for row in rows for name in row)]))
+    return len(rows), _described(rows, getattr(source, "columns", ()), text_format, label, table, regression, rows_may_fail)
+
+
+def _described(
+    rows: Sequence[Mapping[Any, Any]],
+    names: Iterable[str],
+    text_format: str | None,
+    label: str | None,
+    table: Table,
+    regression: bool = False,
+    rows_may_fail: bool = False,
+) -> list[Column]:
+    """Return the columns of rows, those of ``names`` first; as `look`."""
+    answered = table.encoder
     columns = []
-    for name in found:
+    for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
         values = [value for row in rows if (value := row.get(name)) is not None]
         if name == label:
             floats = {y for y in values if isinstance(y, float)}
@@ -99,11 +114,11 @@ def look(
         else:
             columns.append(column_of(name, values, bool(answered), rows_may_fail))
             if text_format == "csv" and _are_days(values):  # elsewhere a number that is a date is taken for seconds
-                columns[-1] = columns[-1]._replace(note="looks like a date: --dates reads it")
+                columns[-1] = columns[-1]._replace(note="looks like a date: read it with --dates")
         if 0 < len(values) < len(rows) and columns[-1].kind not in ("label", "dropped"):
             column = columns[-1]
             columns[-1] = column._replace(note="; ".join(filter(None, (column.note, f"missing in {len(rows) - len(values)}"))))
-    return len(rows), columns
+    return columns
 
 
 class FirstRow(WrappedSource):
@@ -113,19 +128,35 @@ class FirstRow(WrappedSource):
     ----------
     source
         The source; all else is asked of it.
+    label
+        Name of the label.
     table
         How its rows are read.
+    show
+        Called with the table that is shown.
+    rows_may_fail
+        Whether a row that cannot be used is left out.
     """
 
-    def __init__(self, source: Any, table: Table) -> None:
+    def __init__(
+        self, source: Any, label: str | None, table: Table, show: Callable[[str], None], rows_may_fail: bool = False
+    ) -> None:
         super().__init__(source)
-        self._table, self._looked = table, False
+        self._label, self._table, self._show, self._rows_may_fail = label, table, show, rows_may_fail
+        self._looked = False
 
     def _changed(self, rows: Sequence[Row | BadRow] | Rows) -> Sequence[Row | BadRow] | Rows:
         row = None if isinstance(rows, Rows) else rows[0]  # a table of numbers needs no look
-        if isinstance(row, Row) and not (self._looked or self._table.encoder):
-            columns = [column_of(str(name), [value]) for name, value in row.x.items()]
-            if (error := unanswered(self.place_of(0), columns, self._table)) is not None:
+        if isinstance(row, Row) and not self._looked:
+            labelled = self._label is not None and row.y is not None
+            values = row.x | {self._label: row.y} if labelled else row.x
+            named = (*self._table.encoder.get("categorical", ()), *self._table.encoder.get("dates", ()))
+            names = [*map(str, row.x), *named, *([] if self._label is None else [self._label])]
+            columns = _described([values], names, None, self._label, self._table)
+            columns = [column if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
+            self._show(drawn(self.place_of(0), 1, columns))
+            error = unanswered(self.place_of(0), columns, self._table)
+            if error is not None and not (self._table.encoder or self._rows_may_fail):
                 raise error
         self._looked = True
         return rows
@@ -139,27 +170,27 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
     Examples
     --------
     >>> column_of("age", [31.0, "?", 40.0, 29.0])
-    Column(name='age', kind='number', values='29 to 40', note="'?' in 1 row is no number", answer=('missing', ['?']))
+    Column(name='age', kind='number', values='29 to 40', note="'?' in 1 row is not a number", answer=('missing', ['?']))
     >>> column_of("since", ["02.01.2024", "31.12.2023"]).answer
     ('dates', ('since', '%d.%m.%Y'))
     """
     commas = Reading(decimal=",")
-    numbers = [value for value in values if isinstance(value, int | float)]
-    others = [value for value in values if not isinstance(value, int | float)]
+    numbers = [value for value in values if isinstance(value, int | float) and value == value]  # no NaN
+    others = [value for value in values if not isinstance(value, int | float) or value != value]
     marks = Counter(str(value) for value in others)
     distinct = len({str(value) for value in values})
     if not values:
         return Column(name, "number", "", "no value in these rows")
     if not others:
-        return Column(name, "number", _range(numbers), _suspicion(numbers, distinct))
+        return Column(name, "number", _range(numbers), _suspicion(name, numbers, distinct))
     if any(isinstance(value, dict | list) for value in others):
         return Column(name, "nested", "", "no number", ("drop", name))
     if numbers and (len(marks) <= _MOST_MARKS or all(text.strip().lower() in _USUAL_MARKS for text in marks)):
         note = ", ".join(f"{text!r} in {count} row{'s' * (count > 1)}" for text, count in marks.items())
-        verb = "is no number" if len(marks) == 1 else "are no numbers"
+        verb = "is not a number" if len(marks) == 1 else "are not numbers"
         return Column(name, "number", _range(numbers), f"{note} {verb}", ("missing", list(marks)))
     if len(numbers) >= _MOSTLY * len(others) and rows_may_fail:
-        return Column(name, "number", _range(numbers), f"no number in {len(others)} rows")
+        return Column(name, "number", _range(numbers), f"not a number in {len(others)} rows")
     if all(_is_number(value) for value in others):
         return Column(name, "number", _most_common(values), "numbers as text", None if reads_text else ("features", name))
     if not numbers and (form := _date_format(others)) is not _NO_DATE:
@@ -210,9 +241,9 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
 
 def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:
     """Return the table that is shown."""
-    shown = [("column", "taken for", "values", ""), *(column[:4] for column in columns[:_MOST_COLUMNS])]
+    shown = [("column", "kind", "values", ""), *(column[:4] for column in columns[:_MOST_COLUMNS])]
     widths = [max(len(row[i]) for row in shown) for i in range(3)]
-    lines = [f"first look at {path}, {n_rows:,} rows"]
+    lines = [f"first look at {path}" + (f", {n_rows:,} rows" if n_rows > 1 else "")]
     for *cells, note in shown:
         padded = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         lines.append(f"  {padded}  {note}".rstrip())
@@ -226,12 +257,12 @@ def _is_dressed_number(text: str) -> bool:
     return _DRESSED.fullmatch(text.strip()) is not None
 
 
-def _suspicion(numbers: Sequence[float], distinct: int) -> str:
+def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
+    whole = all(float(number).is_integer() for number in numbers)
     if len(numbers) < _ENOUGH:
-        return ""
+        return _NUMBERED if whole and _ID.search(name) else ""
     if distinct == 1:
         return "one value only"
-    whole = all(float(number).is_integer() for number in numbers)
     rising = all(a < b for a, b in itertools.pairwise(numbers))
     return _NUMBERED if whole and rising else ""
 

@@ -84,9 +84,10 @@ def run(arguments: argparse.Namespace) -> bool:
         model = new_model(table)
         source, sink, on_error = stack.enter_context(open_streams(arguments, table, checkpoints=checkpoints))
         display = stack.enter_context(Display(arguments.quiet, says_json(arguments)))
+        label = arguments.label if arguments.labels is None else None  # else not in these rows
         make_loop = LearningLoop if delayed is None else partial(DelayedLearningLoop, delayed=delayed)
         loop = make_loop(
-            source if looked or rows_may_fail else FirstRow(source, table),
+            source if looked else FirstRow(source, label, table, display.table, rows_may_fail),
             model,
             metric,
             sink=sink,

@@ -26,8 +26,8 @@ from streamsvm.cli import UsageError
 from streamsvm.learners.linear import OnlineLinearSVC, OnlineLinearSVR
 from streamsvm.preprocessing import BoundedScaler, BoundedTargetScaler
 from streamsvm.runtime.drift import DriftWatch
+from streamsvm.runtime.label_rules import LabelRules
 from streamsvm.runtime.labels import parse_label, parse_libsvm_label
-from streamsvm.runtime.rows import LabelRules
 from streamsvm.runtime.score import Score
 from streamsvm.tables import TableEncoder
 

@@ -70,7 +70,7 @@ def _models(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Any:
         return models
     if not arguments.follow:
         return None
-    if not place.is_dir():
+    if place.exists() and not place.is_dir():
         raise UsageError(f"--follow: --model {place} must be a folder or topic of checkpoints, which a learner writes")
     return FollowedFolder(place, arguments.trusted)
 

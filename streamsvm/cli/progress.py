@@ -43,7 +43,7 @@ class Display:
 
     def __init__(self, quiet: bool, logs: bool = False) -> None:
         self._quiet, self._logs = quiet, logs
-        self._last_line = 0.0
+        self._last_line, self._rows, self._waiting = 0.0, -1, False
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         self._status: Any = None
 
@@ -67,6 +67,11 @@ class Display:
         elif not self._quiet:
             self._console.print(Text(printable(text)))
 
+    def table(self, text: str) -> None:
+        """Show a table of several lines, where a person reads along."""
+        if not (self._quiet or self._logs):
+            self._console.print(Text(printable(text, newlines=True)))
+
     def show(self, progress: Progress) -> None:
         """Show progress if it is the end or time for another line."""
         if progress.ended:
@@ -75,6 +80,13 @@ class Display:
         if self._status is None and not progress.ended and now - self._last_line < _SECONDS_BETWEEN_LINES[self._quiet]:
             return
         self._last_line = now
+        waiting, self._rows = progress.rows == self._rows and not progress.ended, progress.rows
+        if waiting and not (self._quiet or self._logs):
+            if not self._waiting:
+                self.say("waiting for rows")
+            self._waiting = True
+            return
+        self._waiting = False
         if self._quiet:
             print(json.dumps(_facts(progress), allow_nan=False), flush=True)  # noqa: T201
         if progress.ended or not self._quiet:
@@ -87,6 +99,9 @@ def _line(progress: Progress) -> str:
         line += f"  {progress.rows_per_second:,.0f} rows/s"
     if math.isfinite(progress.metric):
         line += f"  {progress.metric_name} {progress.metric:.4f}"
+        if progress.majority is not None:
+            label, share = progress.majority
+            line += f" (always {label!r}: {share:.4f})"
     if math.isfinite(progress.windowed):
         line += f"  last {min(progress.window, progress.learned):,} rows {progress.windowed:.4f}"
     learner = learner_of(progress.model)
@@ -114,6 +129,7 @@ def _facts(progress: Progress) -> dict[str, Any]:
         "rows_per_second": round(progress.rows_per_second, 1),
         "metric_name": progress.metric_name,
         "metric": _finite(progress.metric),
+        "majority": None if progress.majority is None else progress.majority[1],
         "windowed": _finite(progress.windowed),
         "window": progress.window,
         "refused": dict(progress.refused),

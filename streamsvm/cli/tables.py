@@ -89,7 +89,7 @@ def table_of(arguments: argparse.Namespace, text_format: str | None, saved: Any 
                 there = flags_of({name: known[name]}) if name in known else f"no --{name.replace('_', '-')}"
                 raise CommandError(
                     f"{flags_of({name: value})} contradicts the checkpoint, which was learned with {there}. Leave the flag out"
-                    + ("" if predict else ", or give another checkpoint folder to start afresh")
+                    + ("" if predict else ", or give another checkpoint folder to start from scratch")
                 )
         given = known | given
     else:

@@ -143,7 +143,7 @@ def unpack(data: bytes) -> Container:
             raise CorruptError("it is not a file of streamsvm")
         version = int(strings["version"])
         if version > VERSION:
-            raise NewerError(f"it has version {version} of the format, and this streamsvm reads up to {VERSION}: upgrade it")
+            raise NewerError(f"it has version {version} of the format, but this streamsvm reads only up to {VERSION}: upgrade it")
         arrays = _arrays(header, memoryview(data)[8 + n_header :])
     except (CorruptError, NewerError):
         raise

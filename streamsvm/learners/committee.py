@@ -176,7 +176,7 @@ class Committee(OnlineEstimator):
             Always.
         """
         raise ValueError(
-            f"models of {type(self).__name__} cannot become one: the stack of each is fitted to the decision values of its own "
+            f"models of {type(self).__name__} cannot be merged: the stack of each is fitted to the decision values of its own "
             "experts, and no rows are left to fit another one. Learn with BSGDClassifier or BSCAClassifier, their regressors, or "
             "a linear learner"
         )

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 
 from streamsvm._options import OutputName
-from streamsvm.checks import check_number, check_one_of, check_parameters, parameter
+from streamsvm._warnings import warn
+from streamsvm.checks import check_number, check_one_of, check_parameters, parameter, shown
 from streamsvm.frames import Batch, as_matrix
 from streamsvm.learners.compiled import iterates
 from streamsvm.learners.compiled.probability import FIRST_SLOPE
@@ -181,12 +182,24 @@ class OnlineEstimator(RiverEstimator):
     def _decide_rows(self, X: Any, what: int) -> tuple[np.ndarray, Any]:
         """Answers of `_decide_matrix`, float64 [n, 1 or more], and the frame that they are to be like (None for an array)."""
         matrix, names, like = as_matrix(X)
+        columns = self._features.columns_of(names, False)
+        if len(matrix) and len(self._features):
+            self._warn_of_names(names, columns, like is None)
         decisions = np.empty((len(matrix), 1 if self._outputs == 1 else self._outputs + 1))
-        self._decide_matrix(matrix, self._features.columns_of(names, False), what, decisions)
+        self._decide_matrix(matrix, columns, what, decisions)
         refused = np.flatnonzero(np.isnan(decisions[:, 0]))
         if len(refused):
             self._complain_of(matrix[refused[0]], names, int(refused[0]))
         return decisions, like
+
+    def _warn_of_names(self, names: list[Hashable], columns: np.ndarray, is_array: bool) -> None:
+        known = len(self._features)
+        if (columns < 0).all():
+            learned = ", ".join(map(shown, self.feature_names[:5])) + ", ..." * (known > 5)
+            given = ", ".join(map(shown, names[:5])) + ", ..." * (len(names) > 5)
+            warn(f"the model has learned none of the columns of X ({given}), so its answers mean nothing: it knows {learned}")
+        elif is_array and len(names) < known:
+            warn(f"X has {len(names):,} columns, and the model has learned {known:,} features: the others count as 0")
 
     def _complain_of(self, row: np.ndarray, names: list[Hashable], number: int) -> None:
         try:

@@ -178,7 +178,7 @@ class Labels:
     def _admissible(self, y: Any) -> Any:
         # A new label, as a scalar of Python; ValueError if it cannot be one.
         if _is_missing(y):
-            raise ValueError(f"label {y!r} is no label: leave rows without one out of learning")
+            raise ValueError(f"label {y!r} is no label: do not learn rows without one")
         if isinstance(y, np.generic):
             y = y.item()
         if isinstance(y, str | bytes) and len(y) > LONGEST_NAME:

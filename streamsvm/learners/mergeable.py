@@ -158,9 +158,7 @@ class Mergeable(OnlineEstimator):
         theirs = other._get_params()
         for name, value in self._get_params().items():
             if name not in self._free and theirs[name] != value:
-                raise ValueError(
-                    f"models with {name}={value!r} and {name}={theirs[name]!r} cannot become one: give both the same"
-                )
+                raise ValueError(f"models with {name}={value!r} and {name}={theirs[name]!r} cannot be merged: give both the same")
 
     @abstractmethod
     def _take(self, parts: Sequence[Part], rows: tuple[Any, ...] | None) -> None:

@@ -61,7 +61,7 @@ class MergeableExpansion(Mergeable, BudgetedEstimator):
     def _check_merge(self, other: Any) -> None:
         super()._check_merge(other)
         if getattr(self, "replay", 0):
-            raise ValueError("models with a window of rows cannot become one: its rows are of one stream. Give them replay=0")
+            raise ValueError("models with a window of rows cannot be merged: its rows are of one stream. Give them replay=0")
         gammas = self.effective_gamma, other.effective_gamma
         found = self.gamma == "scale" and self.scaling is None and self.n_learned and other.n_learned
         if found and max(gammas) > _NEAR * min(gammas):

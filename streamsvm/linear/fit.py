@@ -165,7 +165,7 @@ class OutOfCoreLinear(SklearnEstimator):
             if sample_weight is not None:
                 weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
                 if not weights.any():
-                    raise ValueError("sample_weight is zero for all rows: there is nothing to learn")
+                    raise ValueError("sample_weight is 0 for all rows: give at least one row a weight above 0")
             labels = self._labels(y, weights)
             self.stream_names_: StreamNames = StreamNames(columns)
             with self._folder() as folder:

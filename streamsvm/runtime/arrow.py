@@ -48,7 +48,7 @@ class ArrowSource:
     ModuleNotFoundError
         pyarrow is not installed (extra ``files``).
     ValueError
-        A column is asked for in two ways that exclude each other.
+        A column is requested in two ways that exclude each other.
 
     Examples
     --------
@@ -175,7 +175,7 @@ class ArrowSource:
             Rows were read already.
         """
         if self._begun:
-            raise RuntimeError(f"{self.name}: rows were read already. Open the source anew to continue at a position")
+            raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, open a new source")
         rows = position.get("rows")
         if not {"rows", "file", "label"} <= position.keys() or type(rows) is not int or not 0 <= rows < 2**63:
             raise StreamError(f"{self.name}: the checkpoint is of another kind of stream. Give that stream, {START_AFRESH}")

@@ -272,7 +272,7 @@ class CheckpointFolder:
             raise CheckpointError(f"{path}: {error.strerror}") from error
         if not locks(self._lock) or not self._is_owned:
             self._lock.close()
-            raise FolderLockedError(f"{path}: another process is learning with this checkpoint folder. Stop it, or give another")
+            raise FolderLockedError(f"{path}: another process is using this checkpoint folder. Stop it, or give another folder")
         try:
             for part in self.path.glob(f"*{_SUFFIX}*.part"):  # of a run that was killed while it wrote
                 part.unlink()
@@ -309,7 +309,7 @@ class CheckpointFolder:
         if self._lock.closed:
             raise CheckpointError(f"{path}: the checkpoint was not written: the folder was closed before")
         if not self._is_owned:
-            raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken the folder over")
+            raise TakenOverError(f"{path}: the checkpoint was not written: another process has taken over the folder")
         began = time.perf_counter()
         try:
             data = self._bytes(model, metric, facts, rows, position)
@@ -388,7 +388,7 @@ class CheckpointFolder:
                     raise
                 return CheckpointFolder.newest_in(path, trusted)  # a learning process has replaced it by newer ones
             for error in errors:
-                warn(f"{error}. Going on from {file.name}")
+                warn(f"{error}. Continuing from {file.name}")
             return checkpoint
         if errors:
             raise errors[0]

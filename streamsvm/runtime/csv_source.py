@@ -20,7 +20,8 @@ class CSVSource(TextSource):
     r"""Rows of a CSV file whose first line names the columns.
 
     A cell that is a number becomes a float, and an empty cell is a missing feature. Other text stays text, which a learner
-    refuses and a `streamsvm.tables.TableEncoder` in front of it encodes. `TextSource` describes how a source resumes.
+    refuses and a `streamsvm.tables.TableEncoder` in front of it encodes. The parameters from ``features`` on are the
+    ``**reading`` of the signature. `TextSource` describes how a source resumes.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class CSVSource(TextSource):
         The file cannot be opened or, while you iterate, read; the encoding does not exist; or ``delimiter`` is not one
         character.
     ValueError
-        A column is asked for in two ways that exclude each other.
+        A column is requested in two ways that exclude each other.
 
     Examples
     --------

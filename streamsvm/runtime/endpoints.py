@@ -30,7 +30,7 @@ __all__ = [
 Position = Mapping[str, Any]
 
 #: How messages about a checkpoint that does not fit end.
-START_AFRESH = "or give another checkpoint folder to start afresh"
+START_AFRESH = "or give another checkpoint folder to start from scratch"
 
 
 class StreamError(Exception):

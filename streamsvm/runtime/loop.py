@@ -9,16 +9,17 @@ from typing import Any
 
 from river import base, compose, metrics
 
+from streamsvm._warnings import warn
 from streamsvm.checks import checked_count
 from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.curve import LearningCurve
 from streamsvm.runtime.drift import DriftWatch
 from streamsvm.runtime.endpoints import START_AFRESH, BadRow, Prediction, Record, Row, Rows, Sink, Source, StreamError
+from streamsvm.runtime.label_rules import SETTLED, LabelRules
 from streamsvm.runtime.parameters import differing, parameters_of
 from streamsvm.runtime.progress import Progress
 from streamsvm.runtime.rows import (
     GuardedModel,
-    LabelRules,
     RowError,
     checked_number,
     columns_of,
@@ -32,70 +33,71 @@ __all__ = ["LearningLoop"]
 
 
 class LearningLoop(StreamLoop):
-    """Learns a stream row by row, scoring each prediction before the row is learned (prequential evaluation).
+    """Learns a stream row by row, and scores each prediction before the row is learned (prequentially).
 
-    A row that the model does not predict yet (None, or no probabilities) is learned and not scored, as in river's evaluate.
+    If the model does not predict a row yet (None, or no probabilities), the row is learned but not scored, as in river's
+    evaluate. If the source cannot read a row, or the model would refuse it, the whole row is refused before any part of a
+    pipeline learns it, and ``on_error`` decides what happens next.
 
-    A row that the source cannot read, or that the model would refuse, is refused as a whole: it is checked before any part of a
-    pipeline learns it, and ``on_error`` decides what becomes of it.
-
-    A checkpoint is one file with the model, the metrics and the positions of source and sink. A run that finds one in its folder
-    goes on from it, and ends with the same bytes as one that was never interrupted (but for the digest of a file of dead letters,
-    which have the time).
+    A checkpoint is one file with the model, the metrics, and the positions of source and sink. A run that finds one in its
+    folder continues from it, even after a kill, and ends with the same bytes as a run that was never interrupted. Only the
+    digest of a file of dead letters may differ, because dead letters contain the time.
 
     Parameters
     ----------
     source
-        The rows.
+        Source of the rows, such as a `CSVSource`, an `IterableSource` or a Kafka topic (`Source`).
     model
-        A river classifier, regressor or pipeline that has not learned yet. If the folder holds a checkpoint, the model in it
-        replaces this one, whose parameters it must have.
+        River classifier, regressor or pipeline that has not learned yet. If ``checkpoints`` holds a checkpoint, the model in it
+        replaces this one, and must have the same parameters.
     metric
-        A river metric that is one number, for classifiers or for regressors as the model is; by default accuracy or MAE.
+        River metric that is a single number, for classifiers or regressors like the model. The default is accuracy or MAE.
     positive
-        The label that a binary metric (F1, ROCAUC, LogLoss) counts as positive. Not needed if labels are bools, 0 and 1, or -1
-        and 1.
+        Label that a binary metric (F1, ROCAUC, LogLoss) counts as positive; not needed for bools, 0 and 1, or -1 and 1.
     sink
-        For the predictions. Its position is in the checkpoint, so every run of a folder needs the same sink.
+        Sink for the predictions, such as a `FileSink`; None writes none. Checkpoints hold its position, so every run with the
+        same folder needs the same sink.
     checkpoints
-        The folder for checkpoints; one is written every ``checkpoint_every`` rows (once a row was learned) and at the end.
+        Place for checkpoints, such as a `CheckpointFolder`; None writes none. Once a row was learned, one is written every
+        ``checkpoint_every`` rows, and at the end.
     checkpoint_every
-        Rows of the stream between two checkpoints; None: these are a matter of time alone.
+        Number of rows of the stream between two checkpoints. None writes them by time alone.
     checkpoint_seconds
-        Write one also where so many seconds have passed since the last one and rows have come. None: by rows alone.
+        Number of seconds after which one is also written, if rows have come since the last. None goes by rows alone.
     window
-        Rows of the windowed metric.
+        Number of last rows over which the windowed metric is computed.
     on_progress
-        Called a few times a second, and at the end.
+        Function that is called with a `Progress` a few times a second, and at the end.
     on_error
-        For a row that is refused. ``"stop"``: a StreamError ends the run. ``"skip"``: the row is counted and left out. A path,
-        URL or open `Sink`: it is also written there as a dead letter (its bytes, its place, the reason and the time), with its
-        position in the checkpoint: a file has each refused row once, however often the run was killed; a topic at least once.
-    error_limit, error_share
-        The most rows that may be refused (None: no limit), and the most of about the last 1,000 rows (0 to 1, once 100 were
-        refused). Beyond, the run ends with a StreamError.
+        What happens to a refused row. ``"stop"`` ends the run with a StreamError. ``"skip"`` counts the row and leaves it out.
+        A path, a URL or an open `Sink` also gets it as a dead letter (bytes, place, reason and time): a file once, however
+        often the run is killed, because checkpoints hold its position; a topic at least once.
+    error_limit
+        Maximum number of refused rows; one more ends the run with a StreamError. None sets no limit.
+    error_share
+        Maximum share of refused rows among about the last 1,000, from 0 to 1, once 100 were refused; beyond, the run ends too.
     classes
-        The labels that rows may have. None: the type of the first label holds, and a label of another type is refused.
+        Labels that rows may have. None accepts any label of the type of the first one, and refuses labels of other types.
     drift
-        Watches the errors of predictions. A checkpoint has its state. None: nothing does.
+        `DriftWatch` that watches the errors of predictions; its state is in the checkpoints. None watches nothing.
 
     Attributes
     ----------
     model
-        The model in its present state; another object where the folder had a checkpoint, and after a drift that began a new one.
+        The model in its present state; another object if there was a checkpoint, or after a drift that began a new model.
     curve : LearningCurve
-        The scores at fewer than 200 of the rows; those of earlier runs are in the checkpoint.
+        The scores at fewer than 200 rows of the stream. Checkpoints hold those of earlier runs.
     rows, learned : int
-        As in `Progress`.
+        Number of rows read and learned so far, as in `Progress`.
 
     Raises
     ------
     CheckpointError
-        The checkpoint is of a run with another model, metric, positive label or window, or with another sink.
+        The checkpoint is of a run with another model, metric, positive label, window or sink.
     StreamError
-        The source or the sink cannot go on from the position in the checkpoint.
+        The source or the sink cannot continue from the position in the checkpoint.
     ValueError
-        The metric is not one number, or a parameter is out of its range.
+        The metric is not a single number, or a parameter is out of its range.
 
     Examples
     --------
@@ -152,6 +154,7 @@ class LearningLoop(StreamLoop):
         self.learned: int = 0
         self.unlabelled: int = 0
         self.empty: int = 0
+        self._warned = False
         if classes is not None and self._regression:
             raise ValueError(f"classes are declared, and {type(last).__name__} predicts numbers: leave them out")
         if not (self._regression or self._score.wants_labels or gives_probabilities(last)):
@@ -179,7 +182,7 @@ class LearningLoop(StreamLoop):
 
     @property
     def windowed(self) -> Any:
-        """The metric over the last rows."""
+        """The metric over the last ``window`` rows."""
         return self._score.windowed
 
     def _resume(self, checkpoints: Checkpoints) -> None:
@@ -237,12 +240,12 @@ class LearningLoop(StreamLoop):
             raise CheckpointError(f"{folder} was learned with labels from another stream: give --labels, {START_AFRESH}")
 
     def run(self, max_rows: int | None = None) -> Progress:
-        """Learn until the stream ends or `stop` is called.
+        """Learn until the stream ends or `stop` is called, and write a checkpoint at the end.
 
         Parameters
         ----------
         max_rows
-            End after so many rows; another run may go on then. None: no limit.
+            Number of rows after which to end; you can call `run` again to continue. None sets no limit.
 
         Returns
         -------
@@ -251,14 +254,14 @@ class LearningLoop(StreamLoop):
         Raises
         ------
         StreamError
-            The stream failed, a row was refused and is to stop the run, or is one too many (the message names its place), or the
-            stream ended without any row or any label. The checkpoints are as they were.
+            The stream failed; a refused row ends the run (the message names its place); or the stream ended without any row or
+            label. The checkpoints stay as they were.
         CheckpointError
             A checkpoint cannot be written.
         ValueError
             ``max_rows`` is negative.
         RuntimeError
-            An earlier run has failed or was stopped. A new loop goes on from the checkpoint.
+            An earlier run of this loop has failed or was stopped. A new loop continues from the checkpoint.
         """
         progress: Progress = super().run(max_rows)
         return progress
@@ -314,6 +317,9 @@ class LearningLoop(StreamLoop):
                 drift.update(y, predicted, self.rows)
             self.learned += 1
             if new:
+                if not self._warned and (late := labels.late(y, self.learned - 1)):
+                    self._warned = True
+                    warn(f"{self._place}: {late}")
                 labels.add(y)
             if timings is not None:
                 timings.learned()
@@ -419,6 +425,15 @@ class LearningLoop(StreamLoop):
     def _delayed_counts(self) -> Mapping[str, int] | None:
         return None
 
+    def _take_all(self, rows: Sequence[Row | BadRow] | Rows) -> None:
+        super()._take_all(rows)
+        if not (self.learned or self._warned) and self.unlabelled >= SETTLED:
+            self._warned = True
+            text = (
+                f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is learned. Is its name right?"
+            )
+            warn(f"{text} The last row had {listed(self._x, 10) or 'no features'}")
+
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Progress:
         score = self._score
         values = (score.value, score.windowed_value) if score.counted else (math.nan, math.nan)
@@ -427,4 +442,4 @@ class LearningLoop(StreamLoop):
         counts = self.refused, self.unlabelled, self.empty, self._delayed_counts
         drifts = None if self.drift is None else self.drift.drifts
         now = self.rows, self.learned, rows_per_second, *scores, self.model, seconds
-        return Progress(*now, ended, interrupted, *counts, drifts=drifts)
+        return Progress(*now, ended, interrupted, *counts, drifts=drifts, majority=score.majority)

@@ -67,18 +67,18 @@ def merged(models: Sequence[Any]) -> Any:
     learner = learner_of(models[0])
     if not hasattr(learner, "merge_with"):
         raise ValueError(
-            f"models of {type(learner).__name__} cannot become one: learn with BSGDClassifier or BSCAClassifier, their "
+            f"models of {type(learner).__name__} cannot be merged: learn with BSGDClassifier or BSCAClassifier, their "
             "regressors, or a linear learner"
         )
     model = copy.deepcopy(models[0])
     (transformers, last), *others = [steps_of(each) for each in (model, *models[1:])]
     if unlike := [each for each in others if len(each[0]) != len(transformers) or type(each[1]) is not type(last)]:
-        raise ValueError(f"models of different steps cannot become one: one ends in {last!r}, another one in {unlike[0][1]!r}")
+        raise ValueError(f"models of different steps cannot be merged: one ends in {last!r}, another one in {unlike[0][1]!r}")
     if not transformers:
         last.merge_with(*(other for _, other in others))
         return model
     if len(transformers) > 1:
-        raise ValueError(f"models with {len(transformers)} transformers before them cannot become one: learn with one or none")
+        raise ValueError(f"models with {len(transformers)} transformers before them cannot be merged: learn with one or none")
     units = merge_transformers(transformers[0], [other[0] for other, _ in others])
     last.merge_with(*(other for _, other in others), units=units)
     return model

@@ -47,8 +47,8 @@ def format_of(spec: str, format: str | None = None) -> str | None:  # noqa: A002
         format = _SUFFIXES.get(suffix)  # noqa: A001
     if format not in _FORMATS:
         raise StreamError(
-            f"{spec}: of what format? Suffixes that say it are {', '.join(_SUFFIXES)}; else name the format: "
-            f"{', '.join(_FORMATS)}"
+            f"{spec}: what is its format? A name may end in {', '.join(_SUFFIXES)}; otherwise name the format: "
+            f"{', '.join(_FORMATS)}. A topic of Kafka is kafka://HOST:PORT/TOPIC"
         )
     return format
 
@@ -71,37 +71,38 @@ def open_source(
     options: Mapping[str, Any] | None = None,
     **reading: Unpack[FileOptions],
 ) -> Source:
-    """Open the source that ``spec`` names.
+    """Open a source by its name: a path, ``"-"``, or a URL.
 
     Parameters
     ----------
     spec
-        A path, ``"-"`` for standard input, or a URL whose scheme a package has registered.
+        A path, ``"-"`` for standard input, or a URL whose scheme a package has registered, such as ``kafka://``.
     label
-        Name of the label. In LIBSVM text it comes first and has no name.
+        Name of the label. In LIBSVM text, the label comes first and has no name.
     format
-        ``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"`` or ``"arrow"``; None if the suffix of the path tells.
+        ``"csv"``, ``"jsonl"``, ``"libsvm"``, ``"parquet"`` or ``"arrow"``. None goes by the suffix of the path.
     stop_at_end
-        End an endless stream at the row that was its last when it was opened.
+        Whether to end an endless stream at the row that was its last one when it was opened.
     label_needed
         Whether a table (CSV, Parquet, Arrow) without a column of the label is an error. If not, its rows have no label.
     start
-        Where a stream with a URL begins, as its package says; None: at its first row.
+        Where to begin in a stream with a URL, as its package defines it. None begins at the first row.
     group
-        The group whose offsets follow the checkpoints of a stream with a URL, as its package says; None: no group.
+        Group whose offsets follow the checkpoints of a stream with a URL, as its package defines it. None uses no group.
     options
-        Of the connection to a stream with a URL, as its package says.
+        Options of the connection to a stream with a URL, as its package defines them.
     **reading
-        How a file is read: further arguments of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
+        How to read a file: further parameters of `CSVSource`, `JSONLinesSource` or `ArrowSource`, such as ``drop="id"``.
 
     Returns
     -------
     Source
+        The open source.
 
     Raises
     ------
     StreamError
-        It cannot be opened, or not read in that way.
+        The source cannot be opened, or cannot be read in that way.
     """
     kind = format_of(spec, format)
     if kind is not None and start is not None:
@@ -128,14 +129,15 @@ def open_source(
 
 
 def open_sink(spec: str, *, options: Mapping[str, Any] | None = None) -> Sink:
-    """Open the sink that ``spec`` names: a path, ``"-"`` for standard output, or a URL whose scheme a package has registered.
+    """Open a sink by its name: a path, ``"-"`` for standard output, or a URL.
 
-    ``options`` are of the connection of a URL, as its package says.
+    The scheme of the URL must be one that a package has registered, such as ``kafka://``. ``options`` are those of the
+    connection, as the package defines them.
 
     Raises
     ------
     StreamError
-        It cannot be opened.
+        The sink cannot be opened.
     """
     if "://" in spec:
         return _plugin("streamsvm.sinks", spec)(spec, options=options)

@@ -16,7 +16,7 @@ from streamsvm.runtime.checkpoint import CheckpointError, Checkpoints
 from streamsvm.runtime.endpoints import BadRow, Prediction, Row, Rows, Sink, Source, StreamError, VersionedPrediction
 from streamsvm.runtime.following import Followed
 from streamsvm.runtime.logs import event
-from streamsvm.runtime.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, takes_many
+from streamsvm.runtime.rows import GuardedModel, columns_of, gives_probabilities, learner_of, listed, steps_of, takes_many
 from streamsvm.runtime.stream_loop import StreamLoop
 
 __all__ = ["Predicted", "PredictionLoop"]
@@ -199,6 +199,8 @@ class PredictionLoop(StreamLoop):
             label = predictor.predict_one(seen)
             if timings is not None:
                 timings.predicted()
+            if not self.predicted:
+                self._warn_of_columns()
             if self._mismatch or not self.predicted:
                 self._compare(known, seen)
             self.predicted += 1
@@ -234,6 +236,19 @@ class PredictionLoop(StreamLoop):
             logger.info("predicting by the model after %d rows", newer.version, extra=event("model", version=newer.version))
             self._parts, self._at_once = _parts(self._guarded), takes_many(self._guarded, learns=False)
 
+    def _warn_of_columns(self) -> None:
+        """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
+        columns = getattr(self.source, "columns", ())
+        learned = _columns_of(self.model)
+        missing = [name for name in learned if name not in columns] if columns else []
+        if missing and len(missing) < len(learned):  # where all are missing, `_compare` says so
+            label = self.source.position.get("label")
+            others = [name for name in columns if name not in learned and name != label]
+            more = f". The model does not know {listed(others, 5)}" if others else ""
+            warn(
+                f"{self.source.name} has no column {listed(missing, 5)}, which the model has learned: it counts as missing{more}"
+            )
+
     def _compare(self, known: list[Any], seen: Any) -> None:
         """Warn where the first row has none of the features that the model has learned."""
         if not known or not seen or not set(known).isdisjoint(seen):
@@ -257,6 +272,14 @@ class PredictionLoop(StreamLoop):
     def _progress(self, rows_per_second: float, seconds: float, ended: bool = False) -> Predicted:
         interrupted = ended and self._stopped
         return Predicted(self.rows, self.predicted, rows_per_second, seconds, ended, interrupted, self.refused)
+
+
+def _columns_of(model: Any) -> list[Any]:
+    """Return the columns that a model has learned; none where transformers make features of others, and do not tell."""
+    steps, last = steps_of(model)
+    if not steps:
+        return list(getattr(learner_of(last), "feature_names", ()))
+    return list(getattr(steps[0], "columns", None) or getattr(steps[0], "counts", ()))  # of an encoder, or a scaler
 
 
 def _parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from river import base, compose
 
@@ -12,31 +13,34 @@ __all__ = ["Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a loop.
+    """The progress of a loop that learns.
 
     Parameters
     ----------
     rows, learned
-        Rows of the stream so far, those of earlier runs included; and those of them that had a label.
+        Number of rows read so far, including earlier runs, and number of those that had a label.
     rows_per_second
-        Since the progress before.
+        Rows per second since the last progress.
     metric_name, metric, windowed, window
-        The metric over all rows, and over the last ``window`` rows (over all if there are fewer). NaN if it has no value, and
-        before a row was scored.
+        Name of the metric, its value over all rows, its value over the last ``window`` rows (or over all, if there are fewer),
+        and the number of those rows. A value is NaN if the metric has none, and before a row was scored.
     model
         The model in its present state.
     seconds
-        Since this run began.
+        Seconds since this run began.
     ended, interrupted
         Whether this is the end of the run, and whether `LearningLoop.stop` ended it.
     refused
-        Rows that were refused, by kind of reason. They are among ``rows``, and had no influence.
+        Number of refused rows, by kind of reason. They are included in ``rows``, and had no influence.
     unlabelled, empty
-        Rows without a label, which were predicted only; and rows without any feature.
+        Number of rows without a label, which were only predicted, and number of rows without any feature.
     delayed
-        Where labels come from another stream: the counts of `DelayedLabels`. ``rows`` are messages of both streams then.
+        The counts of `DelayedLabels`, if labels come from another stream; ``rows`` then counts messages of both streams.
     drifts
-        Drifts that were found; None if none are looked for.
+        Number of drifts found; None if the loop does not watch for drift.
+    majority
+        The commonest label and its share of the rows, which is the accuracy of always predicting it. None if the metric is not
+        accuracy.
     """
 
     rows: int
@@ -55,3 +59,4 @@ class Progress:
     empty: int = 0
     delayed: Mapping[str, int] | None = None
     drifts: int | None = None
+    majority: tuple[Any, float] | None = None

@@ -19,7 +19,7 @@ LONGEST_RAW = 2**17  # bytes of a row in a dead letter, which must fit into a me
 _LONGEST_REASON = 1000
 _WINDOW = 1000  # rows of which a share may be refused
 _GRACE = 100  # refused rows before a share is one
-_LEAVE_OUT = "To leave such rows out: --on-error skip, --on-error PATH for a file of them, or LearningLoop(on_error=...)"
+_LEAVE_OUT = "To skip such rows: --on-error skip; to save them too: --on-error PATH; in Python: LearningLoop(on_error=...)"
 
 
 class Refusals:

@@ -12,17 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from river import base, compose
 
-from streamsvm.checks import checked_mapping, checked_target, shown
+from streamsvm.checks import checked_target, shown
 from streamsvm.runtime.batches import RawRows
 from streamsvm.runtime.endpoints import BadRow, Row, Rows
 
 __all__ = [
+    "LONGEST_NUMBER",
     "GuardedModel",
-    "LabelRules",
     "RowError",
     "checked_number",
     "columns_of",
     "gives_probabilities",
+    "is_number",
     "learner_of",
     "listed",
     "reason_of",
@@ -31,10 +32,8 @@ __all__ = [
 ]
 
 _LARGEST = float(np.finfo(np.float32).max)
-_PLAIN = (bool, int, float, str)
 _MOST_NAMES = 1000  # up to which rows with new ones are transformed by copies
-_LONGEST_NUMBER = 400  # characters
-_MOST_LABELS = 4096  # that are remembered; a label beyond is checked each time
+LONGEST_NUMBER = 400  # characters
 
 
 class RowError(ValueError):
@@ -151,7 +150,7 @@ class GuardedModel:
         """The name of the feature that, were it a number, would let the row be predicted; a tuple of one, or of none."""
         if not isinstance(x, Mapping):
             return ()
-        suspects = [name for name, value in x.items() if not _is_number(value)][:64]
+        suspects = [name for name, value in x.items() if not is_number(value)][:64]
         steps = copy.deepcopy(self._steps)  # which may change by what they transform
 
         def predicts(x: Any) -> bool:
@@ -256,7 +255,7 @@ def _checked(x: Any) -> Any:
 
 
 def _texts(x: Mapping[Any, Any]) -> set[Hashable]:
-    return {name for name, value in x.items() if not _is_number(value)}
+    return {name for name, value in x.items() if not is_number(value)}
 
 
 def check_numbers(x: Mapping[Any, Any]) -> None:
@@ -264,7 +263,7 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
     for name, value in x.items():
         if value.__class__ is float and -_LARGEST <= value <= _LARGEST:
             continue
-        if _is_number(value) and not (math.isfinite(value) and abs(value) <= _LARGEST):
+        if is_number(value) and not (math.isfinite(value) and abs(value) <= _LARGEST):
             raise RowError(
                 "not finite",
                 f"feature {name!r} is {shown(value)}: features must be finite float32 numbers. Impute it "
@@ -272,7 +271,8 @@ def check_numbers(x: Mapping[Any, Any]) -> None:
             )
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, of Python or numpy."""
     return isinstance(value, int | float | np.number | np.bool_) and not isinstance(value, np.complexfloating)
 
 
@@ -286,7 +286,7 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
     if not isinstance(x, Mapping):
         return "malformed", text
     if text.startswith("feature ") and "has no column left" not in text and " has a name of " not in text:
-        return ("not a number" if "must be numbers" in text else "not finite"), text
+        return ("not finite" if "finite" in text else "not a number"), text
     if text.startswith("feature "):
         return "feature name", text
     if text.startswith("the row is too large"):
@@ -300,121 +300,10 @@ def reason_of(error: Exception, x: Any, guarded: GuardedModel) -> tuple[str, str
 def checked_number(y: Any) -> float:
     """Return a label that is a number to predict, which may be its text; RowError if it is not a finite number."""
     try:
-        is_text = isinstance(y, str) and len(y) < _LONGEST_NUMBER and "_" not in y
+        is_text = isinstance(y, str) and len(y) < LONGEST_NUMBER and "_" not in y
         return checked_target(float(y) if is_text or isinstance(y, numbers.Real | Decimal) else y)
     except (ValueError, OverflowError):
         raise RowError("label", f"label {shown(y)} is not a finite number to predict") from None
-
-
-class LabelRules:
-    """The labels that a stream may have: those declared, or else any of the type of the first one.
-
-    Parameters
-    ----------
-    classes
-        The labels; None: the type of the first label holds. A whole float is as good as the int that it equals.
-
-    Attributes
-    ----------
-    known : dict
-        The labels that were learned, or are declared, as its keys.
-
-    Raises
-    ------
-    ValueError
-        The labels are fewer than two, or two are equal, or one is neither bool, int, float nor str.
-
-    Examples
-    --------
-    >>> rules = LabelRules()
-    >>> rules.add(1)
-    >>> rules.check("1")
-    Traceback (most recent call last):
-        ...
-    streamsvm.runtime.rows.RowError: label '1' is a str, and the labels before it are ints (such as 1). ...
-    """
-
-    def __init__(self, classes: Iterable[Any] | None = None) -> None:
-        if isinstance(classes, str):
-            raise ValueError(f"classes must be a list of labels, not the text {classes!r}")
-        self.classes: list[Any] | None = None if classes is None else [_plain(y) for y in classes]
-        self.known: dict[Any, None] = {} if self.classes is None else dict.fromkeys(self.classes)
-        if self.classes is None:
-            return
-        if len(self.known) != len(self.classes) or len(self.known) < 2 or not all(isinstance(y, _PLAIN) for y in self.known):
-            raise ValueError(f"classes must be at least two different bools, ints, floats or texts, not {self.classes!r}")
-
-    def check(self, y: Any) -> bool:
-        """Whether a label is a new one; RowError if it is none of the stream."""
-        try:
-            if y in self.known:
-                return False
-        except TypeError:
-            raise RowError("label", f"label {y!r} is a {type(y).__name__}: a label must be a bool, an int or a str") from None
-        y = _plain(y)
-        if self.classes is not None:
-            raise RowError("label", f"label {shown(y)} is not among those declared: {listed(self.classes, 10)}")
-        if y.__class__ is float and not math.isfinite(y):
-            raise RowError("label", f"label {y!r} is no label: leave rows without one out of learning")
-        if y.__class__ is str and not y.strip():
-            raise RowError("label", f"label {shown(y)} is empty. {_DECLARE}")
-        if y.__class__ is str and any("\ud800" <= letter <= "\udfff" for letter in y):
-            raise RowError("label", f"label {shown(y)} is no text: it has half of a surrogate pair")
-        if not self.known:
-            return True
-        first = next(iter(self.known))
-        if y.__class__ is first.__class__ or not isinstance(y, _PLAIN) or not isinstance(first, _PLAIN):
-            return len(self.known) < _MOST_LABELS
-        if {y.__class__, first.__class__} == {int, float} and float(y).is_integer() and float(first).is_integer():
-            return len(self.known) < _MOST_LABELS
-        numbers = "If they are numbers to predict: --regression, or a regressor. " * (_is_number(first) and _reads_as_number(y))
-        raise RowError(
-            "label",
-            f"label {shown(y)} is a {type(y).__name__}, and the labels before it are {type(first).__name__}s "
-            f"(such as {first!r}). {numbers}{_DECLARE}",
-        )
-
-    def add(self, y: Any) -> None:
-        """Know a label that `check` has called new, once its row was learned."""
-        self.known[_plain(y)] = None
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """The state that a checkpoint saves: the labels declared, and those known."""
-        known = [y for y in self.known if isinstance(y, _PLAIN)]
-        return {"classes": self.classes, "known": known}
-
-    def resume(self, state: Any) -> None:
-        """Go on from a saved `state`. Labels that are declared now replace those declared then.
-
-        Raises
-        ------
-        ValueError
-            It is no such state.
-        """
-        saved = checked_mapping("label_rules", state)
-        classes: Any = saved.get("classes")
-        known: Any = saved.get("known")
-        for labels in (known, [] if classes is None else classes):
-            if type(labels) is not list or not all(isinstance(y, _PLAIN) for y in labels):
-                raise ValueError(f"the labels of the checkpoint are corrupt: {shown(labels)}")
-        if self.classes is None:
-            self.__init__(classes)  # type: ignore[misc]
-            self.known |= dict.fromkeys(known)
-
-
-_DECLARE = "If it is one, declare all labels: --labels-are A,B,C, or LearningLoop(classes=[...])"
-
-
-def _reads_as_number(y: Any) -> bool:
-    try:
-        return math.isfinite(float(y)) and len(str(y)) < _LONGEST_NUMBER
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def _plain(y: Any) -> Any:
-    return y.item() if isinstance(y, np.generic) else y
 
 
 def listed(names: Iterable[Any], most: int) -> str:

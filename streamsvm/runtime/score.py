@@ -211,6 +211,14 @@ class Score:
         return _number(self.metric)
 
     @property
+    def majority(self) -> tuple[Any, float] | None:
+        """The commonest label and its share of the rows, which is the accuracy of always predicting it; None of other metrics."""
+        if not isinstance(self.metric, metrics.Accuracy) or not self.metric.cm.total_weight:
+            return None
+        label, count = max(self.metric.cm.sum_row.items(), key=lambda item: item[1])
+        return label, count / self.metric.cm.total_weight
+
+    @property
     def windowed_value(self) -> float:
         """The metric over the last rows; NaN if it has no value."""
         return _number(self.windowed)

@@ -189,7 +189,7 @@ class StreamLoop:
     def _guard(self, max_rows: int | None, ends: bool) -> Any:
         if self._unusable:
             raise RuntimeError(
-                f"this loop {self._unusable}. Make a new source, sink and loop: it goes on from the newest checkpoint"
+                f"this loop {self._unusable}. Make a new source, sink and loop to continue from the newest checkpoint"
             )
         if max_rows is not None and max_rows < 0:
             raise ValueError(f"max_rows must be at least 0, not {max_rows}")

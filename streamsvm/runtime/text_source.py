@@ -50,7 +50,7 @@ class TextSource:
     StreamError
         The file cannot be opened or, while you iterate, read; or the encoding does not exist.
     ValueError
-        A column is asked for in two ways that exclude each other.
+        A column is requested in two ways that exclude each other.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TextSource:
             Rows were read already.
         """
         if self._begun:
-            raise RuntimeError(f"{self.name}: rows were read already. Open the source anew to continue at a position")
+            raise RuntimeError(f"{self.name}: rows were read already. To continue at a position, open a new source")
         try:
             offset, line, rows = (checked_count(key, position[key]) for key in ("offset", "line", "rows"))
             head, tail, label = (position[key] for key in ("head", "tail", "label"))
@@ -213,7 +213,7 @@ class TextSource:
                 text = line.decode("utf-8-sig" if self._line == 1 and encoding == "utf-8" else encoding)
             except UnicodeDecodeError as error:
                 self._fault = (
-                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Mend it, or name the encoding, "
+                    f"not {encoding.upper()}: {error.reason} at byte {error.start} of the line. Fix it, or give the encoding, "
                     "such as latin-1 or cp1252"
                 )
                 text = line.decode(encoding, errors="replace")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
+import numpy as np
 from river import base, preprocessing
 
 from streamsvm.checks import shown
+from streamsvm.frames import as_frame, as_rows
 from streamsvm.tables.dates import CYCLES, cyclic
 from streamsvm.tables.merging import Units, merge_transformers
 from streamsvm.tables.reading import Dates, Names, Reading, as_names
@@ -22,10 +25,11 @@ WhenMissing = Literal["drop", "mean", "indicator"]
 #: A longer text of a category is hashed: names of features are never forgotten.
 LONGEST_FEATURE = 1024
 _NO_SCALER = "scaler must be 'standard', None or a transformer of river, not {}"
+_KNOWN = 20  # values of a column of numbers, from which on it is one
 _LARGEST = 3.4028234663852886e38  # of float32
 
 
-class TableEncoder(base.Transformer):
+class TableEncoder(base.MiniBatchTransformer):
     """A transformer that turns the rows of a table into features; it is saved with the learner behind it.
 
     - A **number** is scaled (see ``scaler``).
@@ -35,7 +39,7 @@ class TableEncoder(base.Transformer):
       feature.
     - A **date** becomes seconds since 1970, a number like others. With ``cycles``, it also becomes its place in the day, the
       week or the year.
-    - A **missing** value (None, empty text, or what ``missing`` says) has no feature. That counts as 0, and after scaling as
+    - A **missing** value (None, NaN, empty text, or what ``missing`` says) has no feature. That counts as 0, and after scaling as
       the mean. ``when_missing`` has other choices.
 
     Features of categories, of cycles and of missing values are not scaled, so put no scaler behind the encoder.
@@ -202,6 +206,39 @@ class TableEncoder(base.Transformer):
                     features[f"{name} is missing"] = 1.0
         return features
 
+    def learn_many(self, X: Any) -> None:
+        """Learn the rows of a frame, one after the other, as `learn_one` does.
+
+        Raises
+        ------
+        ValueError
+            As `learn_one`; the message begins with the number of the row. The rows before it were learned.
+        """
+        for i, x in enumerate(as_rows(X)[0]):
+            with _in_row(i):
+                self.learn_one(x)
+
+    def transform_many(self, X: Any) -> Any:
+        """Return the features of the rows of a frame, as a frame of the same kind.
+
+        A feature that a row does not have is 0, as it is for learners.
+
+        Raises
+        ------
+        ValueError
+            As `transform_one`; the message begins with the number of the row.
+        """
+        rows, like = as_rows(X)
+        features: list[dict[Hashable, Any]] = []
+        for i, x in enumerate(rows):
+            with _in_row(i):
+                features.append(self.transform_one(x))
+        columns = {name: column for column, name in enumerate(dict.fromkeys(name for row in features for name in row))}
+        values = np.zeros((len(features), len(columns)))
+        for i, row in enumerate(features):
+            values[i, [columns[name] for name in row]] = list(row.values())
+        return as_frame(values, columns, like)
+
     def merge_with(self, *others: TableEncoder) -> list[Units]:
         """Merge other encoders into this one.
 
@@ -227,7 +264,7 @@ class TableEncoder(base.Transformer):
         for name, value in self.__dict__.items():
             different = [other for other in others if not name.startswith("_") and getattr(other, name) != value]
             if different and name != "scaler":
-                raise ValueError(f"encoders with {name}={value!r} and {getattr(different[0], name)!r} cannot become one")
+                raise ValueError(f"encoders with {name}={value!r} and {getattr(different[0], name)!r} cannot be merged")
         numbers: dict[Hashable, tuple[int, float]] = {}
         features: dict[Hashable, dict[str, str]] = {}
         for encoder in encoders:
@@ -292,7 +329,10 @@ class TableEncoder(base.Transformer):
 
     def _advice(self, name: Hashable, value: Any) -> str:
         if self._reading.date_of(name):
-            return f"It is no date as that column has them ({self.dates[str(name)] or 'ISO 8601'}): mend it, or give its format"
+            form = self.dates[str(name)] or "ISO 8601"
+            return f"It is not a date in the format of that column ({form}): fix it, or give its format"
+        if (known := self._numbers.get(name, (0, 0.0))[0]) >= _KNOWN:  # too late for another kind of column
+            return f"The {known:,} values learned before are numbers: fix this one, or leave its row out"
         text = isinstance(value, str)
         return (
             (
@@ -300,8 +340,8 @@ class TableEncoder(base.Transformer):
                 if text
                 else ""
             )
-            + f"If that means that there is no value: {_asked('missing', value if text else str(value))}. "
-            + f"To leave the column out: {_asked('drop', name)}"
+            + f"If it marks a missing value: {_asked('missing', value if text else str(value))}. "
+            + f"To leave out the column: {_asked('drop', name)}"
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -365,3 +405,12 @@ def _check_scaler(scaler: preprocessing.StandardScaler) -> None:
 
 def _is_of_floats(values: object) -> bool:
     return type(values) is defaultdict and values.default_factory is float
+
+
+@contextlib.contextmanager
+def _in_row(i: int) -> Iterator[None]:
+    """Let an error say which row of a frame it is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"row {i}: {error}") from None

@@ -52,12 +52,12 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
     """
     kind = type(transformer)
     if unlike := [other for other in others if type(other) is not kind]:
-        raise ValueError(f"a {kind.__name__} cannot become one with a {type(unlike[0]).__name__}: give models of one kind")
+        raise ValueError(f"a {kind.__name__} cannot be merged with a {type(unlike[0]).__name__}: give models of one kind")
     if kind is preprocessing.StandardScaler:
         return _pool(transformer, others)
     if not hasattr(transformer, "merge_with"):
         raise ValueError(
-            f"models with a {kind.__name__} before them cannot become one: how to pool what it has learned is not known. Of "
+            f"models with a {kind.__name__} before them cannot be merged: how to pool what it has learned is not known. Of "
             "BoundedScaler, TableEncoder and StandardScaler it is"
         )
     units: list[Units] = transformer.merge_with(*others)
@@ -89,7 +89,7 @@ def _pool(ours: preprocessing.StandardScaler, others: Iterable[preprocessing.Sta
     scalers = [ours, *others]
     parameters = {(scaler.with_std, scaler.window_size) for scaler in scalers}
     if len(parameters) > 1 or ours.window_size is not None:
-        raise ValueError("a StandardScaler cannot become one with others of other parameters, or of a window of rows")
+        raise ValueError("a StandardScaler cannot be merged with others of other parameters, or of a window of rows")
     scales, names = [_scale_of(scaler) for scaler in scalers], dict.fromkeys(name for scaler in scalers for name in scaler.means)
     pooled = {}
     for name in names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -46,7 +45,7 @@ class Reading:
     - The name of a category is text, without blanks around it. A whole number is the same name however it is written (``75001``
       and ``75001.0``), but text stays as it is (``007``).
     - A date becomes seconds since 1970.
-    - Empty text, None, and a NaN among categories are missing, and left out.
+    - Empty text, None, NaN, and the NaT and NA of frames are missing, and left out.
 
     A value that is not of the kind of its column stays as it is: the learner of the row refuses it.
 
@@ -62,7 +61,7 @@ class Reading:
         The columns of dates and times. A mapping also gives the format of each, as in `datetime.datetime.strptime`; None is ISO
         8601.
     missing
-        The texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``; ``"nan"`` is for every NaN.
+        The texts and numbers that mean that there is no value, such as ``"NA"`` or ``-999``.
     decimal
         The decimal mark of numbers that come as text: ``"."`` or ``","``. With a comma, points, blanks and apostrophes between
         groups of three digits are ignored.
@@ -101,11 +100,11 @@ class Reading:
         for kind, names in ((_CATEGORY, self.categorical), (_DATE, self.dates)):
             for name in names:
                 if name in self._kinds:
-                    raise ValueError(f"column {name!r} is asked for in two ways: as {_WAYS[self._kinds[name]]} and {_WAYS[kind]}")
+                    raise ValueError(f"column {name!r} is requested in two ways: as {_WAYS[self._kinds[name]]} and {_WAYS[kind]}")
                 self._kinds[name] = kind
         for name in self.features or ():
             if self._kinds.setdefault(name, _NUMBER) == _DROPPED:
-                raise ValueError(f"column {name!r} is asked for in two ways: in features and in drop")
+                raise ValueError(f"column {name!r} is requested in two ways: in features and in drop")
         if self.features is not None:
             for name in (*self.categorical, *self.dates):
                 if name not in self.features:
@@ -116,7 +115,6 @@ class Reading:
         for text in self.missing:
             with contextlib.suppress(ValueError):
                 self._missing_numbers.add(float(text))
-        self._nan_is_missing = any(map(math.isnan, self._missing_numbers))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -153,11 +151,9 @@ class Reading:
                 if kind == _NUMBER:
                     with contextlib.suppress(ValueError):
                         value = float(value if self.decimal == "." else self.plain(value))
-            if numbers and type(value) in (float, int) and (value in numbers or (value != value and self._nan_is_missing)):
+            if _is_absent(value) or (numbers and type(value) in (float, int) and value in numbers):
                 continue
             if kind == _CATEGORY:
-                if value != value:  # NaN
-                    continue
                 value = _name(value)
             elif kind == _DATE:
                 with contextlib.suppress(ValueError, TypeError, OverflowError):
@@ -181,6 +177,16 @@ class Reading:
 
 
 _WAYS = {_DROPPED: "dropped", _NUMBER: "a feature", _CATEGORY: "categorical", _DATE: "a date"}
+
+
+def _is_absent(value: Any) -> bool:
+    """Whether a value is a NaN, or what else frames have in empty cells: NaT, or the NA of pandas."""
+    if type(value) is str or type(value) is int:
+        return False
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # of pandas' NA, which is neither equal nor unequal; or an array
+        return type(value).__name__ == "NAType"
 
 
 def _name(value: Any) -> str:

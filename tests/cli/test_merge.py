@@ -60,7 +60,7 @@ def test_a_committee_is_refused_with_the_way_out(tmp_path, call):
         folder.save(learned(lambda: SVMClassifier(effort="low"), []), None, rows=5, position={})
     done = call("merge", tmp_path / "one", "--to", tmp_path / "merged")
     assert done.returncode == 1
-    assert "SVMClassifier cannot become one" in done.stderr
+    assert "SVMClassifier cannot be merged" in done.stderr
     assert "--model bsgd, bsca or linear" in done.stderr
 
 

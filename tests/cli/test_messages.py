@@ -169,7 +169,7 @@ def test_a_few_different_texts_among_numbers_cost_their_rows(tmp_path, call):
     path.write_text("a,y\n" + "".join(f"{f'x{i}' if i % 50 == 7 else i % 9},{i % 2}\n" for i in range(200)))
     done = call("learn", path, "--label", "y", "--on-error", "skip")
     assert done.returncode == 0, done.stderr
-    assert "no number in 4 rows" in done.stderr
+    assert "not a number in 4 rows" in done.stderr
     assert "4 not a number" in done.stderr
     assert call("learn", path, "--label", "y").returncode == 1
 

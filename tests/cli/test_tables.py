@@ -162,7 +162,7 @@ def test_a_file_of_flags_that_is_wrong(tmp_path, call, text, words):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--drop", "city", "--categorical", "city"], "'city' is asked for in two ways"),
+        (["--drop", "city", "--categorical", "city"], "'city' is requested in two ways"),
         (["--format", "libsvm", "--drop", "1"], "--drop 1 means nothing for LIBSVM text"),
         (["--format", "parquet", "--delimiter", ";"], "--delimiter ';' means nothing for parquet"),
         (["--when-missing", "median"], "invalid choice"),
@@ -239,7 +239,7 @@ def test_dates_that_are_written_as_numbers(tmp_path, call):
     path.write_text("day,n,y\n" + "".join(f"202401{1 + i % 31:02d},{20240000 + i},{i % 2}\n" for i in range(62)))
     done = call("learn", path, "--label", "y")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stderr.splitlines() if "looks like a date: --dates reads it" in line] == ["day"]
+    assert [line.split()[0] for line in done.stderr.splitlines() if "looks like a date: read it with --dates" in line] == ["day"]
     state = tmp_path / "state"
     assert call("learn", path, "--label", "y", "--dates", "day", "--checkpoint", state).returncode == 0
     assert load(state)["TableEncoder"].transform_one({"day": "2024-01-16", "n": 20240031})["day"] == pytest.approx(0.0, abs=0.1)

@@ -198,7 +198,7 @@ def test_schemas_that_are_not_of_rows(registry, schema, reason):
         (b"\0\0\0\0\1", "not a record of schema 1"),
         (message(1, record(*FIELDS), {"a": 1.0, "d": True}) + b"\0", "1 bytes are left behind it"),
         (message(1, record(*FIELDS), {"a": 1.0, "d": True})[:-1], "not a record of schema 1"),
-        (b"\0\0\0\0\1" + bytes(1 << 20), "a row may take"),
+        (b"\0\0\0\0\1" + bytes(1 << 20), "a row may have at most"),
     ],
     ids=lambda item: item if isinstance(item, str) else "",
 )

@@ -236,7 +236,7 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
     assert list(at_the_edge) == rows_of(range(10, 100))
     admin.delete_records({key: 25})
     message = (
-        f"kafka://{bootstrap}/{topic}: partition 0 holds offsets 25 to 100, the checkpoint goes on at 10: "
+        f"kafka://{bootstrap}/{topic}: partition 0 holds offsets 25 to 100, the checkpoint continues at 10: "
         "retention has removed 15 unread messages. To go on with the model of the checkpoint, say where: --from earliest"
     )
     with pytest.raises(StreamError) as error:
@@ -247,7 +247,9 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
         assert list(afresh) == rows_of(range(25, 100))
     for start, first in {"earliest": 25, "latest": 100, "0:40": 40}.items():
         going_on = open_source(topic, start=start)
-        with pytest.warns(UserWarning, match=f"removed 15 unread messages. The model is kept, and reading goes on from {start}"):
+        with pytest.warns(
+            UserWarning, match=f"removed 15 unread messages. The model is kept, and reading continues from {start}"
+        ):
             going_on.seek(opened.position)
         assert list(going_on) == rows_of(range(first, 100))
     held = open_source(topic, start="latest")  # the position counts more where the topic holds what follows it

@@ -63,7 +63,7 @@ def test_a_user_whom_the_broker_does_not_know(broker, user):
         {"sasl_mechanism": "SCRAM-SHA-256"} | {"sasl_plain_password": "wrong"},
     ):
         name = (user | change)["sasl_plain_username"]
-        with pytest.raises(StreamError, match=f"does not let the user '{name}' in: wrong name, password or sasl_mechanism"):
+        with pytest.raises(StreamError, match=f"refuses the user '{name}': wrong name, password or sasl_mechanism"):
             KafkaSource(broker.sasl_ssl, "rows", JSON, client=user | change)
     with pytest.raises(StreamError, match="does not take this sasl_mechanism|wrong name, password or sasl_mechanism"):
         KafkaSink(broker.sasl_ssl, "rows", client=user | {"sasl_mechanism": "SCRAM-SHA-512"})
@@ -128,7 +128,7 @@ def test_the_command_line_with_a_password(broker, new_topic, user, tmp_path, cap
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", "a wrong secret")
     assert main(["learn", *words]) == 1
     shown = capfd.readouterr().err
-    assert "does not let the user 'alice' in" in shown
+    assert "refuses the user 'alice'" in shown
     assert "a wrong secret" not in shown
     assert len(shown.splitlines()) == 1
 

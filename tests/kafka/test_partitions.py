@@ -253,7 +253,7 @@ def test_a_worker_that_hangs_is_fenced(topic, worker, tmp_path, monkeypatch, cap
             other[0].run()
 
     slow.run(on_rows=hang)
-    assert "another process has taken the folder over" in caplog.text
+    assert "another process has taken over the folder" in caplog.text
     assert (slow.rows, other[0].rows) == (800, 1000)  # but for those that were dropped
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 1500)
 
@@ -361,8 +361,8 @@ def test_messages_before_the_position_are_no_rows():
         ({"label": "z"}, "of label 'z', not 'y'"),
         ({"partition": 4}, "of partition 4, not 3"),
         ({"topic_id": "another"}, "deleted and created again"),
-        ({"offset": 9}, "holds offsets 10 to 50, the checkpoint goes on at 9"),
-        ({"offset": 51}, "holds offsets 10 to 50, the checkpoint goes on at 51"),
+        ({"offset": 9}, "holds offsets 10 to 50, the checkpoint continues at 9"),
+        ({"offset": 51}, "holds offsets 10 to 50, the checkpoint continues at 51"),
         ({"offset": "17"}, "its offset is '17'"),
         ({"offset": True}, "its offset is True"),
     ],

@@ -127,8 +127,8 @@ def test_npy_refuses_many_small_numbers():
     [
         (Rows((2,), np.zeros((1, 1), np.float32), None), "feature 2 is not one of 0 to 1"),
         (Rows(("a",), np.zeros((1, 1), np.float32), None), "feature 'a' is not one of 0 to 1"),
-        (Rows((0,), np.zeros((1, 1), np.float32), ["a"]), "label 'a' is no number"),
-        (Rows((0,), np.zeros((1, 1), np.float32), [2**24 + 1]), "label 16777217 is no number that float32 holds exactly"),
+        (Rows((0,), np.zeros((1, 1), np.float32), ["a"]), "label 'a' is not a number"),
+        (Rows((0,), np.zeros((1, 1), np.float32), [2**24 + 1]), "label 16777217 is not a number that float32 holds exactly"),
         (Rows((0,), np.zeros((1, 1), np.float32), [math.nan]), "label nan"),
         (Rows((0,), np.zeros((1, 1), np.float32), [10**400]), "label 0x"),
     ],

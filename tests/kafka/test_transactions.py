@@ -211,15 +211,15 @@ def test_strange_messages(models, opened, producer):
     save(place, 1)
     assert place.newest().header["rows"] == 1
     send(producer, models, [message._replace(value=b"x") for message in good])
-    with pytest.warns(UserWarning, match=r"SHA-256 is another one. Going on from the one before it"):
+    with pytest.warns(UserWarning, match=r"SHA-256 is another one. Continuing from the one before it"):
         assert place.newest().header["rows"] == 1
     send(producer, models, good)  # as its digest says, and no file of streamsvm
-    with pytest.warns(UserWarning, match=r"offset 4 is none: it is cut off.* Going on from the one before it"):
+    with pytest.warns(UserWarning, match=r"offset 4 is none: it is cut off.* Continuing from the one before it"):
         assert place.newest().header["rows"] == 1
     save(place, 2)
     long = list(messages_of("rows", 9, b"x" * (model_records.PART_BYTES + 1)))
     send(producer, models, long[:1])
-    with pytest.warns(UserWarning, match="not all parts of the newest checkpoint are there. Going on from the one before it"):
+    with pytest.warns(UserWarning, match="not all parts of the newest checkpoint are there. Continuing from the one before it"):
         assert place.newest().header["rows"] == 2
 
 

@@ -229,7 +229,7 @@ def test_models_that_learned_nothing_change_nothing():
 @pytest.mark.parametrize(
     ("parameters", "reason"),
     [
-        ({"kernel": "poly"}, "kernel='rbf' and kernel='poly' cannot become one"),
+        ({"kernel": "poly"}, "kernel='rbf' and kernel='poly' cannot be merged"),
         ({"gamma": 0.3}, "gamma='scale' and gamma=0.3"),
         ({"scaling": None}, "scaling='auto' and scaling=None"),
         ({"l2": 0.5}, "l2=0.0001 and l2=0.5"),
@@ -274,5 +274,5 @@ def test_hashed_columns_are_those_of_one_model():
 
 
 def test_committees_are_refused():
-    with pytest.raises(ValueError, match="models of SVMClassifier cannot become one"):
+    with pytest.raises(ValueError, match="models of SVMClassifier cannot be merged"):
         SVMClassifier().merge_with(SVMClassifier())

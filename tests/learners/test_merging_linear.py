@@ -177,7 +177,7 @@ def test_models_that_learned_nothing_change_nothing():
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (OnlineLinearSVC(C=0.5), "models with C=1.0 and C=0.5 cannot become one: give both the same"),
+        (OnlineLinearSVC(C=0.5), "models with C=1.0 and C=0.5 cannot be merged: give both the same"),
         (OnlineLinearSVC(fit_intercept=False), "fit_intercept=True and fit_intercept=False"),
         (OnlineLinearSVR(), "a OnlineLinearSVC can be merged with others of its class, not with a OnlineLinearSVR"),
     ],

@@ -127,5 +127,5 @@ def test_the_least_support_vector_is_the_oldest():
 
 @pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos, FOGD])
 def test_rules_without_a_budget_and_with_frequencies_are_refused(kind):
-    with pytest.raises(ValueError, match=f"models of {kind.__name__} cannot become one: learn with BSGDClassifier"):
+    with pytest.raises(ValueError, match=f"models of {kind.__name__} cannot be merged: learn with BSGDClassifier"):
         merged([kind(BUDGET), kind(BUDGET)])

@@ -53,7 +53,7 @@ def test_damage_anywhere_is_noticed(folder, model):
         with pytest.raises(CheckpointError, match=rf"{path.name} is corrupt.*Remove it"):
             read(path)
     path.write_bytes(whole[:-1])
-    with pytest.warns(UserWarning, match="Going on from checkpoint-000000000001"):
+    with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000001"):
         assert folder.newest().header["rows"] == 1
     for file in folder.path.glob("*.ckpt"):
         file.write_bytes(b"")
@@ -73,7 +73,7 @@ def test_corrupt_checkpoints_are_pruned_and_good_ones_kept(tmp_path, model):
         (path / "checkpoint-copy.ckpt").write_bytes(b"of the user")
     with CheckpointFolder(path) as folder:
         assert names_of(path) == [100, 200, 300, 400]  # the next `newest` warns of the corrupt ones
-        with pytest.warns(UserWarning, match="Going on from checkpoint-000000000200"):
+        with pytest.warns(UserWarning, match="Continuing from checkpoint-000000000200"):
             folder.newest()
         assert save(folder, model, 250).exists()
         assert names_of(path) == [200, 250]
@@ -198,7 +198,7 @@ def test_a_folder_that_is_taken_over_is_not_written_by_the_other(tmp_path):
     with pytest.raises(FolderLockedError, match="another process"):
         CheckpointFolder(tmp_path)
     with CheckpointFolder(tmp_path, take_over=True) as second:
-        with pytest.raises(TakenOverError, match="another process has taken the folder over"):
+        with pytest.raises(TakenOverError, match="another process has taken over the folder"):
             first.save("model", None, rows=2, position={})
         second.save("model", None, rows=3, position={})
         first.close()  # the lock is the second one's

@@ -72,7 +72,7 @@ def test_the_model_is_that_of_a_replay(negative):
     assert min(counts[fate] for fate in FATES if fate not in ("refused", "expired_count", "early", "pending")) > 0
 
 
-@pytest.mark.filterwarnings("ignore:.*none have met")
+@pytest.mark.filterwarnings("ignore:.*none have the same key")
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"), st.integers(0, 4), st.booleans()), max_size=40),
@@ -404,7 +404,7 @@ def test_parameters_are_checked(parameters, message):
 
 
 def test_keys_that_never_meet_are_told():
-    with pytest.warns(UserWarning, match="of 2 rows and 1 labels none have met. Is the key right"):
+    with pytest.warns(UserWarning, match="of 2 rows and 1 labels, none have the same key. Is the key right"):
         learn([row("a", 0.0), row("b", 1.0)], [label("c", 1.0)])
     with pytest.raises(StreamError, match="have no rows"):
         learn([], [])

@@ -104,7 +104,7 @@ def test_what_cannot_be_read_leaves_the_model_before_it(tmp_path, learner):
     assert follow.newer() is None  # and it is told once
     learner.learn(10)
     (tmp_path / "state" / "checkpoint-000000000030.ckpt").write_bytes(b"nothing")
-    with pytest.warns(UserWarning, match="Going on from"):
+    with pytest.warns(UserWarning, match="Continuing from"):
         assert follow.newer().version == 20
 
 

@@ -197,7 +197,7 @@ def test_after_an_error_there_is_no_other_run(tmp_path, monkeypatch, error):
             failed.run()
         assert ("KeyError" in str(caught.value)) == isinstance(error, KeyError)
         for _ in range(2):
-            with pytest.raises(RuntimeError, match="has failed. Make a new source, sink and loop: it goes on from the newest"):
+            with pytest.raises(RuntimeError, match="has failed. Make a new source, sink and loop to continue from the newest"):
                 failed.run()
         assert folder.newest().header["rows"] == 100
         rows[150] = bananas(151)[150]

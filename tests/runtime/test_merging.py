@@ -104,13 +104,13 @@ def test_encoders_know_what_each_knew():
 @pytest.mark.parametrize(
     ("makers", "reason"),
     [
-        ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot become one.*BSGDClassifier or BSCA"),
-        ([KernelPerceptron] * 2, "KernelPerceptron cannot become one.*BSGDClassifier or BSCA"),
+        ([lambda: BoundedScaler() | SVMClassifier(effort="low")] * 2, "SVMClassifier cannot be merged.*BSGDClassifier or BSCA"),
+        ([KernelPerceptron] * 2, "KernelPerceptron cannot be merged.*BSGDClassifier or BSCA"),
         ([lambda: BoundedScaler(4.0) | BSGDClassifier(), lambda: BoundedScaler() | BSGDClassifier()], "deviations=4.0 and 8.0"),
         ([lambda: BoundedScaler() | BSGDClassifier(), BSGDClassifier], "different steps"),
         (
             [lambda: preprocessing.StandardScaler() | BSGDClassifier(), MAKERS["bounded"]],
-            "a StandardScaler cannot become one with",
+            "a StandardScaler cannot be merged with",
         ),
         ([lambda: preprocessing.MinMaxScaler() | BSGDClassifier()] * 2, "a MinMaxScaler before them"),
         ([lambda: compose.Pipeline(BoundedScaler(), preprocessing.StandardScaler(), BSGDClassifier())] * 2, "2 transformers"),
@@ -127,7 +127,7 @@ def test_what_cannot_become_one_is_refused(makers, reason):
     [
         ([{"max_values": 2}, {"max_values": 2}], "column 'city' has 3 values .* max_values=2"),
         ([{"max_columns": 3, "drop": "b"}, {"max_columns": 3, "drop": "a"}], "drop="),
-        ([{"scaler": None}, {}], "cannot become one with a"),
+        ([{"scaler": None}, {}], "cannot be merged with a"),
         ([{"buckets": 3}, {}], "buckets=3 and 32"),
     ],
 )

@@ -142,7 +142,7 @@ def test_transformers_of_text_still_get_their_text():
     loop = learn([*rows[:20], *bad, *rows[20:]], model(), on_error="skip")
     assert loop.refused == {"not a number": 1, "not finite": 1, "label": 1}
     assert dumps(loop.model) == dumps(expected.model)
-    with pytest.raises(StreamError, match=r"row 1: .*\(feature 'a' is 'text'\)\. To leave such rows out: --on-error skip"):
+    with pytest.raises(StreamError, match=r"row 1: .*\(feature 'a' is 'text'\)\. To skip such rows: --on-error skip"):
         learn(bad, model())
 
 

@@ -196,7 +196,7 @@ def test_rows_that_are_others_at_each_reading_are_refused(local):
 def test_frames_that_are_refused(local):
     X, y, _ = random_set(6)
     halves = [np.arange(200), np.arange(200, 400)]
-    with pytest.raises(RowsError, match="all rows have the label 1: there is nothing to tell apart"):
+    with pytest.raises(RowsError, match="all rows have the label 1: a classifier needs at least two"):
         local(X, np.ones(400), halves)
     with pytest.raises(RowsError, match="no row to learn"):
         local(X, y, halves, w=np.zeros(400))

@@ -125,7 +125,7 @@ def test_cycles_of_dates():
         ({"a": 1e39}, ["finite"]),
         ({"a": 10**400}, ["finite"]),
         ({"a": [1]}, ["a list"]),
-        ({"at": "yesterday"}, ["'at' is 'yesterday'", "no date", "ISO 8601"]),
+        ({"at": "yesterday"}, ["'at' is 'yesterday'", "not a date", "ISO 8601"]),
         ({f"c{i}": 1.0 for i in range(4)}, ["one column too many"]),
     ],
 )

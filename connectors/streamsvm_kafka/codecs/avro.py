@@ -84,7 +84,7 @@ class AvroCodec:
     def decode(self, value: bytes) -> Row:
         """Decode a record; raise a ValueError if the message does not have the class's form."""
         if len(value) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"{len(value)} bytes; a row may take {MAX_MESSAGE_BYTES}")
+            raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         if not value or value[0] != 0:
             found = f"the first byte is {value[0]}, not 0" if value else "it is empty"
             raise ValueError(f"not Avro in Confluent's wire format: {found}")

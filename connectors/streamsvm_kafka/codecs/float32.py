@@ -84,5 +84,5 @@ class Float32Codec:
         except (struct.error, OverflowError) as error:
             raise ValueError(f"the row cannot be written as float32: {error}") from None
         if isinstance(row.y, int | np.integer) and self._layout.unpack(packed)[-1] != row.y:
-            raise ValueError(f"label {shown(row.y)} is no number that float32 holds exactly")
+            raise ValueError(f"label {shown(row.y)} is not a number that float32 holds exactly")
         return packed

@@ -48,15 +48,15 @@ def check_headers(headers: Iterable[tuple[str, bytes | None]], codec: Codec) -> 
     >>> check_headers([("codec", b"float32")], JSONCodec("y"))
     Traceback (most recent call last):
         ...
-    ValueError: its header 'codec' says 'float32', and the topic is read with codec=json
+    ValueError: its header 'codec' says 'float32', but the topic is read with codec=json
     """
     for header, value in headers:
         if not value or header.lower() not in _HEADERS:
             continue
         said = value[:200].decode("utf-8", "replace").partition(";")[0].strip(" \t\"'").lower()
         if said != _ANY and (found := _codec_of(said)) != codec.name:
-            known = "" if found in _CODECS else " (no codec that is known)"
-            raise ValueError(f"its header {header!r} says {shown(said)}{known}, and the topic is read with codec={codec.name}")
+            known = "" if found in _CODECS else " (an unknown codec)"
+            raise ValueError(f"its header {header!r} says {shown(said)}{known}, but the topic is read with codec={codec.name}")
 
 
 def _codec_of(said: str) -> str:

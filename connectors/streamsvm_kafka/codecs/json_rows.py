@@ -17,15 +17,16 @@ _CONTAINERS = frozenset((dict, list))
 
 
 class JSONCodec:
-    """One flat JSON object a message: a field a feature, and one field for the label.
+    """Codec of JSON objects, one row in each message.
 
-    A message whose label field is absent or null is an unlabelled row, and a null is a missing feature. Other values are numbers,
-    strings or booleans; an object or an array is an error, as is a message over `MAX_MESSAGE_BYTES`.
+    The object is flat, with a field for each feature and one for the label. A null is a missing feature. A message whose label
+    field is absent or null is an unlabelled row. Other values are numbers, strings or booleans. An object or an array in a
+    field is an error, as is a message longer than `MAX_MESSAGE_BYTES`.
 
     Parameters
     ----------
     label
-        Name of the label's field; None if the messages have none.
+        Name of the label's field. None if the messages have none.
 
     Examples
     --------
@@ -37,7 +38,7 @@ class JSONCodec:
     >>> codec.decode(b"[1, 2]")
     Traceback (most recent call last):
         ...
-    ValueError: expected a JSON object with a field a feature, got list
+    ValueError: expected a JSON object whose fields are features, got a list
     """
 
     name = "json"
@@ -46,15 +47,15 @@ class JSONCodec:
         self.label = label
 
     def decode(self, value: bytes) -> Row:
-        """Decode a JSON object; ValueError if the message is none, or none of the class's form."""
+        """Decode a JSON object; raise a ValueError if the message does not have the class's form."""
         if len(value) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"{len(value)} bytes; a row may take {MAX_MESSAGE_BYTES}")
+            raise ValueError(f"{len(value)} bytes; a row may have at most {MAX_MESSAGE_BYTES}")
         try:
             fields = orjson.loads(value)
         except orjson.JSONDecodeError as error:
             raise ValueError(f"not JSON: {error}") from None
         if type(fields) is not dict:
-            raise ValueError(f"expected a JSON object with a field a feature, got {type(fields).__name__}")
+            raise ValueError(f"expected a JSON object whose fields are features, got a {type(fields).__name__}")
         # Most messages have neither of these bytes inside, and their fields need no look.
         nested = b"[" in value or value.find(b"{", 1) >= 0
         if nested and not _CONTAINERS.isdisjoint(map(type, fields.values())):
@@ -66,9 +67,10 @@ class JSONCodec:
         return Row(fields, y)
 
     def decode_pairs(self, values: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
-        """Decode messages to features and labels, not checking that features are no containers, up to one that is no object.
+        """Decode messages to features and labels, up to one that is not an object.
 
-        For who checks that they are numbers, and has `decode` tell what is wrong.
+        It does not check that features are no containers. It is for callers that check that they are numbers, and let `decode`
+        say what is wrong.
         """
         label, loads = self.label, orjson.loads
         try:
@@ -84,7 +86,10 @@ class JSONCodec:
             return
 
     def encode(self, row: Row) -> bytes:
-        """Encode a JSON object; ValueError if a feature's name is not a string, or is that of the label."""
+        """Encode a row as a JSON object.
+
+        Raise a ValueError if the name of a feature is not a string, or is that of the label.
+        """
         fields = dict(row.x)
         if row.y is not None:
             if self.label is None:

@@ -92,7 +92,7 @@ class NpyCodec(OneRow):
             if y is None:
                 continue
             if not is_number(y) or not abs(y) < 2**128 or float(np.float32(y)) != y:
-                raise ValueError(f"label {shown(y)} is no number that float32 holds exactly")
+                raise ValueError(f"label {shown(y)} is not a number that float32 holds exactly")
             table[i, -1] = y
         header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {table.shape}, }}".encode()
         header += b" " * (-(len(header) + 11) % 64) + b"\n"

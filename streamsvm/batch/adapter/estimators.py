@@ -176,7 +176,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     def _obstacle(self) -> str | None:
         targets = self._window.targets
         if len(targets) and self._counts[targets[0]] == len(targets):
-            return f"the window has one class only, {self.labels[int(targets[0])]!r}"
+            return f"the window has only one class, {self.labels[int(targets[0])]!r}"
         return super()._obstacle()
 
     def _job(self) -> Job:

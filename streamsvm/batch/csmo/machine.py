@@ -91,7 +91,7 @@ class CSMO(KernelMachine):
     def coef_(self) -> Any:
         """The weights of the features, float64 [machines, features]; with ``kernel="linear"`` only."""
         if self._kernel.kind != LINEAR:
-            raise AttributeError("coef_ is there with kernel='linear' only")
+            raise AttributeError("coef_ exists only with kernel='linear'")
         coef = self._as_rows(self._sign * (self._coefficients @ self.support_vectors_))
         (coef.data if sparse.issparse(coef) else coef).flags.writeable = False  # to change it would change no prediction
         return coef

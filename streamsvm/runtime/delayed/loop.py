@@ -177,7 +177,10 @@ class DelayedLearningLoop(LearningLoop):
         counts = self.delayed.counts
         if counts["features"] and counts["labels"] and not counts["joined"]:
             rows, labels = (f"{counts[name]:,} {name}" for name in ("features", "labels"))
-            warn(f"{self.source.name}: of {rows.replace('features', 'rows')} and {labels} none have met. Is the key right?")
+            warn(
+                f"{self.source.name}: of {rows.replace('features', 'rows')} and {labels}, none have the same key. "
+                "Is the key right?"
+            )
 
     def _resume_delayed(self, folder: Path | str, facts: Any, parts: list[Any], rows: int) -> None:
         if facts is None:

@@ -87,7 +87,7 @@ def test_sources_that_fail_tell_where(tmp_path):
     with pytest.raises(StreamError, match="No such file"):
         model.collect(tmp_path / "none.csv")
     for pairs in ([1, 2], [({}, True, {})], "ab.csvs"):
-        with pytest.raises((ValueError, StreamError), match="row 0 is not a pair|of what format"):
+        with pytest.raises((ValueError, StreamError), match="row 0 is not a pair|what is its format"):
             model.collect(pairs)
     with CSVSource(tmp_path / "rows.csv", "y") as source:  # rows without a label are passed over
         assert model.collect(((x, None if i == 1 else y) for i, (x, y) in enumerate(source) if "b" in x and i < 3)) == 2
@@ -99,7 +99,7 @@ def test_a_name_that_does_not_say_the_format(tmp_path):
     model = adapter(refit_every=None)
     for wrong in (None, "xml"):
         with pytest.raises(
-            StreamError, match=r"Suffixes that say it are .csv, .*; else name the format: csv, jsonl, libsvm, .*$"
+            StreamError, match=r"A name may end in .csv, .*; otherwise name the format: csv, jsonl, libsvm, .*"
         ):
             model.fit(path, label="y", format=wrong)
     assert decisions(model.fit(path, label="y", format="csv", limit=30)) == decisions(adapter(refit_every=None).fit(ROWS[:30]))
