@@ -273,10 +273,11 @@ def _complain(x: Mapping[Any, Any]) -> None:
     for name, value in x.items():
         try:
             number = float(struct.unpack("d", struct.pack("d", value))[0])
-        except OverflowError:
+        except (OverflowError, struct.error, TypeError) as error:
+            if not isinstance(error, OverflowError) and not isinstance(value, int):  # a struct.error from Python 3.14 on
+                kind = type(value).__name__
+                raise ValueError(f"feature {name!r} is {shown(value)}, a {kind}: features must be numbers") from None
             number = math.inf
-        except (struct.error, TypeError):
-            raise ValueError(f"feature {name!r} is {shown(value)}, a {type(value).__name__}: features must be numbers") from None
         if not abs(number) <= _LARGEST:
             raise ValueError(f"feature {name!r} is {shown(value)}: {_MUST_BE_FINITE}")
     raise AssertionError("every feature is a finite number")

@@ -117,7 +117,7 @@ class PartitionSource:
                 "or PARTITION:OFFSET"
             )
         if reason and self._lost_start is not None:
-            logger.warning("%s: %s. The model is kept, and reading goes on at %s", self.name, reason, self._lost_start)
+            logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)
             offset = self._lost_start
         elif "within" in position:
             self._skip = offset, self._rows_within(position["within"])

@@ -268,7 +268,7 @@ class PartitionWorker:
         loop.timings = self.timings
         each.source, each.loop, each.end = source, loop, end
         told = event("partition", partition=number, offset=source.offset, rows=each.loop.rows)
-        logger.info("%s: partition %d has come, and goes on at offset %d", self.name, number, source.offset, extra=told)
+        logger.info("%s: partition %d has come, and continues at offset %d", self.name, number, source.offset, extra=told)
         self._read_on(number, each)
 
     def _read_on(self, number: int, each: _Partition) -> None:
@@ -383,7 +383,7 @@ class PartitionWorker:
             if not error.retriable:
                 raise StreamError(f"{self.name}: cannot be read: {error}") from error
             level = logging.DEBUG if self._failing else logging.WARNING  # once, until a poll succeeds
-            logger.log(level, "%s: cannot be read for now (%s). The stream goes on when the broker is back.", self.name, error)
+            logger.log(level, "%s: cannot be read for now (%s). Reading continues when the broker is back.", self.name, error)
             self._failing = True
             for number, each in self._assigned.items():  # what it had fetched may have gone with the error
                 self._read_on(number, each)

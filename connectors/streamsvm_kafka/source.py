@@ -188,7 +188,7 @@ class KafkaSource:
             begin, end, known = beginnings[partition], ends[partition], max(offset, pass_ends.get(partition, 0))
             place = f"partition {partition} holds offsets {begin} to {end}, the checkpoint"
             if offset < begin:
-                lost[partition] = f"{place} goes on at {offset}: retention has removed {begin - offset} unread messages"
+                lost[partition] = f"{place} continues at {offset}: retention has removed {begin - offset} unread messages"
             elif known > end:
                 lost[partition] = f"{place} knows of {known}: the topic was cut back, or is not the one that was learned"
         following = beginnings | {partition: offset for partition, offset in offsets.items() if partition in beginnings}

@@ -255,9 +255,9 @@ class FeatureSpace:
         for name, value in x.items():
             try:
                 _PACK_ONE(_ONE_CELL, 0, value)
-            except OverflowError:
-                raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}") from None
-            except (struct.error, TypeError):
+            except (OverflowError, struct.error, TypeError) as error:
+                if isinstance(error, OverflowError) or isinstance(value, int):  # a struct.error from Python 3.14 on
+                    raise ValueError(f"feature {shown(name)} is {shown(value)}: {_MUST_BE_FINITE}") from None
                 raise ValueError(
                     f"feature {shown(name)} is {shown(value)}, a {type(value).__name__}: features must be numbers. "
                     "Encode it (river.preprocessing.OneHotEncoder) or leave it out"

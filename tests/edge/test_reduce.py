@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from c_compilers import needs_compiler
 from edge_models import MAKERS, learned, matrix, program
 from streamsvm import BSCAClassifier, BSGDClassifier, edge
 from streamsvm.export.c import CModel, write_c
@@ -39,6 +40,7 @@ def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
     assert found.vectors[0] == sum(kernels) >= found.vectors[1]
 
 
+@needs_compiler
 def test_fewer_vectors_decide_alike():
     given = program_of(learned(BSCAClassifier(budget=200, seed=0), 2000, 2))
     X = rows_of(given)

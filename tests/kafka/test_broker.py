@@ -376,7 +376,7 @@ def test_endless_stream_waits_for_a_broker(bootstrap, new_topic, open_source, mo
     assert next(iter(opened)) == Row({"i": 1}, 1)
     feeder.join()
     assert "no Kafka broker at 127.0.0.1:1 (Connection refused)" in caplog.text
-    assert "goes on when it is back" in caplog.text
+    assert "continues when it is back" in caplog.text
 
 
 def test_predictions_come_back(bootstrap, new_topic, open_source):

@@ -33,10 +33,10 @@ def test_headers_that_fit(codec, header, value):
 @pytest.mark.parametrize(
     ("codec", "header", "value", "reason"),
     [
-        ("json", "content-type", b"application/avro", "'content-type' says 'application/avro', and the topic is"),
-        ("json", "Codec", b"arrow", "'Codec' says 'arrow', and"),
+        ("json", "content-type", b"application/avro", "'content-type' says 'application/avro', but the topic is"),
+        ("json", "Codec", b"arrow", "'Codec' says 'arrow', but"),
         ("npy", "codec", b"float32", "says 'float32', but the topic is read with codec=npy"),
-        ("json", "content-type", b"application/vnd.x+avro", "says 'application/vnd.x.avro', and"),
+        ("json", "content-type", b"application/vnd.x+avro", "says 'application/vnd.x.avro', but"),
         ("json", "content-type", b"text/plain", "says 'text/plain' .an unknown codec., but"),
         ("json", "content-type", b"image/json", "an unknown codec"),
         ("json", "codec", b"\xff\x00", "an unknown codec"),

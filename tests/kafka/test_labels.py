@@ -199,7 +199,7 @@ def test_messages_that_cannot_be_joined(bootstrap, new_topic, producer, tmp_path
     assert [reason.split(":")[0][:45] for reason in reasons] == [
         "the key is missing",
         r"the key is b'\xff'",
-        "12000023 bytes; a row may have at most 1048576",
+        "12000023 bytes; a row may have at most 104857",
         "the event time is 4000000000.0, which is in t",
     ]
     assert (end.rows, end.learned) == (6, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,7 +77,7 @@ def test_before_learning_no_row_is_anomalous_and_to_score_changes_nothing():
     assert (model.score_one({"a": 3.0}), model.decision_function_one({"a": 3.0})) == (0.0, 0.0)
     model.learn_one({"a": 1.0})
     assert model.score_one({"a": 3.0}) == model.score_one({"a": 1.0}) == 0.0
-    assert model.score_many(np.ones((2, 1))).tolist() == [0.0, 0.0]
+    assert model.score_many(pd.DataFrame({"a": [1.0, 1.0]})).tolist() == [0.0, 0.0]
     for x, _ in stream(100):
         model.learn_one(x)
     before = snapshot(model)

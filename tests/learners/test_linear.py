@@ -320,7 +320,7 @@ def test_a_row_that_is_not_finite_is_not_predicted():
             model.predict_one(x)
     model.learn_many(np.eye(3), [0, 1, 0])
     with pytest.raises(ValueError, match="row 1"):
-        model.predict_many(np.array([[1.0, 2.0], [np.nan, 0.0]]))
+        model.predict_many(np.array([[1.0] * len(model.feature_names), [np.nan] * len(model.feature_names)]))
 
 
 def test_a_batch_that_is_refused_brings_no_names_and_no_labels():

@@ -202,7 +202,7 @@ def test_a_refused_fit_leaves_the_model_as_it_was(tmp_path):
     wrong.data[0] = np.nan
     for fit, message in (
         (lambda: model.fit(wrong, y), "NaN"),
-        (lambda: model.fit(X, np.ones(60)), "one class only"),
+        (lambda: model.fit(X, np.ones(60)), "only one class"),
         (lambda: model.fit(*load_iris(return_X_y=True)), "Only binary classification"),
         (lambda: model.fit_file(tmp_path / "rows.txt"), "must have two labels, and has 1, 2, 3"),
         (lambda: model.fit_file(tmp_path / "one.txt"), "must have two labels, and has 1"),

@@ -46,6 +46,7 @@ def status(monitor, path):
         with urlopen(f"http://127.0.0.1:{monitor.port}{path}") as answer:
             return answer.status
     except HTTPError as error:
+        error.close()
         return error.code
 
 

@@ -38,7 +38,7 @@ class JSONCodec:
     >>> codec.decode(b"[1, 2]")
     Traceback (most recent call last):
         ...
-    ValueError: expected a JSON object whose fields are features, got a list
+    ValueError: expected a JSON object whose fields are features, got list
     """
 
     name = "json"
@@ -55,7 +55,7 @@ class JSONCodec:
         except orjson.JSONDecodeError as error:
             raise ValueError(f"not JSON: {error}") from None
         if type(fields) is not dict:
-            raise ValueError(f"expected a JSON object whose fields are features, got a {type(fields).__name__}")
+            raise ValueError(f"expected a JSON object whose fields are features, got {type(fields).__name__}")
         # Most messages have neither of these bytes inside, and their fields need no look.
         nested = b"[" in value or value.find(b"{", 1) >= 0
         if nested and not _CONTAINERS.isdisjoint(map(type, fields.values())):

@@ -159,13 +159,13 @@ def test_one_class_waits_for_the_second_and_keeps_the_model(majority):
         majority.learn_one({"a": 1.0}, "x")
     assert majority.n_fits == 0
     assert majority.predict_one({"a": 1.0}) == "x"
-    with pytest.raises(ValueError, match="one class only, 'x'"):
+    with pytest.raises(ValueError, match="only one class, 'x'"):
         majority.fit()
     majority.learn_one({"a": 2.0}, "y")
     assert majority.n_fits == 1
     assert majority.classes == ["x", "y"]
     # fitted while "y" is in the window, and waiting from then on
-    with pytest.warns(RuntimeWarning, match="one class only, 'x': the model of 5 rows ago stays") as caught:
+    with pytest.warns(RuntimeWarning, match="only one class, 'x': the model of 5 rows ago stays") as caught:
         majority.learn_many(pd.DataFrame({"a": [1.0] * 20}), ["x"] * 20)
     assert len(caught) == 1
     assert majority.fitted_.classes_.tolist() == ["x", "y"]
@@ -181,7 +181,7 @@ def test_a_fit_that_waits_warns_once_whatever_came_before(majority):
     majority.fit([({"a": 0.0}, "x"), ({"a": 1.0}, "y")])
     for _ in range(2):
         majority.collect([({"a": 1.0}, "x")] * 20)
-        with pytest.warns(RuntimeWarning, match="one class only, 'x': the model of .* rows ago stays") as caught:
+        with pytest.warns(RuntimeWarning, match="only one class, 'x': the model of .* rows ago stays") as caught:
             majority.learn_many(pd.DataFrame({"a": [1.0] * 20}), ["x"] * 20)
         assert len(caught) == 1
         majority.learn_one({"a": 2.0}, "y")

@@ -98,9 +98,7 @@ def test_a_name_that_does_not_say_the_format(tmp_path):
     path = write(tmp_path / "rows.csv", ROWS).rename(tmp_path / "rows.data")
     model = adapter(refit_every=None)
     for wrong in (None, "xml"):
-        with pytest.raises(
-            StreamError, match=r"A name may end in .csv, .*; otherwise name the format: csv, jsonl, libsvm, .*"
-        ):
+        with pytest.raises(StreamError, match=r"A name may end in .csv, .*; otherwise name the format: csv, jsonl, libsvm, .*"):
             model.fit(path, label="y", format=wrong)
     assert decisions(model.fit(path, label="y", format="csv", limit=30)) == decisions(adapter(refit_every=None).fit(ROWS[:30]))
 

@@ -319,7 +319,7 @@ def test_refused_parameters(parameters, message):
 
 def test_refused_rows():
     X, y = two_classes(10)
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         CSMOClassifier().fit(X, np.ones(10))
     with pytest.raises(ValueError, match="NaN"):
         CSMOClassifier().fit(np.where(X > 1.0, np.nan, X), y)

@@ -280,7 +280,7 @@ def test_a_number_of_threads_that_is_none():
 
 def test_rows_that_cannot_be_learned():
     X, y = two_classes(60)
-    with pytest.raises(ValueError, match="one class only, 1"):
+    with pytest.raises(ValueError, match="only one class, 1"):
         HierarchicalSVC().fit(X, np.ones(60, int))
     with pytest.raises(ValueError, match="too large for this kernel: scale its features"):
         HierarchicalSVC(kernel="poly", degree=100).fit(1e3 * X, y)
