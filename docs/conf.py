@@ -95,4 +95,4 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": []}
+html_sidebars = {name: [] for name in ("index", "install", "tutorial", "choose")}  # which have no pages below them

@@ -70,7 +70,7 @@ def as_rows(X: Any) -> tuple[Iterator[dict[Hashable, Any]], Any]:
         frame = dataframe.into_frame(X)
     except TypeError:
         raise ValueError(f"X must be an eager frame, whose columns have names, not {type(X).__name__}") from None
-    return (dict(row) for row in frame.iter_rows(named=True)), frame
+    return (cast("dict[Hashable, Any]", dict(row)) for row in frame.iter_rows(named=True)), frame
 
 
 def as_series(values: np.ndarray, like: Any) -> Any:

@@ -279,7 +279,8 @@ def _columns_of(model: Any) -> list[Any]:
     steps, last = steps_of(model)
     if not steps:
         return list(getattr(learner_of(last), "feature_names", ()))
-    return list(getattr(steps[0], "columns", None) or getattr(steps[0], "counts", ()))  # of an encoder, or a scaler
+    learned: Any = getattr(steps[0], "columns", None) or getattr(steps[0], "counts", ())  # of an encoder, or a scaler
+    return list(learned)
 
 
 def _parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:

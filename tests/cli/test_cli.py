@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from river import datasets
 
 import streamsvm
 from command_words import main, with_a_model
+from streamsvm import BSGDClassifier
+from streamsvm.cli import streams
 from streamsvm.cli.progress import Display
 from streamsvm.runtime import Progress
 
@@ -509,3 +512,60 @@ def test_labels_that_are_declared(tmp_path, call):
     done = call("learn", path, "--label", "y", "--on-error", "skip")
     assert "21 refused  20 label" not in done.stderr
     assert "20 refused  20 label" in done.stderr.splitlines()[-1]
+
+
+def in_a_terminal(*words, send=None):
+    """Run the command with a terminal as standard error; send a signal after a text was shown; what was shown, and the status."""
+    main_end, other_end = pty.openpty()
+    command = [sys.executable, "-m", "streamsvm", *map(str, with_a_model(list(words)))]
+    shown = b""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=other_end) as process:
+        os.close(other_end)
+        with contextlib.suppress(OSError):  # the other end was closed
+            while part := os.read(main_end, 4096):
+                shown += part
+                if send is not None and send[0] in shown:
+                    process.send_signal(send[1])
+                    send = None
+    os.close(main_end)
+    return shown.decode(), process.returncode
+
+
+def test_the_next_step_is_said_on_a_terminal(csv_file, tmp_path, call):
+    state = tmp_path / "my state"
+    shown, status = in_a_terminal("learn", csv_file, "--label", "y", "--max-rows", "50", "--checkpoint", state)
+    assert status == 0
+    assert f"streamsvm predict SOURCE --model '{state}' --to -" in shown
+    shown, _ = in_a_terminal("learn", csv_file, "--label", "y", "--max-rows", "50")
+    assert "the model was not saved: give --checkpoint FOLDER to keep it" in shown
+    assert "to predict" not in call("learn", csv_file, "--label", "y", "--max-rows", "50", "--checkpoint", state).stderr
+
+
+def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
+    monkeypatch.setattr(streams, "_SECONDS_TO_STOP", 0.05)
+    stopped = []
+    with streams.stopping(lambda: stopped.append(True)):
+        signal.raise_signal(signal.SIGINT)
+        assert stopped == [True]
+        deadline = time.monotonic() + 10.0
+        while "press Ctrl-C again" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "press Ctrl-C again to stop now" in caplog.text
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    caplog.clear()
+    with streams.stopping(lambda: None):
+        signal.raise_signal(signal.SIGTERM)  # and the end comes at once
+    time.sleep(0.2)
+    assert caplog.text == ""
+
+
+def test_a_stream_that_pauses_is_said_to(capsys):
+    progress = Progress(10, 10, 0.0, "Accuracy", 0.5, 0.5, 1000, BSGDClassifier(), 1.0, majority=("no", 0.75))
+    display = Display(quiet=False)
+    for seconds in range(4):
+        display._last_line = -100.0
+        display.show(progress if seconds else replace(progress, rows=9))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["9 rows", "10 rows", "waiting for rows"]
+    assert "Accuracy 0.5000 (always 'no': 0.7500)" in lines[0]

@@ -111,8 +111,15 @@ def test_the_first_row_of_a_pipe_is_looked_at(text):
     assert done.returncode == 1
     place = "standard input, line " + ("1" if text[0] == "{" else "2")
     assert f"{place}: 1 column needs a flag: city (text)" in done.stderr
-    done = subprocess.run([*command, "--categorical", "city"], input=text, capture_output=True, text=True, check=False)
+    assert re.search(r"^  city +text +Oslo$", done.stderr, re.MULTILINE)
+    words = [*command, "--categorical", "city,town"]
+    done = subprocess.run([*words[:-1], "city"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert re.search(r"^  city +category +Oslo$", done.stderr, re.MULTILINE)
+    if text[0] == "{":  # of which not all rows have all fields
+        done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"^  town +category +not in this row$", done.stderr, re.MULTILINE)
 
 
 def test_flags_from_a_file(people, tmp_path, call):

@@ -295,3 +295,31 @@ def test_progress_is_shown_at_the_end():
     assert shown[-1].ended
     assert shown[-1].metric_name == "Accuracy"
     assert shown[-1].rows == 200
+
+
+def labelled(*runs):
+    return IterableSource([({"a": float(i % 7)}, y) for n, labels in runs for i, y in enumerate(labels * n)])
+
+
+def test_a_label_that_is_new_after_many_rows_is_warned_of_once():
+    with pytest.warns(
+        UserWarning, match=r"row 1,001: the label 'maybe' is new after 1,000 rows with 'no', 'yes'\. .* LearningLoop"
+    ) as caught:
+        LearningLoop(labelled((500, ["no", "yes"]), (1, ["maybe", "never"])), BSGDClassifier(budget=5)).run()
+    assert len(caught) == 1
+    for runs in ([(400, ["no", "yes"]), (1, ["maybe"])], [(1000, ["no", "yes"])]):  # soon enough; none
+        LearningLoop(labelled(*runs), BSGDClassifier(budget=5)).run()
+    LearningLoop(labelled((600, ["no"]), (1, ["yes"])), BSGDClassifier(budget=5), classes=["no", "yes"]).run()  # as declared
+
+
+def test_many_rows_without_a_label_are_warned_of_before_the_end():
+    with pytest.warns(UserWarning, match=r"none of the first 1,000 rows has a label, .* The last row had 'a'"):
+        end = LearningLoop(labelled((1000, [None]), (10, ["no", "yes"])), BSGDClassifier(budget=5)).run()
+    assert (end.learned, end.unlabelled) == (20, 1000)
+
+
+def test_progress_has_the_accuracy_of_the_commonest_label():
+    end = LearningLoop(labelled((30, ["no", "yes", "no"])), BSGDClassifier(budget=5)).run()
+    assert end.majority[0] == "no"
+    assert end.majority[1] == pytest.approx(2 / 3, abs=0.01)  # the first row is not scored
+    assert LearningLoop(labelled((30, ["no", "yes"])), BSGDClassifier(budget=5), metrics.MacroF1()).run().majority is None

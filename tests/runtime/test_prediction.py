@@ -7,12 +7,14 @@ from streamsvm import BSGDClassifier, BSGDRegressor, load
 from streamsvm.runtime import (
     CheckpointError,
     CheckpointFolder,
+    CSVSource,
     FileSink,
     IterableSource,
     LearningLoop,
     PredictionLoop,
     StreamError,
 )
+from streamsvm.tables import TableEncoder
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +108,30 @@ def test_stopping_and_progress(model, tmp_path):
         loop.run()
     with pytest.raises(ValueError, match="checkpoint_every must be at least 1"):
         PredictionLoop(IterableSource([]), model, sink, checkpoint_every=0)
+
+
+def test_a_table_without_a_column_that_was_learned_is_warned_of(tmp_path):
+    path, sink = tmp_path / "rows.csv", tmp_path / "out.csv"
+    model = BSGDClassifier(budget=5)
+    for i in range(20):
+        model.learn_one({"a": float(i % 3), "b": float(i % 2)}, bool(i % 2))
+    encoded = TableEncoder(categorical="city") | BSGDClassifier(budget=5)
+    for i in range(20):
+        encoded.learn_one({"a": float(i % 3), "city": "Oslo"}, bool(i % 2))
+    for learned, text, words in (
+        (model, "a,B,y\n1,2,True\n", r"rows.csv has no column 'b', which the model has learned: .* does not know 'B'$"),
+        (preprocessing.StandardScaler() | model, None, ""),  # which has learned nothing: no complaint
+        (encoded, "a,town\n1,Oslo\n", r"has no column 'city', .* does not know 'town'$"),
+    ):
+        if text is not None:
+            path.write_text(text)
+        with CSVSource(path, "y", label_needed=False) as source, FileSink(sink) as out:
+            loop = PredictionLoop(source, learned, out, on_error="skip")
+            if words:
+                with pytest.warns(UserWarning, match=words):
+                    loop.run()
+            else:
+                loop.run()
+    path.write_text("b,a,more,y\n1,2,3,True\n")  # any order, and more of them
+    with CSVSource(path, "y") as source, FileSink(sink) as out:
+        assert PredictionLoop(source, model, out).run().predicted == 1

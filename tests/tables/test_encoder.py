@@ -6,6 +6,9 @@ import tracemalloc
 from datetime import date, datetime, timedelta, timezone
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -276,3 +279,59 @@ def test_a_scaler_of_the_users_own_comes_back_as_it_was():
     assert found.scaler.counts == {}
     assert found.learned_scaler.means == {"a": 3.0}
     assert not found.learned_scaler.with_std
+
+
+@pytest.mark.parametrize("value", [None, math.nan, np.nan, np.float32("nan"), pd.NaT, pd.NA, ""])
+@pytest.mark.parametrize("column", ["a", "city", "at"])
+def test_what_frames_have_in_empty_cells_is_missing(value, column):
+    encoder = TableEncoder(categorical="city", dates="at", when_missing="indicator", scaler=None)
+    row = {"a": 1.0, "city": "Oslo", "at": "1970-01-02"}
+    encoder.learn_one(row)
+    without = {name: cell for name, cell in row.items() if name != column}
+    assert encoder.transform_one(row | {column: value}) == encoder.transform_one(without)
+    assert f"{column} is missing" in encoder.transform_one(row | {column: value})
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_frames_are_encoded_as_their_rows(make):
+    cells = {
+        "a": [1.0, None, 3.0, -1.0],
+        "city": ["Oslo", "Rome", None, "Oslo"],
+        "at": [datetime(2024, 1, 1), None, datetime(2024, 1, 3, 5), datetime(2024, 1, 4)],
+        "flag": [True, False, True, True],
+    }
+    parameters = {"categorical": "city", "dates": "at", "cycles": "day", "when_missing": "indicator"}
+    many, one = TableEncoder(**parameters), TableEncoder(**parameters)
+    many.learn_many(make(cells))
+    for i in range(4):
+        one.learn_one({name: column[i] for name, column in cells.items()})
+    assert dumps(many) == dumps(one)
+    found = many.transform_many(make(cells))
+    assert type(found) is type(make(cells))
+    found = found.to_pandas() if hasattr(found, "to_pandas") else found
+    for i in range(4):
+        x = one.transform_one({name: column[i] for name, column in cells.items()})
+        assert {name: value for name, value in found.iloc[i].items() if value} == {k: v for k, v in x.items() if v}
+
+
+def test_a_pipeline_with_an_encoder_learns_and_predicts_frames():
+    X = pd.DataFrame({"city": ["Oslo", "Rome"] * 30, "a": [1.0, np.nan] * 30}, index=range(100, 160))
+    model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    model.learn_many(X, pd.Series(["cold", "warm"] * 30))
+    assert model.predict_many(X).tolist() == ["cold", "warm"] * 30
+    assert list(model.predict_proba_many(X).index) == list(X.index)
+    with pytest.raises(ValueError, match=r"row 1: feature 'a' is 'x', a text"):
+        model.learn_many(pd.DataFrame({"a": [1.0, "x"]}), ["cold", "warm"])
+    with pytest.raises(ValueError, match="X must be an eager frame"):
+        model.predict_many(np.ones((2, 2)))
+
+
+def test_a_value_that_comes_late_is_not_advised_about_as_a_column():
+    encoder = TableEncoder()
+    for i in range(20):
+        encoder.learn_one({"a": float(i)})
+    with pytest.raises(
+        ValueError, match=r"'a' is 'x', a text\. The 20 values learned before are numbers: fix this one"
+    ) as caught:
+        encoder.learn_one({"a": "x"})
+    assert "categorical" not in str(caught.value)
