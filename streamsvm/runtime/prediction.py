@@ -142,6 +142,7 @@ class PredictionLoop(StreamLoop):
         self._parts = _parts(self._guarded)
         self.predicted: int = 0
         self._mismatch = ""
+        self._looked = False
         if checkpoints is not None and (found := checkpoints.newest()) is not None:
             try:
                 rows, predicted = (checked_count(key, found.header[key]) for key in ("rows", "predicted"))
@@ -191,6 +192,8 @@ class PredictionLoop(StreamLoop):
 
         def take(x: Any, y: Any) -> Prediction | VersionedPrediction:
             self._follow_on()
+            if not self._looked:
+                self._warn_of_columns()
             prepare, predictor, wants_probability, known = self._parts
             seen = x if prepare is None else prepare(x)
             probability = None
@@ -199,8 +202,6 @@ class PredictionLoop(StreamLoop):
             label = predictor.predict_one(seen)
             if timings is not None:
                 timings.predicted()
-            if not self.predicted:
-                self._warn_of_columns()
             if self._mismatch or not self.predicted:
                 self._compare(known, seen)
             self.predicted += 1
@@ -238,6 +239,7 @@ class PredictionLoop(StreamLoop):
 
     def _warn_of_columns(self) -> None:
         """Warn of columns that the model has learned and the table of the source does not have, as one with another name."""
+        self._looked = True
         columns = getattr(self.source, "columns", ())
         learned = _columns_of(self.model)
         missing = [name for name in learned if name not in columns] if columns else []
