@@ -85,6 +85,7 @@ warnings.filterwarnings("ignore", "(open|read)_text is deprecated", DeprecationW
 html_theme = "pydata_sphinx_theme"
 html_title = "streamsvm"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False

@@ -2,7 +2,7 @@
 =================
 
 Most rows of this stream lie on a ring or in its centre, and one in fifty comes from anywhere. A `OneClassBSGD` looks
-for those without any labels. It learns where most rows are, within 60 support vectors, and scores each row before it
+for those without any labels. It learns where most rows are, with 60 support vectors at most, and scores each row before it
 learns it.
 """
 

@@ -58,6 +58,6 @@ figure.legend(loc="outside lower center", ncols=2)
 # All curves fall at the change. `SVMClassifier` (circles) recovers within about 500 rows, because some of its experts start
 # from scratch on their own.
 #
-# Up to the change, the two curves of `BSCAClassifier` are one. After it, the model that was replaced when ADWIN found
+# Up to the change, the two curves of `BSCAClassifier` coincide. After it, the model that was replaced when ADWIN found
 # the drift (triangles) recovers sooner than the one that has to push out its old support vectors (squares), and stays ahead
 # of it. The second half is harder for every learner, as river's tree (diamonds) shows.

@@ -1,7 +1,7 @@
 """Killed and resumed
 ==================
 
-One learner reads a Kafka topic from beginning to end. A second one is killed on the way, without any warning, and
+One learner reads a Kafka topic from beginning to end. A second one is killed partway through, without any warning, and
 started again. The broker runs inside this process. With a real broker, only the address changes.
 """
 
@@ -75,7 +75,7 @@ axis.legend(loc="lower right")
 # The thin line lies on the thick one over its whole length: both learners have the same score at every row, before the
 # kill and after it. The dotted line marks the checkpoint from which the killed learner continued.
 #
-# The scores are not all that is equal. So are the model and the metrics, to the byte, and the position in the topic:
+# Not only the scores are equal. The model and the metrics are the same to the byte, and so is the position in the topic:
 
 for name in ("whole", "killed"):
     print(f"{name:6} {header(name)['rows']:,} rows, model and metrics {header(name)['digest'][:32]}")
