@@ -88,7 +88,7 @@ def bikes() -> None:
 @table(
     "Empty cells: measurements",
     "An empty cell is a missing feature, and needs no flag. `--when-missing` decides what happens to it. The second command "
-    "gives it a feature of its own, because it means something when a sensor is silent.",
+    "adds a feature for it, because a silent sensor means something.",
     "learn sensors.csv --label faulty",
     "learn sensors.csv --label faulty --when-missing indicator",
 )
@@ -256,7 +256,7 @@ HEAD = """\
 # Learn from tables
 
 This page shows how to learn from tables with names, dates and missing values. `streamsvm learn` looks at the first 200 rows of a
-file and reports what it takes each column for. If it cannot learn a column as it is (names, dates, text among numbers), it stops
+file and shows how it interprets each column. If it cannot learn a column as it is (names, dates, text among numbers), it stops
 immediately and suggests the flags to add. When it reads a pipe or a topic, it looks only at the first row. The checkpoint keeps
 your answers.
 

@@ -113,8 +113,8 @@ class PartitionSource:
             reason = f"{held}, the checkpoint continues at {offset}"
         if reason and self._lost_start is None:
             raise StreamError(
-                f"{self.name}: {reason}. To go on with the model of the checkpoint, say where: --from earliest, latest, a time "
-                "or PARTITION:OFFSET"
+                f"{self.name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a "
+                "time or PARTITION:OFFSET"
             )
         if reason and self._lost_start is not None:
             logger.warning("%s: %s. The model is kept, and reading continues at %s", self.name, reason, self._lost_start)

@@ -64,7 +64,7 @@ def consumer_of(connection: Connection, group: str | None, fetches: int, many: b
 def lost(name: str, reason: str) -> StreamError:
     """Return the error for messages that a topic no longer holds."""
     return StreamError(
-        f"{name}: {reason}. To go on with the model of the checkpoint, say where: --from earliest, latest, a time or "
+        f"{name}: {reason}. To continue with the model of the checkpoint, say where: --from earliest, latest, a time or "
         "PARTITION:OFFSET (start=... of KafkaSource)"
     )
 

@@ -233,7 +233,7 @@ class Transaction:
                 return CheckpointError(
                     f"{self.name}: the transaction was open for {open_for:.0f} s, and the broker has aborted it after "
                     f"{self._seconds:g} s (or another process has taken over). What it held counts nowhere. Start again: the run "
-                    "goes on from its newest checkpoint; write one more often"
+                    "continues from its newest checkpoint; write one more often"
                 )
             return TakenOverError(
                 f"{self.name}: another process with the same name writes its checkpoints there now, and this one is fenced: what "

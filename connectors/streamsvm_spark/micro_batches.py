@@ -21,8 +21,8 @@ __all__ = ["MicroBatches"]
 
 _BAD = "it has a null, or a number that is not finite"
 _ANEW = (
-    "To learn the stream from its beginning, give a new checkpoint and a new checkpointLocation. To go on with the model in this "
-    "query, give it with a new checkpoint: StreamLearner(streamsvm.load(OLD), NEW)"
+    "To learn the stream from its beginning, give a new checkpoint and a new checkpointLocation. To continue with the model in "
+    "this query, give it with a new checkpoint: StreamLearner(streamsvm.load(OLD), NEW)"
 )
 
 

@@ -25,7 +25,7 @@ _ROWS_A_VECTOR, _LEAST_ROWS_A_VECTOR = 20, 4  # rows of least squares for each s
 _LEAST_ROWS, _MOST_ROWS = 1000, 20_000  # of least squares; more than the latter of large budgets only
 _CHEAP_ROWS = 5000  # of those there are, for small budgets
 _DENSE_VALUES = 8_000_000  # of sparse rows that are made dense, so that there are rows between them
-_LARGEST_C = 0.2  # of a classifier that goes on learning: a few noisy rows must not undo what is there
+_LARGEST_C = 0.2  # of a classifier that keeps learning: a few noisy rows must not undo what is there
 _CHUNK = 2000  # rows that are float64 at a time
 
 

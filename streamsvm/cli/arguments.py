@@ -46,8 +46,8 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         "--to",
         metavar="SINK",
         required=sink_required,
-        help="where predictions go: a path (CSV where it ends in .csv, else JSON lines), - for JSON lines on standard output, or "
-        "kafka://host:port/topic",
+        help="where predictions go: a path (CSV if it ends in .csv, otherwise JSON lines), - for JSON lines on standard output, "
+        "or kafka://host:port/topic",
     )
     formats = ["csv", "jsonl", "libsvm", "parquet", "arrow"]
     streams.add_argument("--format", choices=formats, help="the format of SOURCE, if its name does not show it")
@@ -56,7 +56,7 @@ def add_streams(command: argparse.ArgumentParser, label: str, sink_required: boo
         "run that continues from a checkpoint uses it only if the topic no longer has the rows that come next"
     )
     streams.add_argument("--from", dest="start", metavar="WHERE", help=text)
-    text = "stop at what is the end of the topic when the run starts, instead of waiting for more rows"
+    text = "stop at the end that the topic has when the run starts, instead of waiting for more rows"
     streams.add_argument("--stop-at-end", action="store_true", help=text)
     streams.add_argument("--quiet", action="store_true", help="print progress as JSON lines on standard output, and nothing else")
     add_logs(streams)
@@ -120,5 +120,5 @@ def add_errors(command: argparse.ArgumentParser, labels: bool) -> None:
         type=share,
         default=0.5,
         metavar="S",
-        help="stop when more than this share of about the last 1,000 rows is refused, once 100 rows are (default: %(default)s)",
+        help="stop when more than this share of about the last 1,000 rows is refused, once 100 were (default: %(default)s)",
     )

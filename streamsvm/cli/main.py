@@ -127,7 +127,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     add_errors(learn, labels=True)
     add_table_flags(learn.add_argument_group("the table"))
     model = learn.add_argument_group("the model")
-    model_help = "the learner (default: auto, the most accurate, with nothing to tune; the others need a third of the time)"
+    model_help = "the learner (default: auto, the most accurate, with nothing to tune; the others need a quarter of the time)"
     model.add_argument("--model", default="auto", choices=["auto", "bsgd", "bsca", "linear"], help=model_help)
     regression_help = "predict a number instead of a label, with a regressor and scaled targets (unless --scale none)"
     model.add_argument("--regression", action="store_true", help=regression_help)
@@ -210,7 +210,9 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     add_logs(merge)
     add_trusted(merge, "a model")
 
-    inspect = commands.add_parser("inspect", help="show what is in a checkpoint: the model, its score, its position")
+    inspect = commands.add_parser(
+        "inspect", help="show what is in a checkpoint: the model, its score, its position", usage="%(prog)s PLACE [flags]"
+    )
     text = "a checkpoint, or a folder or topic of checkpoints, as for predict --model" + _FROM_ENVIRONMENT
     inspect.add_argument("path", type=place, metavar="PLACE", help=text)
     inspect.add_argument("--json", action="store_true", help="print one JSON object")
@@ -241,9 +243,12 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     add_trusted(export, "the model")
 
     demo = commands.add_parser(
-        "demo", help="learn real data from an embedded broker, kill the learner, resume it, and draw what it learned"
+        "demo",
+        help="learn real data from an embedded broker, kill the learner, resume it, and draw what it learned",
+        usage="%(prog)s [--out DIR]",
     )
-    demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help="default: %(default)s")
+    text = "the folder to write to (default: %(default)s)"
+    demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help=text)
     names = {"learn": learn, "predict": predict, "merge": merge, "inspect": inspect, "export": export, "demo": demo}
     return parser, names
 

@@ -50,7 +50,7 @@ class BOGD(Baseline, MergeableExpansion):
     budget, kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
-        Seed of the random choices, for repeatable runs. None draws one.
+        Seed of the random choices, for repeatable runs. None picks a random one.
 
     References
     ----------

@@ -28,7 +28,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     Parameters
     ----------
     budget
-        The most support vectors that the model holds, B. A larger budget can represent a more detailed boundary; memory and the
+        The maximum number of support vectors, B. A larger budget can represent a more detailed boundary; memory and the
         time of a row grow with it.
     kernel
         The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
@@ -43,7 +43,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     coef0
         The constant of the polynomial kernel, at least 0. The other kernels ignore it.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
@@ -85,10 +85,11 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
         How many rows of that window, drawn at random, are learned again after each new row. They are learned as if they were
         new. Continuing from the coefficients that they had is less accurate, because most have been merged since.
     max_classes
-        The most labels that the model has room for. Two classes share one output. From the third label on, each class has an
+        The maximum number of labels. Two classes share one output. With three or more labels, each class has an
         output of its own, on the same support vectors, and the loss is that of Crammer and Singer.
     seed
-        Seed of the random choices of ``reprocess``, ``replay`` and ``Removal("random")``, for repeatable runs. None draws one.
+        Seed of the random choices of ``reprocess``, ``replay`` and ``Removal("random")``, for repeatable runs. None picks
+        a random one.
 
     Attributes
     ----------
@@ -108,7 +109,7 @@ class BSCAClassifier(BudgetedClassifier, DualAscent, MergeableExpansion):
     repeated. With ``averaging``, two limits make up for this. First, no row moves its own decision value by more than 2. This
     limit falls, to .1 at the least, as the average iterate errs less than the last one, which is a sign that steps follow
     noise. Second, as long as C times the number of rows so far is below 3,000, it counts as 3,000. With these limits, over
-    10,000 rows any C from .01 to 1000 is within .2 points of the best accuracy in the mean of 17 streams, and within 2 points
+    10,000 rows any C from .01 to 1000 is within .2 points of the best accuracy on average over 17 streams, and within 2 points
     on each. Neither limit applies to `learn_epochs`, whose passes reach the solution for C, or with ``averaging=0``.
 
     References
@@ -165,7 +166,7 @@ class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
     Parameters
     ----------
     budget
-        The most support vectors that the model holds, B. A larger budget can represent a more detailed function; memory and the
+        The maximum number of support vectors, B. A larger budget can represent a more detailed function; memory and the
         time of a row grow with it.
     kernel
         The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
@@ -180,7 +181,7 @@ class BSCARegressor(OnlineRegressor, DualAscent, MergeableExpansion):
     coef0
         The constant of the polynomial kernel, at least 0. The other kernels ignore it.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.

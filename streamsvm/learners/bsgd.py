@@ -96,7 +96,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     Parameters
     ----------
     budget
-        The most support vectors that the model holds, B. A larger budget can represent a more detailed boundary; memory and the
+        The maximum number of support vectors, B. A larger budget can represent a more detailed boundary; memory and the
         time of a row grow with it.
     kernel
         The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
@@ -111,7 +111,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     coef0
         The constant of the polynomial kernel, at least 0. The other kernels ignore it.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
@@ -119,7 +119,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
         ``"auto"`` scales rows inside the model, so that you need no scaler in front of it. The kernel then sees each value as a
         number of standard deviations from the location of the feature (its mean, or 0), bounded to 8. Location and standard
         deviation follow about the last 10,000 rows, even if absurd values are among them. When they have moved by a few per
-        cent, all support vectors move to the new scale too, so that a row of yesterday is compared by the scale of today. A
+        cent, all support vectors move to the new scale too, so that yesterday's rows are compared on today's scale. A
         feature counts from the first row in which it varies. None leaves rows as they are.
     class_weight
         The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
@@ -130,7 +130,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     l2
         The strength of regularisation, above 0: the papers' lambda, which is 1 / (n C) for n rows and the C of other SVMs.
         Smaller values fit the rows more closely. Over 10,000 rows, all values from 1e-3 down to 1e-7 (C from .1 to 1000) are
-        within .7 points of the best accuracy, in the mean of 17 streams. With 1e-2, the model is so smooth that it loses 5
+        within .7 points of the best accuracy, on average over 17 streams. With 1e-2, the model is so smooth that it loses 5
         points.
     maintenance
         The strategy that keeps the model within its budget: `Merge`, `Removal`, `Projection`, or a `Strategy` of your own. None
@@ -153,7 +153,7 @@ class BSGDClassifier(BudgetedClassifier, Descent, MergeableExpansion):
     fit_intercept
         Whether to add a constant to the kernel expansion. It is regularised like the expansion.
     max_classes
-        The most labels that the model has room for. Two classes share one output. From the third label on, each class has an
+        The maximum number of labels. Two classes share one output. With three or more labels, each class has an
         output of its own, on the same support vectors, and the loss is that of Crammer and Singer.
     seed
         Seed of the random choices, for repeatable runs. Here only ``Removal("random")`` makes any.
@@ -239,7 +239,7 @@ class BSGDRegressor(OnlineRegressor, Descent, MergeableExpansion):
     Parameters
     ----------
     budget
-        The most support vectors that the model holds, B. A larger budget can represent a more detailed function; memory and the
+        The maximum number of support vectors, B. A larger budget can represent a more detailed function; memory and the
         time of a row grow with it.
     kernel
         The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
@@ -254,7 +254,7 @@ class BSGDRegressor(OnlineRegressor, Descent, MergeableExpansion):
     coef0
         The constant of the polynomial kernel, at least 0. The other kernels ignore it.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.

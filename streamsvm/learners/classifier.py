@@ -34,7 +34,7 @@ class Answers(NamedTuple):
 
 @learner
 class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClassifier):
-    """The base of classifiers with river's protocol, whose rows have the weights of their classes."""
+    """The base of classifiers with river's protocol, which weight rows by class."""
 
     class_weight: ClassWeight = None
 
@@ -138,7 +138,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
         Returns
         -------
-        A float, above 0 for the positive label, and 0 before any row was learned. From the third label on, a dict of label to
+        A float, above 0 for the positive label, and 0 before any row was learned. With three or more labels, a dict of label to
         value.
 
         Raises
@@ -340,7 +340,7 @@ class OnlineClassifier(OnlineEstimator, SupervisedEstimator, base.MiniBatchClass
 
     @property
     def labels(self) -> list[Any]:
-        """The labels seen so far, in the order in which they came."""
+        """The labels seen so far, in the order of arrival."""
         return self._labels.seen
 
     @property

@@ -73,7 +73,7 @@ class FOGD(Baseline):
     scaling, max_features, overflow, class_weight
         As in `BSGDClassifier`.
     seed
-        Seed of the random frequencies, for repeatable runs. None draws one.
+        Seed of the random frequencies, for repeatable runs. None picks a random one.
 
     References
     ----------

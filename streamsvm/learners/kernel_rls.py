@@ -178,7 +178,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     Parameters
     ----------
     budget
-        The most landmarks that the model holds, m. More of them can represent a more detailed boundary, but the time of a row
+        The maximum number of landmarks, m. More of them can represent a more detailed boundary, but the time of a row
         grows with their square: see Notes.
     kernel
         The kernel of a row x and a landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
@@ -201,7 +201,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
     max_swaps
         The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
@@ -211,7 +211,7 @@ class KernelRLSClassifier(OnlineClassifier, KernelRLS):
         each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
         frequent one.
     max_classes
-        The most labels that the model has room for. With three or more labels, each has an output of its own; all share the
+        The maximum number of labels. With three or more labels, each has an output of its own; all share the
         landmarks.
 
     Attributes
@@ -299,7 +299,7 @@ class KernelRLSRegressor(OnlineRegressor, KernelRLS):
     Parameters
     ----------
     budget
-        The most landmarks that the model holds, m. More of them can represent a more detailed function, but the time of a row
+        The maximum number of landmarks, m. More of them can represent a more detailed function, but the time of a row
         grows with their square.
     kernel
         The kernel of a row x and a landmark s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
@@ -322,7 +322,7 @@ class KernelRLSRegressor(OnlineRegressor, KernelRLS):
     max_swaps
         The most landmarks that may be swapped within 256 rows, at most 64. 0 keeps the landmarks of the first rows.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.

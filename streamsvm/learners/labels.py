@@ -18,7 +18,7 @@ class Labels:
 
     While there are two, a target is a sign: True and 1 are positive; False, 0 and -1 negative; any other label takes the side
     that is free, the negative one first. A side whose label was not seen yet is called by the number or bool opposite to the one
-    that was. From the third label on, a target is the number of the label, in the order in which they came.
+    that was. With three or more labels, a target is the number of the label, in the order of arrival.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Labels:
 
     @property
     def seen(self) -> list[Any]:
-        """Labels seen, in the order in which they came."""
+        """Labels seen, in the order of arrival."""
         return list(self.targets)
 
     @property

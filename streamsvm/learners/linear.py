@@ -184,7 +184,7 @@ class LinearEstimator(Mergeable):
 
 @learner
 class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
-    """A linear SVM of two classes that learns row by row, fast on sparse rows of many features.
+    """A linear SVM for two classes that learns row by row, fast on sparse rows of many features.
 
     The time per row depends only on how many features the row has. A row inside the margin moves the weights just so far that
     it comes onto the margin, with a coefficient of at most C times the weight of the row. That is a step of coordinate ascent
@@ -203,7 +203,7 @@ class OnlineLinearSVC(OnlineClassifier, LinearEstimator):
         average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has made fewer errors
         over the last 1,000 rows.
     max_features
-        The most feature names that the model has room for. Each takes 29 bytes, allocated when the model is made, and what
+        The maximum number of feature names. Each takes 29 bytes, allocated when the model is made, and what
         Python takes for a name.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
@@ -275,7 +275,7 @@ class OnlineLinearSVR(OnlineRegressor, LinearEstimator):
         average is steadier, but lags on a stream that drifts. Predictions follow whichever of the two has had the smaller
         absolute error over the last 1,000 rows.
     max_features
-        The most feature names that the model has room for. Each takes 29 bytes, allocated when the model is made, and what
+        The maximum number of feature names. Each takes 29 bytes, allocated when the model is made, and what
         Python takes for a name.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of

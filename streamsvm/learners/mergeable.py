@@ -107,7 +107,7 @@ class Mergeable(OnlineEstimator):
         Here y is the label of a support vector, and the margin m is 1 if the model that it comes from decides as y, and 0 if
         not. Each row in ``rows`` counts as much as ten support vectors, times its weight, with a margin of 1.
 
-        - From the third label on, a margin is the distance to the best other label, the second sum counts half, and the fit
+        - With three or more labels, a margin is the distance to the best other label, the second sum counts half, and the fit
           ends a few per cent above the smallest value of the objective.
         - If a model was fitted before, as by this method, the signs of its coefficients are not labels. Then y is what the
           model decides, and m how surely it does, at most 1.

@@ -21,7 +21,7 @@ class KernelOGD(Reference, Descent):
     Parameters
     ----------
     budget
-        The most support vectors that the model has room for. One more raises a RuntimeError, and leaves the model as it was.
+        The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was.
     eta0
         The step size.
     l2

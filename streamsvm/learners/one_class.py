@@ -33,7 +33,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     Parameters
     ----------
     budget
-        The most support vectors that the model holds, B. A larger budget can represent a more detailed region; memory and the
+        The maximum number of support vectors, B. A larger budget can represent a more detailed region; memory and the
         time of a row grow with it.
     kernel
         The kernel of a row x and a support vector s: ``"rbf"`` is exp(-gamma |x - s|^2), ``"linear"`` is x.s, and ``"poly"`` is
@@ -48,7 +48,7 @@ class OneClassBSGD(Descent, MergeableExpansion, base.AnomalyDetector):
     coef0
         The constant of the polynomial kernel, at least 0. The other kernels ignore it.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.

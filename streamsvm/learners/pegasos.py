@@ -19,7 +19,7 @@ class KernelPegasos(Reference, Descent):
     Parameters
     ----------
     budget
-        The most support vectors that the model has room for. One more raises a RuntimeError, and leaves the model as it was.
+        The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was.
     l2
         The strength of regularisation: the papers' lambda, which is 1 / (n C) for n rows and the C of other SVMs.
     averaging

@@ -29,7 +29,7 @@ class KernelPerceptron(Reference):
     Parameters
     ----------
     budget
-        The most support vectors that the model has room for. One more raises a RuntimeError, and leaves the model as it was.
+        The maximum number of support vectors. One more raises a RuntimeError, and leaves the model as it was.
     averaging
         As in `BSGDClassifier`. By default there is no average, as in the paper.
     kernel, gamma, degree, coef0, scaling, max_features, overflow, class_weight

@@ -45,19 +45,19 @@ class SVMClassifier(OnlineClassifier, Committee):
         deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows
         are learned as they are.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     seed
-        Seed of the random choices, for repeatable runs. None draws one.
+        Seed of the random choices, for repeatable runs. None picks a random one.
     class_weight
         The factors by which the weights of rows are multiplied: a mapping of label to factor (1 for labels that are not in it),
         ``"balanced"``, or None for a factor of 1. ``"balanced"`` makes all classes count the same, from the number of rows of
         each class so far, with factors of at most 100: see `BSGDClassifier`. Use it when a rare class matters as much as a
         frequent one.
     max_classes
-        The most labels that the model has room for.
+        The maximum number of labels.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class SVMClassifier(OnlineClassifier, Committee):
 
     Notes
     -----
-    A row costs about as much as in all of the kernel machines together. Each of these has 150 support vectors, except for two
+    A row costs about as much as in all the kernel machines combined. Each of these has 150 support vectors, except for two
     that have 300 with ``"normal"`` and 500 with ``"high"``. Predicting and learning a row of 10 features takes about 6
     microseconds with ``"low"`` (two kernel machines and three learners on the features themselves), 10 with ``"normal"`` (seven
     and five), and 17 with ``"high"`` (the same as ``"normal"``, and least squares on 300, 100 and 100 landmarks).
@@ -200,12 +200,12 @@ class SVMRegressor(OnlineRegressor, Committee):
         deviation from the running mean of the feature, in running standard deviations, and bounded to 8 of these. None: rows
         are learned as they are. Targets are scaled in either case.
     max_features
-        The most feature names that the model has room for. Memory for all of them is allocated when the model is made.
+        The maximum number of feature names. Memory for all of them is allocated when the model is made.
     overflow
         What to do with a new feature name when there is no room left: ``"raise"`` a ValueError, ``"hash"`` the name into one of
         the columns in use (values that share a column are added up), or ``"ignore"`` the feature.
     seed
-        Seed of the random choices, for repeatable runs. None draws one.
+        Seed of the random choices, for repeatable runs. None picks a random one.
 
     Attributes
     ----------

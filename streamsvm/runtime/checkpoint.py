@@ -52,7 +52,7 @@ Model = TypeVar("Model")
 _SUFFIX = ".ckpt"
 _LOCK = ".lock"
 _NAME = re.compile(rf"checkpoint-(\d{{12,}}){re.escape(_SUFFIX)}")
-_GO_BACK = "Remove it to go on from the checkpoint before it, if the folder has one"
+_GO_BACK = "Remove it to continue from the checkpoint before it, if the folder has one"
 
 
 class CheckpointError(ModelFileError):
@@ -186,7 +186,7 @@ def load(path: str | Path, trusted: bool = False, *, kind: type[Model] | None = 
     Raises
     ------
     CheckpointError
-        There is no file, none that can be read, or its model is not of that class.
+        There is no file, none that can be read, or its model is not a ``kind``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The model of a process that goes on learning, taken anew whenever it writes a checkpoint."""
+"""The model of a process that keeps learning, taken anew whenever it writes a checkpoint."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class FileSink:
         self._standard = str(path) == "-"
         self.name: str = "standard output" if self._standard else str(path)
         if str(path).endswith(".gz"):
-            raise StreamError(f"{self.name}: it cannot be written compressed, a killed run could not go on with it")
+            raise StreamError(f"{self.name}: it cannot be compressed, because a killed run could not continue it")
         self._path = Path(path)
         self._csv = str(path).endswith(".csv")
         self._offset = -1  # bytes written; -1 before the first

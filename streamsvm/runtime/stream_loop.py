@@ -25,7 +25,7 @@ _FEW = 8  # rows that are taken one by one where one of them needs it
 
 
 class StreamLoop:
-    """A run over a source, row by row, that can be stopped and goes on from its newest checkpoint.
+    """A run over a source, row by row, that can be stopped and continues from its newest checkpoint.
 
     `LearningLoop` and `PredictionLoop` are such. They say what becomes of a row (`_taker`), what a checkpoint holds
     (`_checkpoint`), and what progress is (`_progress`).

@@ -177,7 +177,7 @@ def _check_order(low: float, high: float) -> None:
 
 
 def _window(read: StateBytes, size: int) -> None:
-    """A window of values: sorted, and in the order in which they came."""
+    """A window of values: sorted, and in the order of arrival."""
     ordered = read.vector("<f8", 0, size)
     values = read.vector("<f8", 0, size)
     if np.isnan(values).any() or not np.array_equal(ordered, np.sort(values)):

@@ -66,7 +66,7 @@ class TableEncoder(base.MiniBatchTransformer):
     buckets
         The number of features that all other values of a column share, at least 1.
     max_columns
-        The most columns that the encoder has room for.
+        The maximum number of columns.
 
     Raises
     ------

@@ -426,7 +426,7 @@ def test_version_and_what_sinks_take(call):
     assert call("--version").stdout == f"streamsvm {streamsvm.__version__}\n"
     text = " ".join(call("learn", "--help").stdout.split())
     assert "stop after this many rows" in text
-    assert "CSV where it ends in .csv, else JSON lines" in text
+    assert "CSV if it ends in .csv, otherwise JSON lines" in text
 
 
 @pytest.mark.parametrize(

@@ -237,7 +237,7 @@ def test_retention_removed_what_follows(bootstrap, new_topic, open_source, admin
     admin.delete_records({key: 25})
     message = (
         f"kafka://{bootstrap}/{topic}: partition 0 holds offsets 25 to 100, the checkpoint continues at 10: "
-        "retention has removed 15 unread messages. To go on with the model of the checkpoint, say where: --from earliest"
+        "retention has removed 15 unread messages. To continue with the model of the checkpoint, say where: --from earliest"
     )
     with pytest.raises(StreamError) as error:
         open_source(topic).seek(opened.position)

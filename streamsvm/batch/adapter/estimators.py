@@ -152,7 +152,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
     # Learning ---------------------------------------------------------------------------------------------------------------
 
     def _target(self, y: Any) -> float:
-        """Return the number of a label, in the order in which they came."""
+        """Return the number of a label, in the order of arrival."""
         target = self._labels.target(y)
         if self._labels.many:
             return target
@@ -186,7 +186,7 @@ class BatchClassifier(BatchAdapter, base.MiniBatchClassifier):
 
     @property
     def labels(self) -> list[Any]:
-        """The labels seen so far, in the order in which they came."""
+        """The labels seen so far, in the order of arrival."""
         return self._labels.seen
 
     @property

@@ -23,7 +23,7 @@ class Job(NamedTuple):
     rows: Rows
     standardize: bool
     labels: list[Any]
-    """Of a classifier, in the order in which they came: targets are their numbers."""
+    """Of a classifier, in the order of arrival: targets are their numbers."""
     calibration_folds: int
 
     def run(self) -> Fit:

@@ -326,7 +326,7 @@ _BOUNDED = """    const double t = (double)s.t, last = s.error[0], mean = s.erro
 
 
 def _head(model: Learner) -> str:
-    return f"{type(model).__name__} that goes on learning, after {model.n_learned:,} rows."
+    return f"{type(model).__name__} that keeps learning, after {model.n_learned:,} rows."
 
 
 def _header(model: Learner, nbytes: int) -> str:

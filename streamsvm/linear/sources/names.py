@@ -57,7 +57,7 @@ def names_to_save(names: list[Any]) -> list[Any] | None:
         return None
     if sum(len(str(name)) for name in names) < LARGEST_JSON and len(json.dumps(names)) < LARGEST_JSON - _OTHER_JSON:
         return names
-    warn("the names of features are too long to be saved with the rows: no learner can go on from what is fitted without them")
+    warn("the names of features are too long to be saved with the rows: no learner can continue from a fit without them")
     return None
 
 
