@@ -41,7 +41,7 @@ def learner_cases():
     """Give a name, a class, parameters and a number of classes (0: numbers) for each learner, as it declares them for tests."""
     for name, kind in LEARNERS.items():
         for number, parameters in enumerate(kind._unit_test_params()):
-            given = {**parameters, "max_features": 20}
+            given = ({"seed": 0} if "seed" in kind()._get_params() else {}) | {**parameters, "max_features": 20}
             counts = [0] if not issubclass(kind, base.Classifier) else [2, 3] if kind(**given).max_classes > 2 else [2]
             for classes in counts:
                 yield f"{name} {number} of {classes}", kind, given, classes

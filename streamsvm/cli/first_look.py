@@ -28,6 +28,7 @@ _NUMBERED = "looks like an id: leave it out with --drop"
 _DRESSED = re.compile(r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}((?P<mark>[.,'\s])\d{3})*(?:[.,]\d+)?\s?[%$€£¥]?|[-+]?\d+[.,]\d+\s?[%$€£¥]?")
 #: The name of a column of ids, which few rows do not show by their values.
 _ID = re.compile(r"(^|[_\W])(id|ID|Id)$|[a-z]Id$")
+_LONGEST_NAME, _LONGEST_VALUE = 40, 20  # characters
 _NOT_THERE = "not in this row"
 _MOST_COLUMNS = 40
 _MOSTLY = 10  # times as many of one kind
@@ -99,7 +100,7 @@ def _described(
     answered = table.encoder
     columns = []
     for name in dict.fromkeys([*names, *(str(name) for row in rows for name in row)]):
-        values = [value for row in rows if (value := row.get(name)) is not None]
+        values = [value for row in rows if (value := row.get(name)) is not None and not (answered and value != value)]
         if name == label:
             floats = {y for y in values if isinstance(y, float)}
             number = len(floats) > _ENOUGH and not all(map(float.is_integer, floats))
@@ -149,9 +150,9 @@ class FirstRow(WrappedSource):
         row = None if isinstance(rows, Rows) else rows[0]  # a table of numbers needs no look
         if isinstance(row, Row) and not self._looked:
             labelled = self._label is not None and row.y is not None
-            values = row.x | {self._label: row.y} if labelled else row.x
+            values = {str(name): value for name, value in (row.x | {self._label: row.y} if labelled else row.x).items()}
             named = (*self._table.encoder.get("categorical", ()), *self._table.encoder.get("dates", ()))
-            names = [*map(str, row.x), *named, *([] if self._label is None else [self._label])]
+            names = [*values, *named, *([] if self._label is None else [self._label])]
             columns = _described([values], names, None, self._label, self._table)
             columns = [column if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
             self._show(drawn(self.place_of(0), 1, columns))
@@ -181,6 +182,8 @@ def column_of(name: str, values: Sequence[Any], reads_text: bool = False, rows_m
     distinct = len({str(value) for value in values})
     if not values:
         return Column(name, "number", "", "no value in these rows")
+    if not numbers and all(value != value for value in others):  # NaN
+        return Column(name, "number", "", "no value in these rows", ("missing", ["nan"]))
     if not others:
         return Column(name, "number", _range(numbers), _suspicion(name, numbers, distinct))
     if any(isinstance(value, dict | list) for value in others):
@@ -241,7 +244,8 @@ def unanswered(path: str, columns: Iterable[Column], table: Table, rows_may_fail
 
 def drawn(path: str, n_rows: int, columns: Sequence[Column]) -> str:
     """Return the table that is shown."""
-    shown = [("column", "kind", "values", ""), *(column[:4] for column in columns[:_MOST_COLUMNS])]
+    shown = [("column", "kind", "values", "")]
+    shown += [(_cut(column.name, _LONGEST_NAME), *column[1:4]) for column in columns[:_MOST_COLUMNS]]
     widths = [max(len(row[i]) for row in shown) for i in range(3)]
     lines = [f"first look at {path}" + (f", {n_rows:,} rows" if n_rows > 1 else "")]
     for *cells, note in shown:
@@ -258,7 +262,7 @@ def _is_dressed_number(text: str) -> bool:
 
 
 def _suspicion(name: str, numbers: Sequence[float], distinct: int) -> str:
-    whole = all(float(number).is_integer() for number in numbers)
+    whole = all(isinstance(number, int) or number.is_integer() for number in numbers)
     if len(numbers) < _ENOUGH:
         return _NUMBERED if whole and _ID.search(name) else ""
     if distinct == 1:
@@ -319,12 +323,24 @@ def _is_number(value: Any) -> bool:
 def _range(numbers: Sequence[float]) -> str:
     if not numbers:
         return "none"
-    low, high = min(numbers), max(numbers)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    low, high = (_short(number) for number in (min(numbers), max(numbers)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _short(number: float) -> str:
+    try:
+        return f"{number:g}"
+    except OverflowError:
+        return "a huge number"
 
 
 def _most_common(values: Sequence[Any], most: int = 3) -> str:
     counts = Counter(str(value) for value in values)
-    texts = [" ".join(text.split()) for text, _ in counts.most_common(most)]
-    texts = [text if len(text) <= 20 else f"{text[:17]}..." for text in texts]
+    texts = [_cut(text, _LONGEST_VALUE) for text, _ in counts.most_common(most)]
     return ", ".join(texts) + (f", ... ({len(counts)})" if len(counts) > most else "")
+
+
+def _cut(text: str, most: int) -> str:
+    """A text on one line, and no longer than so many characters."""
+    text = " ".join(text[: 10 * most].split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."

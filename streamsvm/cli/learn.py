@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> bool:
             end = loop.run(arguments.max_rows)
     if delayed is None and end.rows and not end.learned and not end.interrupted:
         raise StreamError(f"{source.name}: none of {end.rows:,} rows had a label, so nothing was learned. Is its name right?")
-    if sys.stderr.isatty() and not (arguments.quiet or says_json(arguments)):
+    if not (arguments.quiet or says_json(arguments)) and sys.stderr is not None and sys.stderr.isatty():
         print(printable(_next_step(arguments, end.interrupted)), file=sys.stderr)
     return end.interrupted
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -112,17 +113,17 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
 
     Where the end takes longer than a second, as it does while a learner is compiled, the user is told of the second one.
     """
-    pressed, ended = threading.Event(), threading.Event()
+    pressed: queue.SimpleQueue[bool] = queue.SimpleQueue()  # in which a signal may put something while another one does
+    ended = threading.Event()
 
     def tell() -> None:
-        pressed.wait()
-        if not ended.wait(_SECONDS_TO_STOP):
+        if pressed.get() and not ended.wait(_SECONDS_TO_STOP):
             logger.warning("streamsvm: stopping after the step that is running; press Ctrl-C again to stop now")
 
     def handle(number: int, frame: object) -> None:  # noqa: ARG001
         stop()
         signal.signal(number, signal.default_int_handler)
-        pressed.set()
+        pressed.put(True)
 
     threading.Thread(target=tell, daemon=True).start()  # not in the handler, which may interrupt the start of another thread
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -130,6 +131,6 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        pressed.set()
+        pressed.put(False)
         for number, handler in before.items():
             signal.signal(number, handler)

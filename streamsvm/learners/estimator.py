@@ -194,7 +194,7 @@ class OnlineEstimator(RiverEstimator):
 
     def _warn_of_names(self, names: list[Hashable], columns: np.ndarray, is_array: bool) -> None:
         known = len(self._features)
-        if (columns < 0).all():
+        if names and (columns < 0).all():
             learned = ", ".join(map(shown, self.feature_names[:5])) + ", ..." * (known > 5)
             given = ", ".join(map(shown, names[:5])) + ", ..." * (len(names) > 5)
             warn(f"the model has learned none of the columns of X ({given}), so its answers mean nothing: it knows {learned}")

@@ -427,7 +427,7 @@ class LearningLoop(StreamLoop):
 
     def _take_all(self, rows: Sequence[Row | BadRow] | Rows) -> None:
         super()._take_all(rows)
-        if not (self.learned or self._warned) and self.unlabelled >= SETTLED:
+        if not (self.learned or self._warned or self._refusals.total) and self.unlabelled >= SETTLED:
             self._warned = True
             text = (
                 f"{self.source.name}: none of the first {self.rows:,} rows has a label, so nothing is learned. Is its name right?"

@@ -281,8 +281,10 @@ def _columns_of(model: Any) -> list[Any]:
     steps, last = steps_of(model)
     if not steps:
         return list(getattr(learner_of(last), "feature_names", ()))
-    learned: Any = getattr(steps[0], "columns", None) or getattr(steps[0], "counts", ())  # of an encoder, or a scaler
-    return list(learned)
+    for name in ("columns", "counts"):  # of an encoder, of a scaler
+        if isinstance(learned := getattr(steps[0], name, None), list | Mapping):
+            return list(learned)
+    return []
 
 
 def _parts(guarded: GuardedModel) -> tuple[Any, Any, bool, list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import zlib
 from collections import Counter, defaultdict
@@ -233,7 +234,11 @@ class TableEncoder(base.MiniBatchTransformer):
         for i, x in enumerate(rows):
             with _in_row(i):
                 features.append(self.transform_one(x))
-        columns = {name: column for column, name in enumerate(dict.fromkeys(name for row in features for name in row))}
+        names = dict.fromkeys(name for row in features for name in row)
+        if features and not names:  # a frame of some kinds has no rows without a column
+            known = itertools.chain(self._numbers, *(values.values() for values in self._features.values()), like.columns)
+            names = dict.fromkeys(itertools.islice(known, 1))
+        columns = {name: column for column, name in enumerate(names)}
         values = np.zeros((len(features), len(columns)))
         for i, row in enumerate(features):
             values[i, [columns[name] for name in row]] = list(row.values())

@@ -7,6 +7,8 @@ import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
+import numpy as np
+
 from streamsvm.tables.dates import seconds
 
 __all__ = ["Dates", "Names", "Reading", "ReadingOptions", "TextOptions", "as_dates", "as_names"]
@@ -144,14 +146,22 @@ class Reading:
             kind = kinds.get(name, other)
             if kind == _DROPPED or value is None:
                 continue
-            if type(value) is str:
+            given = type(value)
+            if given is str:
                 value = value.strip()
                 if not value or value in self._missing:
                     continue
                 if kind == _NUMBER:
                     with contextlib.suppress(ValueError):
                         value = float(value if self.decimal == "." else self.plain(value))
-            if _is_absent(value) or (numbers and type(value) in (float, int) and value in numbers):
+            elif given is not float and given is not int and given is not bool:
+                if isinstance(value, np.number | np.bool_):
+                    value = value.item()
+                if _is_absent(value):
+                    continue
+            if type(value) is float and value != value:
+                continue
+            if numbers and type(value) in (float, int) and value in numbers:
                 continue
             if kind == _CATEGORY:
                 value = _name(value)
@@ -181,11 +191,9 @@ _WAYS = {_DROPPED: "dropped", _NUMBER: "a feature", _CATEGORY: "categorical", _D
 
 def _is_absent(value: Any) -> bool:
     """Whether a value is a NaN, or what else frames have in empty cells: NaT, or the NA of pandas."""
-    if type(value) is str or type(value) is int:
-        return False
     try:
         return bool(value != value)
-    except (TypeError, ValueError):  # of pandas' NA, which is neither equal nor unequal; or an array
+    except (TypeError, ValueError, ArithmeticError):  # of pandas' NA, which is neither equal nor unequal; of an array; of sNaN
         return type(value).__name__ == "NAType"
 
 

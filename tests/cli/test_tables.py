@@ -323,3 +323,21 @@ def test_decimal_commas(tmp_path, call, regression):
 )
 def test_numbers_with_a_decimal_comma(text, value):
     assert Reading(decimal=",").row([("a", text)]) == {"a": value}
+
+
+def test_odd_values_of_a_first_look(tmp_path, call):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": ' + "9" * 400 + ', "y": 1}\n' + '{"a": 1, "y": 0}\n' * 9)
+    done = call("learn", path, "--label", "y", "--on-error", "skip")
+    assert "1 to a huge number" in done.stderr
+    assert "1 refused" in done.stderr
+    path.write_text('{"a": NaN, "y": 1}\n{"a": NaN, "y": 0}\n')
+    assert call("learn", path, "--label", "y").stderr.endswith("Try: --missing nan\n")
+    path.write_text(f'{{"{"b" * 100_000}": 1, "two\\nlines": 2, "y": 1}}\n')
+    done = call("learn", path, "--label", "y")
+    assert len(done.stderr) < 2000
+    assert "  two lines" in done.stderr
+    path = tmp_path / "rows.csv"
+    path.write_text("id,a,y\nA1,1,0\nB2,nan,1\nC3,2,0\n")
+    done = call("learn", path, "--label", "y", "--drop", "id")
+    assert (done.returncode, "missing in 1" in done.stderr) == (0, True)

@@ -335,3 +335,22 @@ def test_a_value_that_comes_late_is_not_advised_about_as_a_column():
     ) as caught:
         encoder.learn_one({"a": "x"})
     assert "categorical" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_rows_without_any_feature_are_rows(make):
+    model = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    model.learn_many(make({"city": ["Oslo", "Rome"] * 20}), ["cold", "warm"] * 20)
+    assert len(list(model.predict_many(make({"city": ["never", "seen"]})))) == 2
+    fresh = TableEncoder(categorical="city") | BSGDClassifier(budget=10)
+    fresh.learn_many(make({"city": ["", ""], "a": [None, None]}), ["cold", "warm"])
+    assert fresh["BSGDClassifier"].n_learned == 2
+
+
+def test_values_of_numpy_are_those_of_python():
+    encoder = TableEncoder(categorical="flag", missing="-999", scaler=None)
+    encoder.learn_one({"flag": True, "a": 1.0})
+    assert encoder.transform_one({"flag": np.bool_(True), "a": np.int64(3)}) == {"a": 3.0, "flag=true": 1.0}
+    assert encoder.transform_one({"a": np.int64(-999)}) == encoder.transform_one({"a": np.float32(-999)}) == {}
+    with pytest.raises(ValueError, match="feature 'a' is"):
+        encoder.transform_one({"a": np.ones(2)})
