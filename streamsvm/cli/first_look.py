@@ -156,8 +156,8 @@ class FirstRow(WrappedSource):
             columns = _described([values], names, None, self._label, self._table)
             columns = [column if column.name in values else column._replace(note=_NOT_THERE) for column in columns]
             self._show(drawn(self.place_of(0), 1, columns))
-            error = unanswered(self.place_of(0), columns, self._table)
-            if error is not None and not (self._table.encoder or self._rows_may_fail):
+            asks = not (self._table.encoder or self._rows_may_fail)
+            if asks and (error := unanswered(self.place_of(0), columns, self._table)) is not None:
                 raise error
         self._looked = True
         return rows
@@ -323,7 +323,7 @@ def _is_number(value: Any) -> bool:
 def _range(numbers: Sequence[float]) -> str:
     if not numbers:
         return "none"
-    low, high = (_short(number) for number in (min(numbers), max(numbers)))
+    low, high = _short(min(numbers)), _short(max(numbers))
     return low if low == high else f"{low} to {high}"
 
 
