@@ -12,12 +12,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
 from numpy.polynomial import Chebyshev, Polynomial
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm.checks import check_number, check_one_of
+from streamsvm.compiling.functions import compiled, overload
 
 __all__ = [
     "FAST",
@@ -134,7 +132,7 @@ _S0, _S1, _S2, _S3, _S4, _S5, _S6, _S7 = map(np.float32, _SIN.convert(kind=Polyn
 _EXPANSION_LIMIT = 512.0
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@compiled(fastmath={"contract"})
 def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = exp(factor * values[:n])`` in float32, vectorised: range reduction by ln 2, a polynomial of degree 7.
 
@@ -160,7 +158,7 @@ def expf(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> Non
         out[i] = np.float32(0.0) if x < _EXP_MIN else y
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def exp2(x: np.float32) -> np.float32:
     """2^x for x of at most 0, or a little more, in a loop that it leaves vectorised; less than 2^-126 becomes 2^-126.
 
@@ -173,7 +171,7 @@ def exp2(x: np.float32) -> np.float32:
     return np.int32(np.float32(p).view(np.int32) + (np.int32(k) << np.int32(23))).view(np.float32)
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@compiled(fastmath={"contract"})
 def exp64(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = exp(factor * values[:n])`` in float64, vectorised as `expf`: range reduction, the series of degree 12.
 
@@ -204,7 +202,7 @@ def exponentials(values: np.ndarray, factor: float, n: int, out: np.ndarray) -> 
 
 @overload(exponentials)
 def _exponentials(values, factor, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001 - numba compares signatures
-    if values.dtype == types.float32:
+    if str(values.dtype) == "float32":
         return lambda values, factor, n, out: expf(values, np.float32(factor), n, out)
     return lambda values, factor, n, out: exp64(values, factor, n, out)  # noqa: PLW0108 - of the same form
 
@@ -219,18 +217,18 @@ def negative_exponentials(values: np.ndarray, gamma: float, n: int, out: np.ndar
 
 @overload(negative_exponentials)
 def _negative_exponentials(values, gamma, n, out):  # type: ignore[no-untyped-def] # noqa: ARG001
-    if values.dtype == types.float32:
+    if str(values.dtype) == "float32":
         return lambda values, gamma, n, out: _exp2f(values, np.float32(-gamma * _LOG2E_64), n, out)
     return lambda values, gamma, n, out: exp64(values, -gamma, n, out)
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@compiled(fastmath={"contract"})
 def _exp2f(values: np.ndarray, factor: np.float32, n: int, out: np.ndarray) -> None:
     for i in range(n):
         out[i] = exp2(factor * values[i])
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+@compiled(fastmath={"contract"})
 def cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray) -> None:
     """Compute ``cos[:n] = cos(2 pi factor * values[:n])`` in float32, vectorised; ``values[:n]`` becomes the sine of the same.
 
@@ -244,7 +242,7 @@ def cos_and_sin(values: np.ndarray, factor: np.float32, n: int, cos: np.ndarray)
         values[i] = t * (((((((_S7 * u + _S6) * u + _S5) * u + _S4) * u + _S3) * u + _S2) * u + _S1) * u + _S0)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _add_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, out: np.ndarray) -> None:
     # Four features a sweep: the running sum is loaded and stored once for four of them.
     j = 0
@@ -263,7 +261,7 @@ def _add_differences(vectors: np.ndarray, row: np.ndarray, used: int, n: int, ou
         j += 1
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _add_products(
     vectors: np.ndarray, row: np.ndarray, active: np.ndarray, n_active: int, factor: np.float32, n: int, out: np.ndarray
 ) -> None:
@@ -283,7 +281,7 @@ def _add_products(
         a += 1
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def squared_distances(
     vectors: np.ndarray,
     norms: np.ndarray,
@@ -316,7 +314,7 @@ def squared_distances(
         _add_differences(vectors, row, used, n, out)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def kernel_row(
     kernel: int,
     gamma: float,
@@ -377,7 +375,7 @@ def kernel_row(
             out[i] = np.float32(_polynomial(gamma, coef0, degree, np.float64(out[i])))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _polynomial(gamma: float, coef0: float, degree: int, product: float) -> float:
     # Clipped, so that a row, however large, leaves no number in the model that is not finite.
     return min(max((gamma * product + coef0) ** degree, -LARGEST_KERNEL), LARGEST_KERNEL)
@@ -402,7 +400,7 @@ def kernel_matrix(kernel: int, gamma: float, coef0: float, degree: int, X: np.nd
         return np.clip((gamma * products + coef0) ** int(degree), -LARGEST_KERNEL, LARGEST_KERNEL)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def self_kernel(kernel: int, gamma: float, coef0: float, degree: int, norm: float) -> float:
     """Return k(x, x) of a row whose squared norm is ``norm``."""
     if kernel == RBF:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from river import base
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm.checks import checked_count, checked_target, shown
+from streamsvm.compiling.functions import compiled
 from streamsvm.frames import as_frame, as_matrix
 from streamsvm.memory.moments import FOLLOWED, N_FIRST, learn_value, pool_moments
 from streamsvm.storage.bounds import check_hashes
@@ -382,7 +381,7 @@ class BoundedTargetScaler(base.Wrapper[base.Regressor], base.Regressor):
         yield {"regressor": linear_model.LinearRegression()}
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
     """Learn n values; how many were bounded, or -1, with nothing learned, if one is not finite."""
     for i in range(n):
@@ -394,7 +393,7 @@ def _learn(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moment
     return bounded
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _transform(columns: np.ndarray, values: np.ndarray, n: int, bound: float, moments: np.ndarray, scaled: np.ndarray) -> bool:
     """Standardise n values, which may be in place; False if one is not finite."""
     for i in range(n):
@@ -409,7 +408,7 @@ def _transform(columns: np.ndarray, values: np.ndarray, n: int, bound: float, mo
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray, first: np.ndarray) -> int:
     """Learn the rows of a matrix of finite numbers; the number of values that were bounded."""
     bounded = 0
@@ -418,7 +417,7 @@ def _learn_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: 
     return bounded
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _transform_rows(columns: np.ndarray, matrix: np.ndarray, bound: float, moments: np.ndarray) -> None:
     """Standardise a matrix of finite numbers in place."""
     for i in range(len(matrix)):

@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from numba.core.event import Event, Listener, register
-
 from streamsvm._warnings import warn
+from streamsvm.compiling.functions import compilation
 
 __all__ = ["Alternative", "Stopwatch", "advise", "exact", "hierarchical", "linear", "watch"]
 
@@ -25,37 +24,15 @@ _SECONDS_A_PAIR = 4e-9  # rows x support vectors, for columns and steps
 _SECONDS_A_LINEAR_VALUE = 1e-7  # all passes over a value of a row
 
 
-class _Compilation(Listener):  # type: ignore[misc] # numba has no types
-    """The seconds that this process has compiled."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._begun: list[float] = []
-
-    def on_start(self, event: Event) -> None:  # noqa: ARG002
-        self._begun.append(time.perf_counter())
-
-    def on_end(self, event: Event) -> None:  # noqa: ARG002
-        if not self._begun:  # it began before this module was imported
-            return
-        began = self._begun.pop()
-        if not self._begun:  # a function is compiled while another one is
-            self.seconds += time.perf_counter() - began
-
-
-_compilation = _Compilation()
-register("numba:compiler_lock", _compilation)
-
-
 class Stopwatch:
     """The seconds since it was made, without those of compilation, of which a second fit has none."""
 
     def __init__(self) -> None:
-        self._began, self._compiled = time.perf_counter(), _compilation.seconds
+        self._began, self._compiled = time.perf_counter(), compilation.seconds
 
     @property
     def seconds(self) -> float:
-        return time.perf_counter() - self._began - (_compilation.seconds - self._compiled)
+        return time.perf_counter() - self._began - (compilation.seconds - self._compiled)
 
 
 class Alternative(NamedTuple):

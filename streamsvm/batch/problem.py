@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from streamsvm.batch.csmo.columns import same_rows
+from streamsvm.compiling.functions import compiled
 
 __all__ = ["Bounds", "Groups", "check_bounds"]
 
@@ -96,7 +96,7 @@ class Groups:
         return rising - falling
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _hand_out(group: np.ndarray, bounds: np.ndarray, amounts: np.ndarray, shares: np.ndarray) -> None:
     """Distribute each group's amount over as few of its rows as can be: row by row up to its bound. Destroys ``amounts``."""
     rounding = 1e-12 * amounts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm.budget.merge import Merge
 from streamsvm.budget.projection import Projection
 from streamsvm.budget.refusal import Refusal

@@ -7,16 +7,16 @@ one.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
 
 from streamsvm.budget.strategy import Strategy
-from streamsvm.memory.calls import BLOCK, address_of, caller
+from streamsvm.compiling.calls import BLOCK, address_of, caller
+from streamsvm.compiling.functions import compiled
 from streamsvm.memory.support_vectors import SupportVectorStore, views
 
 __all__ = ["maintain", "set_strategy"]
 
-_ARGUMENTS = (BLOCK, types.uint64)
-_call = caller(_ARGUMENTS, types.int64)
+_ARGUMENTS = f"{BLOCK} u8"
+_call = caller(_ARGUMENTS, "i8")
 
 
 def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) -> None:
@@ -35,10 +35,10 @@ def set_strategy(store: SupportVectorStore, strategy: Strategy, shared: bool) ->
         Whether there are several outputs.
     """
     event = strategy.event(shared)
-    store.views.cache[1:4] = 0 if event is None else address_of(event, _ARGUMENTS, types.int64), *strategy.options()
+    store.views.cache[1:4] = 0 if event is None else address_of(event, _ARGUMENTS, "i8"), *strategy.options()
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def maintain(block: np.ndarray, random: np.uint64) -> int:
     """Bring a store with one support vector too many back to its budget, if its strategy has an event.
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import carray, njit
-from numba.extending import overload
 
 from streamsvm._options import Search
 from streamsvm.budget.merge_search import SEARCHES, best_position, find_partner
@@ -17,23 +15,23 @@ from streamsvm.budget.merge_table import GRID, merge_tables
 from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.checks import check_one_of
-from streamsvm.memory.compiled import pointer
+from streamsvm.compiling.calls import Intrinsic
+from streamsvm.compiling.functions import compiled
 from streamsvm.memory.slots import kernel_row_of, remove, stamp
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Merge", "merge"]
 
 
-def _tables(address: int) -> np.ndarray:  # noqa: ARG001 - compiled code finds them there
-    return merge_tables()
+# The tables, at the address that a block has.
+_tables = Intrinsic(
+    lambda codegen: codegen.array_at(lambda address: None, (2, GRID, GRID), np.float32),
+    (GRID,),
+    interpreted=lambda address: merge_tables(),  # noqa: ARG005 - compiled code finds them there
+)
 
 
-@overload(_tables)
-def _compiled_tables(address):  # type: ignore[no-untyped-def] # noqa: ARG001
-    return lambda address: carray(pointer(np.uintp(address)), (2, GRID, GRID), np.float32)
-
-
-@njit(cache=True, error_model="numpy")
+@compiled
 def _first(block: np.ndarray) -> int:
     # The slot of the support vector to be merged; its kernel values and squared distances go into ``kernel_rows[2:]``.
     slot = smallest_coefficient(block)
@@ -41,7 +39,7 @@ def _first(block: np.ndarray) -> int:
     return slot
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     """Merge the support vector with the smallest coefficient and its best partner, for one output. O(B d)."""
     v, first = views(block), _first(block)
@@ -57,7 +55,7 @@ def merge(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     # `merge` of several outputs. O(B (d + outputs)).
     v, first = views(block), _first(block)
@@ -76,7 +74,7 @@ def _merge_shared(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     return _merge_at(block, first, partner, position)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> int:
     # Merge at a position from 0 (the first) to 1 (the partner); kernel_rows[3] holds the distances. Returns 1.
     v = views(block)
@@ -96,7 +94,7 @@ def _merge_at(block: np.ndarray, first: int, partner: int, position: float) -> i
     return 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _project_onto_nearest(block: np.ndarray, slot: int) -> int:
     # No coefficient has the same sign. Of all changes that leave the other support vectors where they are, this one degrades
     # the model least: by |a|^2 (1 - kappa^2). Returns 0.

@@ -10,10 +10,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamsvm.budget.merge_table import GRID, compiled_degradation, interpolate
 from streamsvm.budget.smallest import oldest_argmin
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST
 
 __all__ = [
@@ -52,7 +52,7 @@ def golden_section(objective: Any) -> Any:
     much better than half an interval beside the maximum that to leave it out costs a point of accuracy on ADULT.
     """
 
-    @njit(error_model="numpy")  # cached with those who call it
+    @compiled
     def search(problem: tuple[float, ...], q: float, centre: float, precision: float) -> float:
         low, high = 0.0, 1.0
         left, right = 1.0 - _INVERSE_GOLDEN, _INVERSE_GOLDEN
@@ -72,7 +72,7 @@ def golden_section(objective: Any) -> Any:
     return search
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _merged_coefficient(problem: tuple[float], q: float, h: float) -> float:
     # Over |a| + |b|.
     m = problem[0]
@@ -82,7 +82,7 @@ def _merged_coefficient(problem: tuple[float], q: float, h: float) -> float:
 _golden_section = golden_section(_merged_coefficient)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def best_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
     """Return h* by the given search: 1 is the partner's position, 0 that of the vector with the smaller coefficient."""
     if search <= GSS_PRECISE:
@@ -90,21 +90,21 @@ def best_position(search: int, tables: np.ndarray, m: float, q: float) -> float:
     return interpolate(tables[0], m, q)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _relative_lengths(a: float, b: float) -> tuple[float, float]:
     # m and 1 - m of two coefficients. The second is at least 1e-100: m alone does not tell coefficients of 1 and 1e-17 apart.
     larger, smaller = max(abs(a), abs(b)), min(abs(a), abs(b))
     return larger / (larger + smaller), max(smaller / (larger + smaller), 1e-100)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _degradation(m: float, rest: float, q: float, h: float) -> float:
     # The squared weight degradation over the square of the smaller coefficient; ``rest`` is 1 - m.
     ratio = m / rest
     return compiled_degradation(1.0, ratio**2, ratio, q, h)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _squared_positions(
     coefficients: np.ndarray, first: int, sign: float, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> int:
@@ -124,7 +124,7 @@ def _squared_positions(
     return index
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _farthest(ratios: np.ndarray, degradation: float) -> np.float32:
     # Candidates at a larger u^2 degrade more than this: the least degradation at any u is that for m = 1/2, which grows with u.
     low, high = 0, GRID - 1
@@ -139,7 +139,7 @@ def _farthest(ratios: np.ndarray, degradation: float) -> np.float32:
     return np.float32((high / (GRID - 1)) ** 2)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
     # Set values above the limit to infinity, in SIMD; returns the number of the others.
     within = 0
@@ -149,7 +149,7 @@ def _drop_beyond(values: np.ndarray, limit: np.float32, n: int) -> int:
     return within
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _look_up(
     tables: np.ndarray,
     coefficients: np.ndarray,
@@ -187,7 +187,7 @@ def _look_up(
     return oldest_argmin(out, stamps, n)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def find_partner(
     search: int,
     tables: np.ndarray,

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from streamsvm.budget.merge_search import GSS_PRECISE, LARGEST_DEGRADATION, LOOKUP_H, LOOKUP_WD, PRECISIONS, golden_section
 from streamsvm.budget.merge_table import compiled_degradation, interpolate
 from streamsvm.budget.smallest import oldest_argmin
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST
 
 __all__ = ["find_shared_partner", "shared_position"]
@@ -29,7 +29,7 @@ _LONGEST_STEP = 10.0  # of the secant method, over the step of the mean shift
 _CANDIDATES = 8  # the first by the estimate, which are computed
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _merged_norm(problem: tuple[float, float, float], q: float, h: float) -> float:
     # The squared length of the merged coefficient vector: the degradation is least where it is largest.
     a, b, ab = problem
@@ -40,7 +40,7 @@ def _merged_norm(problem: tuple[float, float, float], q: float, h: float) -> flo
 _golden_section = golden_section(_merged_norm)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _mean_shift(a: float, b: float, ab: float, q: float) -> float:
     # Where the derivative vanishes, h is the partner's part of the merged squared length. That fixed point is iterated, as in
     # mean shift, with the secant method's longer steps where they are not wild. From h = 1: of two modes the partner's is higher.
@@ -62,7 +62,7 @@ def _mean_shift(a: float, b: float, ab: float, q: float) -> float:
     return h
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
     """Return the position h* of a merge by the given search, from |a|^2, |b|^2 >= |a|^2, a.b > 0 and q."""
     if search <= GSS_PRECISE:
@@ -73,7 +73,7 @@ def shared_position(search: int, tables: np.ndarray, a: float, b: float, ab: flo
     return _mean_shift(a, b, ab, q)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.ndarray) -> None:
     # The products a.b of the first's coefficients with all, into ``out`` float32 [n].
     for i in range(n):
@@ -85,7 +85,7 @@ def _products(coefficients: np.ndarray, live: int, first: int, n: int, out: np.n
                 out[i] += np.float32(c * coefficients[k, i])
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _estimate(
     a: np.float32, lengths: np.ndarray, products: np.ndarray, distances: np.ndarray, gamma: np.float32, n: int, out: np.ndarray
 ) -> None:
@@ -100,7 +100,7 @@ def _estimate(
         out[i] = min(apart + u * u * a, a) if ab > np.float32(0.0) else np.float32(np.inf)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def find_shared_partner(
     search: int,
     tables: np.ndarray,
@@ -166,7 +166,7 @@ def find_shared_partner(
     return partner
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _shared_degradation(search: int, tables: np.ndarray, a: float, b: float, ab: float, q: float) -> float:
     # At the position that the search finds.
     b, ab = np.float64(b), np.float64(ab)

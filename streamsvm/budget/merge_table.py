@@ -24,13 +24,16 @@ squared degradation lacks the factor ``a_i a_j`` in its last term, and lemma 1 t
 from __future__ import annotations
 
 import functools
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-__all__ = ["GRID", "compiled_degradation", "golden_sections", "interpolate", "merge_tables", "weight_degradation"]
+from streamsvm.compiling.functions import compiled
+
+__all__ = ["GRID", "compiled_degradation", "computed_tables", "golden_sections", "interpolate", "merge_tables", "packed", "unpacked", "weight_degradation"]
 
 #: Points along each axis of the grid, as in the paper.
 GRID = 400
@@ -86,10 +89,10 @@ def weight_degradation(a: Any, b: Any, ab: Any, q: Any, h: Any) -> Any:
 
 
 #: `weight_degradation` of numbers, for compiled code.
-compiled_degradation: Callable[..., float] = njit(cache=True, error_model="numpy")(weight_degradation)
+compiled_degradation: Callable[..., float] = compiled(weight_degradation)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def interpolate(table: np.ndarray, m: float, q: float) -> float:
     """Interpolate a table [GRID, GRID] of `merge_tables` bilinearly, over m in [1/2, 1] and u = q / (1 + q)."""
     x, y = (2.0 * m - 1.0) * (GRID - 1), q / (1.0 + q) * (GRID - 1)
@@ -102,9 +105,29 @@ def interpolate(table: np.ndarray, m: float, q: float) -> float:
 
 
 @functools.cache
-@np.errstate(under="ignore")  # what is that small is 0, whatever the caller has asked numpy to say of it
 def merge_tables() -> np.ndarray:
-    """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u). Built once a process."""
+    """Return the tables of h* and of the degradation's ratio, float32 [2, GRID, GRID] over (m, u), from the package's file."""
+    return unpacked(Path(__file__).with_name("merge_table.z").read_bytes())
+
+
+def packed(tables: np.ndarray) -> bytes:
+    """Return tables as bytes: a quarter of their size, for neighbours differ by nearly the same."""
+    differences = np.diff(tables.view("<i4"), n=2, axis=2, prepend=np.zeros((2, GRID, 2), "<i4"))
+    return zlib.compress(differences.view(np.uint8).reshape(-1, 4).T.tobytes(), 9)
+
+
+def unpacked(content: bytes) -> np.ndarray:
+    """Return tables from what `packed` has made of them, without their last bit lost."""
+    differences = np.ascontiguousarray(np.frombuffer(zlib.decompress(content), np.uint8).reshape(4, -1).T).view("<i4")
+    bits = np.cumsum(np.cumsum(differences.reshape(2, GRID, GRID), axis=2, dtype=np.int32), axis=2, dtype=np.int32)
+    tables = bits.view(np.float32)
+    tables.setflags(write=False)
+    return tables
+
+
+@np.errstate(under="ignore")  # what is that small is 0, whatever the caller has asked numpy to say of it
+def computed_tables() -> np.ndarray:
+    """Return the tables as the algorithm gives them; ``python release/merge_table.py`` writes them to the package's file."""
     m = np.linspace(0.5, 1.0, GRID)[:, None]
     u = np.linspace(0.0, 1.0, GRID)[None, :]
     tables = np.empty((2, GRID, GRID))
@@ -122,6 +145,4 @@ def merge_tables() -> np.ndarray:
     q = q[0]
     tables[0, -1, 1:-1] = 1.0
     tables[1, -1, 1:-1] = (-np.expm1(-2.0 * q) - 2.0 * q * np.exp(-2.0 * q)) / inner_u[0] ** 2
-    tables = tables.astype(np.float32)
-    tables.setflags(write=False)
-    return tables
+    return tables.astype(np.float32)

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.memory.block import LARGEST_COEFFICIENT
 from streamsvm.memory.slots import kernel_row_of, remove
@@ -23,7 +23,7 @@ _RIDGE = 1e-6
 _LARGEST_PROJECTION = 1e3
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _project(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     slot = smallest_coefficient(block)
     v = views(block)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from streamsvm._options import Victim
 from streamsvm.budget.smallest import smallest_coefficient
 from streamsvm.budget.strategy import Event, Strategy
 from streamsvm.checks import check_one_of
+from streamsvm.compiling.functions import compiled
 from streamsvm.memory.slots import remove
 from streamsvm.memory.support_vectors import views
 
 __all__ = ["Removal"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _remove_smallest(block: np.ndarray, random: np.uint64) -> int:  # noqa: ARG001
     remove(block, smallest_coefficient(block))
     return 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _remove_random(block: np.ndarray, random: np.uint64) -> int:
     remove(block, np.int64(random % np.uint64(views(block).header[0]["n_support"])))
     return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST
 from streamsvm.memory.support_vectors import views
 
@@ -13,7 +13,7 @@ __all__ = ["oldest_argmin", "smallest_coefficient", "squared_coefficients"]
 _NEVER = np.int64(2**62)  # later than any stamp
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def oldest_argmin(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
     """Return the index of the minimum of ``values`` float32 [n], all at least 0; among equals the least stamp decides."""
     bits = values.view(np.int32)  # numbers of at least 0 are ordered as their bits are, and integers compare in SIMD
@@ -29,7 +29,7 @@ def oldest_argmin(values: np.ndarray, stamps: np.ndarray, n: int) -> int:
     return index
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def squared_coefficients(coefficients: np.ndarray, live: int, n: int, out: np.ndarray) -> None:
     """Sum the squares of each support vector's coefficients over the outputs, into ``out`` float32 [n].
 
@@ -42,7 +42,7 @@ def squared_coefficients(coefficients: np.ndarray, live: int, n: int, out: np.nd
             out[i] += np.float32(coefficients[k, i] * coefficients[k, i])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def smallest_coefficient(block: np.ndarray) -> int:
     """Return the slot with the smallest coefficient, of several outputs with the shortest vector of coefficients.
 

@@ -9,7 +9,6 @@ import shlex
 import sys
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from streamsvm.cli import UsageError, printable
@@ -21,7 +20,7 @@ from streamsvm.cli.parsing import make_drift, make_metric, make_model, parse_cla
 from streamsvm.cli.progress import Display
 from streamsvm.cli.streams import monitored, open_place, open_streams, stopping
 from streamsvm.cli.tables import Table, table_of
-from streamsvm.learners.compiled.step import compute_scores
+from streamsvm.compiling.ahead import compile_ahead
 from streamsvm.runtime import CheckpointFolder, DelayedLearningLoop, LearningLoop, Source, StreamError
 from streamsvm.runtime.open import format_of
 
@@ -69,6 +68,7 @@ def run(arguments: argparse.Namespace) -> bool:
             own = {"checkpoints": folder, "on_error": arguments.on_error, "drift": drift}
             return LearningLoop(source, new_model(table), metric, **own, **same)
 
+        compile_ahead([_use(arguments)])
         return learn_partitions(arguments, new_loop)
     with contextlib.ExitStack() as stack:
         checkpoints = None
@@ -98,11 +98,12 @@ def run(arguments: argparse.Namespace) -> bool:
             **same,
         )
         display.say(
-            f"continuing after row {loop.rows:,}" if loop.rows else _starting(),
+            f"continuing after row {loop.rows:,}" if loop.rows else "starting",
             event="start",
             rows=loop.rows,
             source=source.name,
         )
+        compile_ahead([_use(arguments)], say=display.compiling)
         with monitored(arguments, loop), stopping(loop.stop):
             end = loop.run(arguments.max_rows)
     if delayed is None and end.rows and not end.learned and not end.interrupted:
@@ -112,12 +113,9 @@ def run(arguments: argparse.Namespace) -> bool:
     return end.interrupted
 
 
-def _starting() -> str:
-    """Return what is said at the start of a run; if no learner was compiled before, with a warning of the time that takes."""
-    compiled = getattr(compute_scores, "stats", None)  # none where nothing is compiled
-    if compiled is not None and not any(Path(compiled.cache_path).glob("step.compute_scores*.nbi")):
-        return "starting: the first run on a machine compiles for up to a minute"
-    return "starting"
+def _use(arguments: argparse.Namespace) -> str:
+    """Return what has to be compiled, by the name that `compile_ahead` knows."""
+    return f"{arguments.model} regression" if arguments.regression else str(arguments.model)
 
 
 def _next_step(arguments: argparse.Namespace, interrupted: bool) -> str:

@@ -108,11 +108,21 @@ def _fail(arguments: argparse.Namespace, text: str) -> int:
     return 1
 
 
+class Version(argparse.Action):
+    """Shows the version, and whether numba compiles."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from streamsvm.compiling.machine_code import status
+
+        print(f"streamsvm {__version__}\n{status()}")
+        parser.exit()
+
+
 def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Make the parser of the command line, and those of its commands."""
     text = "Kernel SVMs that learn from streams in a fixed amount of memory."
     parser = argparse.ArgumentParser(prog="streamsvm", description=text)
-    parser.add_argument("--version", action="version", version=f"streamsvm {__version__}")
+    parser.add_argument("--version", action=Version, nargs=0, help="show the version, and whether machine code is in use")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     learn = commands.add_parser(
@@ -249,7 +259,14 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     text = "the folder to write to (default: %(default)s)"
     demo.add_argument("--out", type=Path, default=Path("streamsvm-demo"), metavar="DIR", help=text)
-    names = {"learn": learn, "predict": predict, "merge": merge, "inspect": inspect, "export": export, "demo": demo}
+    compiling = commands.add_parser(
+        "compile",
+        help="compile what learners need before they are used, on all cores",
+        usage="%(prog)s [NAME...]",
+    )
+    text = "an estimator, such as BSGDClassifier (default: all learners of the command line)"
+    compiling.add_argument("names", nargs="*", metavar="NAME", help=text)
+    names = {"learn": learn, "predict": predict, "merge": merge, "inspect": inspect, "export": export, "compile": compiling, "demo": demo}
     return parser, names
 
 

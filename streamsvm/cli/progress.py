@@ -67,6 +67,13 @@ class Display:
         elif not self._quiet:
             self._console.print(Text(printable(text)))
 
+    def compiling(self, done: int, functions: int, name: str) -> None:
+        """Show which function is compiled next, of how many."""
+        now = time.perf_counter()
+        if done == 0 or self._status is not None or now - self._last_line > _SECONDS_BETWEEN_LINES[False]:
+            self._last_line = now
+            self.say(f"compiling {done + 1} of {functions} functions, once on this machine: {name}", event="compiling")
+
     def table(self, text: str) -> None:
         """Show a table of several lines, where a person reads along."""
         if not (self._quiet or self._logs):

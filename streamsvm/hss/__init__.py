@@ -20,7 +20,6 @@ Kernel ridge regression:
 True
 """
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm._extras import missing_package
 
 try:

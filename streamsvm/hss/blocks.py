@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import copy
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import LINEAR, RBF, Kernel, exponentials
 
 __all__ = ["CHUNK_VALUES", "KernelBlocks", "block_between"]
@@ -85,7 +85,7 @@ def _values(A: np.ndarray, B: np.ndarray, B_squares: np.ndarray, kernel: Kernel)
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _values_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
     """RBF kernel values [a, b] from the differences of rows A [a, d] and B [b, d]."""
     out, distances = np.empty((len(A), len(B))), np.empty(len(B))
@@ -99,7 +99,7 @@ def _values_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _from_products(products: np.ndarray, row_squares: np.ndarray, column_squares: np.ndarray, kernel: Kernel) -> None:
     """Turn the products [n, m] of rows into kernel values, in place."""
     n, m = products.shape
@@ -118,7 +118,7 @@ def _from_products(products: np.ndarray, row_squares: np.ndarray, column_squares
                 products[i, j] = power
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
     """Return the kernel values, float64 [a, b], between rows A float64 [a, d], at least one, and B [b, d]: for compiled callers.
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.hss.blocks import block_between
 from streamsvm.hss.cuts import Cuts, select
 from streamsvm.kernels import LARGEST_KERNEL, Kernel
@@ -113,7 +113,7 @@ def flattened(skeletons: list[np.ndarray], blocks: list[np.ndarray], interpolati
     return CompositionalMatrix(ranks, _places(ranks), skeleton, block_places, flat[0], interpolation_places, flat[1], *none)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _compose(
     X: np.ndarray, begin: np.ndarray, end: np.ndarray, right: np.ndarray, keys: np.ndarray, kernel: Kernel, M: CompositionalMatrix
 ) -> None:
@@ -159,7 +159,7 @@ def _compose(
             _put(inverse, M.inverses, M.inverse_places[node])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _taken(values: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Return ``values[which]``, which takes long to compile in that form."""
     out = np.empty((len(which), *values.shape[1:]), values.dtype)
@@ -168,7 +168,7 @@ def _taken(values: np.ndarray, which: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _put(values: np.ndarray, into: np.ndarray, place: int) -> None:
     """Store a matrix in a flat array, from ``place`` on."""
     m, k = values.shape
@@ -177,7 +177,7 @@ def _put(values: np.ndarray, into: np.ndarray, place: int) -> None:
             into[place + i * k + j] = values[i, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@compiled(nogil=True, inline=True)
 def matrix_at(flat: np.ndarray, place: int, rows: int, columns: int) -> np.ndarray:
     """Return the matrix [rows, columns] that is stored in a flat array from ``place`` on."""
     return flat[place : place + rows * columns].reshape(rows, columns)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST
 
 __all__ = ["Cuts", "find_leaf", "grow", "select"]
@@ -60,7 +60,7 @@ def grow(X: np.ndarray, leaf_size: int, seed: int) -> Cuts:
     return Cuts(order, begin, end, right, cut, axes[:cuts].copy(), thresholds[:cuts].copy())
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _grow(
     X: np.ndarray,
     leaf_size: int,
@@ -103,7 +103,7 @@ def _grow(
     return nodes, cuts
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _random(state: np.ndarray) -> np.uint64:
     """Return 64 random bits, by Marsaglia's xorshift."""
     z = state[0]
@@ -114,7 +114,7 @@ def _random(state: np.ndarray) -> np.uint64:
     return z
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _choose_axis(X: np.ndarray, order: np.ndarray, first: int, last: int, state: np.ndarray, axis: np.ndarray) -> None:
     """Set the axis of the rows ``order[first:last]``, a unit vector, or 0 where all that were looked at are equal."""
     n, d = last - first, X.shape[1]
@@ -145,7 +145,7 @@ def _choose_axis(X: np.ndarray, order: np.ndarray, first: int, last: int, state:
         _normalise(axis)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _normalise(axis: np.ndarray) -> None:
     """Divide an axis by its length, or leave it where that is 0."""
     largest, total = 0.0, 0.0
@@ -158,7 +158,7 @@ def _normalise(axis: np.ndarray) -> None:
             axis[j] = axis[j] / largest / np.sqrt(total)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@compiled(nogil=True, fastmath=FAST)
 def product(x: np.ndarray, axis: np.ndarray) -> float:
     """Return the product of a row with an axis: rows of the fit find their leaves because this is one function."""
     total = 0.0
@@ -167,7 +167,7 @@ def product(x: np.ndarray, axis: np.ndarray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _part(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple[int, float]:
     """Order rows by their values so that small ones come before the cut; return its place and the threshold."""
     middle = (first + last) // 2
@@ -191,7 +191,7 @@ def _part(values: np.ndarray, order: np.ndarray, first: int, last: int) -> tuple
     return middle, threshold if low <= threshold < high else low
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _largest(values: np.ndarray, first: int, last: int) -> float:
     largest = values[first]
     for i in range(first, last):
@@ -199,7 +199,7 @@ def _largest(values: np.ndarray, first: int, last: int) -> float:
     return float(largest)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def select(values: np.ndarray, order: np.ndarray, first: int, last: int, middle: int) -> None:
     """Move rows so that the values before ``middle`` are at most, and those after it at least, the one there: quickselect."""
     last -= 1
@@ -225,7 +225,7 @@ def select(values: np.ndarray, order: np.ndarray, first: int, last: int, middle:
             return
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def find_leaf(x: np.ndarray, node: int, right: np.ndarray, cut: np.ndarray, axes: np.ndarray, thresholds: np.ndarray) -> int:
     """Return the number of the leaf to which the row x [d] goes from a node on; the arrays are those of `Cuts`."""
     while right[node] >= 0:

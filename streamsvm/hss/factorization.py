@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import lapack
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.hss.skeletons import Node
 from streamsvm.hss.tree import ClusterTree
 
@@ -125,7 +125,7 @@ def _inverse(A: np.ndarray, shift: float) -> tuple[np.ndarray, float]:
     return inverse, log_determinant
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _mirror(A: np.ndarray) -> None:
     """Copy the upper triangle to the lower one."""
     for i in range(len(A)):
@@ -133,14 +133,18 @@ def _mirror(A: np.ndarray) -> None:
             A[i, j] = A[j, i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """A[order][:, order] in one step."""
-    out = np.empty_like(A)
+@compiled(nogil=True)
+def _fill_reordered(A: np.ndarray, order: np.ndarray, out: np.ndarray) -> None:
     for i in range(len(order)):
         row = A[order[i]]
         for j in range(len(order)):
             out[i, j] = row[order[j]]
+
+
+def _reordered(A: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """A[order][:, order] in one step."""
+    out = np.empty_like(A)
+    _fill_reordered(A, order, out)
     return out
 
 

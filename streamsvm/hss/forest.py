@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.hss.cuts import Cuts, find_leaf
 from streamsvm.kernels import FAST, LINEAR, RBF, Kernel, exponentials
 
@@ -132,7 +132,7 @@ def pack(forest: Forest, X: np.ndarray, kernel: Kernel, *, single: bool = True) 
     return PackedForest(forest, centres, rows, int(np.diff(forest.starts).max()))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _pack(
     X: np.ndarray,
     starts: np.ndarray,
@@ -152,7 +152,7 @@ def _pack(
                 rows[begin * d + j * m + i] = X[which[begin + i], j] - centres[leaf, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndarray) -> None:
     """Add to out [n, machines] the values of the rows X float64 [n, d]. O(trees (d log n + m (d + machines))) a row.
 
@@ -175,7 +175,7 @@ def add_values(packed: PackedForest, kernel: Kernel, X: np.ndarray, out: np.ndar
                 out[i, k] += _product(forest.weights[k, begin:end], values)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@compiled(nogil=True, fastmath=FAST)
 def _product(weights: np.ndarray, values: np.ndarray) -> float:
     total = 0.0
     for i in range(len(weights)):
@@ -183,7 +183,7 @@ def _product(weights: np.ndarray, values: np.ndarray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@compiled(nogil=True, fastmath={"contract"})
 def _kernel_values(kernel: Kernel, x: np.ndarray, rows: np.ndarray, m: int, sums: np.ndarray, values: np.ndarray) -> None:
     """Compute the kernel values of x [d] and m rows, which are stored feature by feature."""
     sums[:m] = 0.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.hss.blocks import CHUNK_VALUES
 
 __all__ = ["approximate_neighbors"]
@@ -49,7 +49,7 @@ def _order(X: np.ndarray, leaves: int, rng: np.random.Generator) -> np.ndarray:
     return order
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _cut(Z: np.ndarray, order: np.ndarray, leaves: int, random: np.ndarray) -> None:
     """Sort rows of Z float32 [n, d], and ``order`` with them, into a number of leaves that is a power of 2.
 

@@ -7,8 +7,6 @@ functions that rules are made of.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
-
 if TYPE_CHECKING:
     from streamsvm.learners.bogd import BOGD
     from streamsvm.learners.bpas import BPAS

@@ -7,8 +7,8 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.classifier import BudgetedClassifier
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.step import add_to_coefficient
@@ -21,7 +21,7 @@ __all__ = ["LARGEST", "Baseline", "Reference", "add_bounded"]
 LARGEST = 1e30
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def add_bounded(block: np.ndarray, slot: int, step: float) -> None:
     """Add ``step`` to a support vector's coefficient, which stays within `LARGEST`."""
     a = common(block)["scale"] * views(block).coefficients[0, slot]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from streamsvm.checks import parameter
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import LARGEST, Baseline
 from streamsvm.learners.compiled.iterates import common
@@ -23,7 +23,7 @@ __all__ = ["BPAS"]
 STATE = np.dtype([("C", "f8"), ("fitted", "i8")])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _replace(block: np.ndarray, diagonal: float) -> float:
     # Remove the support vector whose contribution is nearest to a multiple of the row at hand; that multiple. It is no longer
     # than the contribution: it could be where a polynomial kernel is clipped, and then is no kernel.

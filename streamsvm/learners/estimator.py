@@ -236,7 +236,7 @@ class OnlineEstimator(RiverEstimator):
     @property
     def averaged(self) -> bool:
         """Whether predictions currently follow the average iterate, and not the last one."""
-        return bool(iterates.prefers_average(self._common[0]))
+        return bool(iterates.follows_average(self._common[0]))
 
     @property
     def n_learned(self) -> int:

@@ -7,10 +7,10 @@ from dataclasses import field
 from typing import Any, NoReturn
 
 import numpy as np
-from numba import njit
 
 from streamsvm._options import KernelName
 from streamsvm.checks import parameter
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FOURIER
 from streamsvm.learners.baseline import Baseline
 from streamsvm.learners.compiled.iterates import common
@@ -27,7 +27,7 @@ STATE = np.dtype([("drawn", "i8"), ("eta0", "f8")])
 _TO_UNIT = 2.0**-53
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _draw_frequencies(block: np.ndarray) -> None:
     # Those of new features: standard normal numbers (Box and Muller) that depend on nothing but the seed and the place.
     v, s, seed = views(block), state_of(block, STATE), common(block)["random"]

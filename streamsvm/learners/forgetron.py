@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.baseline import Baseline
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import FITTED, rule, state_of
@@ -25,7 +25,7 @@ STATE = np.dtype([("mistakes", "i8"), ("damage", "f8"), ("fitted", "i8")])
 _TOLERANCE = 15.0 / 32.0  # the damage that a mistake allows
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _forget_oldest(block: np.ndarray) -> None:
     v, c, s = views(block), common(block), state_of(block, STATE)
     n = v.header[0]["n_support"]

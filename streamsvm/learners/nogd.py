@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamsvm.checks import check_number, parameter
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.compiled.rule import rule, state_of
@@ -24,7 +24,7 @@ STATE = np.dtype([("rank", "i8"), ("eta0", "f8"), ("gamma", "f8")])
 _LEAST_EIGENVALUE = 1e-6  # over the largest
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _invert(block: np.ndarray) -> None:
     # Once the landmarks are there, and again while gamma="scale" is finding gamma.
     v, s = views(block), state_of(block, STATE)
@@ -47,7 +47,7 @@ def _invert(block: np.ndarray) -> None:
     s["gamma"] = h["gamma"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _forget_inverse(block: np.ndarray) -> None:
     state_of(block, STATE)["gamma"] = 0.0
 

@@ -10,8 +10,9 @@ import numpy as np
 from streamsvm.learners.compiled import least_squares
 from streamsvm.learners.compiled.landmarks import finish
 from streamsvm.learners.compiled.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
-from streamsvm.learners.compiled.rule import state_of
+from streamsvm.learners.compiled.iterates import RULE_STATE
 from streamsvm.learners.compiled.triangle import row_start
+from streamsvm.memory.block import record
 from streamsvm.memory.landmarks import LandmarkStore, landmark_views
 
 __all__ = ["FIRST_STATE", "check_work", "holds_labels", "widen"]
@@ -28,7 +29,7 @@ def widen(block: np.ndarray, before: int, outputs: int, positive: int) -> None:
     regressor, which S has.
     """
     finish(block)
-    v, s = landmark_views(block), state_of(block, least_squares.STATE)
+    v, s = landmark_views(block), record(block, RULE_STATE, least_squares.STATE)
     size = int(s["size"])
     if before == 1:
         for rows in (v.products, v.weights, v.corrections):

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from streamsvm.checks import parameter
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, LARGEST_GAMMA, LEAST_SELF_KERNEL, self_kernel
 from streamsvm.learners.baseline import Baseline, add_bounded
 from streamsvm.learners.compiled.rule import rule, state_of
@@ -29,7 +29,7 @@ _LEAST_DISTANCE = 1e-5
 _LARGEST_INVERSE = 1e7  # of the diagonal: 1 over the squared distance of a support vector to the span of the others
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _project(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) -> float:
     # The projection of a vector, from its kernel values, onto the first n support vectors, all of them brought to length 1; its
     # squared length. Its coefficients K^-1 k are in the last row of gram, and in the last column 1 over the lengths that the
@@ -49,7 +49,7 @@ def _project(block: np.ndarray, kernels: np.ndarray, diagonal: float, n: int) ->
     return share
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _grow(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
     # K^-1 with the vector that has just been projected as one more row and column, by the block inverse; False, and nothing
     # changes, where the vectors would depend on each other too closely.
@@ -70,7 +70,7 @@ def _grow(block: np.ndarray, share: float, diagonal: float, n: int) -> bool:
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _invert(block: np.ndarray) -> None:
     # K^-1 from the start: while gamma="scale" is finding gamma, the kernel is another one at each row. Support vectors that have
     # come to lie in the span of those before them are projected onto these.
@@ -93,7 +93,7 @@ def _invert(block: np.ndarray) -> None:
     s["gamma"] = h["gamma"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _forget_inverse(block: np.ndarray) -> None:
     state_of(block, STATE)["gamma"] = 0.0
 

@@ -11,10 +11,11 @@ from streamsvm.learners import normal_equations
 from streamsvm.learners.classifier import OnlineClassifier
 from streamsvm.learners.committee import Committee
 from streamsvm.learners.compiled import kinds, label_answers, regression_stack, stack, target_answers
-from streamsvm.learners.compiled.rule import state_of
+from streamsvm.learners.compiled.iterates import RULE_STATE
 from streamsvm.learners.estimator import learner
 from streamsvm.learners.experts import EXPERTS, REGRESSION_EXPERTS, Expert, states
 from streamsvm.learners.regressor import OnlineRegressor
+from streamsvm.memory.block import record
 from streamsvm.memory.committee import committee_views
 from streamsvm.memory.support_vectors import views
 from streamsvm.memory.weights import weight_views
@@ -137,7 +138,7 @@ class SVMClassifier(OnlineClassifier, Committee):
             v.counts[negative], v.counts[positive] = max(self._own["rows"][0] - v.counts[0], 0.0), v.counts[0]
             last = self._own["last"][0]
             if last >= 0:
-                state_of(block, kinds.STATE)["last"] = positive if last == 1 else negative
+                record(block, RULE_STATE, kinds.STATE)["last"] = positive if last == 1 else negative
         for kind, begin_at, size, *_ in v.experts:
             if size and kind == kinds.LINEAR:
                 if before == 1:

@@ -3,7 +3,6 @@
 The estimators follow scikit-learn's conventions. They need the extra ``batch``.
 """
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
 from streamsvm._extras import missing_package
 
 try:

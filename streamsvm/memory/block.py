@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing
 
+from streamsvm.compiling.calls import Intrinsic
+
 __all__ = [
     "LARGEST",
     "LARGEST_COEFFICIENT",
@@ -70,6 +72,9 @@ def array_at(block: np.ndarray, start: int, shape: tuple[int, ...], dtype: np.ty
     return block[start : start + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
-def record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
+def _record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
     """Return the record of a block that begins at byte ``start``, to read and write, in Python and in compiled code."""
     return array_at(block, start, (1,), dtype)[0]
+
+
+record = Intrinsic(lambda codegen: codegen.record(_record), interpreted=_record)

@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 
+from streamsvm.compiling.calls import Intrinsic
 from streamsvm.memory.block import LARGEST, LINE, STATE_END, allocate, array_at, check_size, rounded_up
-from streamsvm.memory.compiled import compile_opener
 
 __all__ = ["Array", "Layout", "Store"]
 
@@ -67,6 +67,8 @@ class Layout(Generic[V]):
         Each array but the header, by its name.
     in_lines, sizes
         The fields of the header that are multiples of 16, and those that decide the layout.
+    start, line
+        Where the first array begins, and the bytes of a cache line, at multiples of which the others do.
     views
         Opens a block (uint8 [nbytes]) as the table, without a copy, in Python and in compiled code. There an array that a caller
         does not use costs nothing.
@@ -74,6 +76,7 @@ class Layout(Generic[V]):
 
     def __init__(self, table: type[V], in_lines: tuple[str, ...]) -> None:
         arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
+        self.start, self.line = STATE_END, LINE
         self.header: np.dtype[np.void] = arrays.pop("header").dtype
         self.arrays: dict[str, Array] = arrays
         self.in_lines: frozenset[str] = frozenset(in_lines)
@@ -91,8 +94,11 @@ class Layout(Generic[V]):
                 at += opened[-1].nbytes
             return table(header, *opened)  # type: ignore[call-overload]
 
-        self.views: Callable[[np.ndarray], V] = views
-        compile_opener(self, table.__qualname__)
+        name, of = table.__qualname__, [(name, array.dtype, array.shape) for name, array in arrays.items()]
+        compiled_from = name, str(self.header), list(map(str, of)), sorted(in_lines)
+        self.views: Callable[[np.ndarray], V] = Intrinsic(
+            lambda codegen: codegen.opener(views, self, name), compiled_from, interpreted=views
+        )
 
     def end(self, sizes: Mapping[str, int], saved: bool = False) -> int:
         """Return the bytes of a block with these sizes, or of the part that is saved."""

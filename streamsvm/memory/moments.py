@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
+
+from streamsvm.compiling.functions import compiled
 
 __all__ = [
     "ANEW",
@@ -118,7 +119,7 @@ def move_moments(
     return moved, np.where(held, values * factors[:, None] + shifts[:, None], 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float) -> bool:
     """Learn a value of a feature; whether it was bounded, after the first `N_FIRST`.
 
@@ -146,7 +147,7 @@ def learn_value(moments: np.ndarray, first: np.ndarray, value: float, bound: flo
     return False
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: float, horizon: float, levels: bool) -> None:
     """Learn a value of a feature of which about the last ``horizon`` values count.
 
@@ -213,20 +214,20 @@ def follow_value(moments: np.ndarray, first: np.ndarray, value: float, bound: fl
         moments[_RENEWED] = 2.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _learn_held(moments: np.ndarray, first: np.ndarray, n: int, bound: float, horizon: float) -> None:
     for i in range(n):
         _add_bounded(moments, np.float64(first[i]), bound, horizon)
     moments[_HELD] = 0.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _is_constant(moments: np.ndarray) -> bool:
     # But for what rounding adds.
     return bool(moments[2] <= _ROUNDING * moments[0] * moments[1] * moments[1])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _add_bounded(moments: np.ndarray, value: float, bound: float, horizon: float) -> None:
     # A feature that was constant varies from the first value that differs.
     reach = bound * math.sqrt(moments[2] / moments[0])
@@ -241,7 +242,7 @@ def _add_bounded(moments: np.ndarray, value: float, bound: float, horizon: float
     _add(moments, value)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _add(moments: np.ndarray, value: float) -> None:
     moments[0] += 1.0
     difference = value - moments[1]
@@ -249,13 +250,13 @@ def _add(moments: np.ndarray, value: float) -> None:
     moments[2] += difference * (value - moments[1])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _begin(first: np.ndarray, n: int, bound: float, moments: np.ndarray) -> None:
     _learn_first(first, n, bound, moments)
     moments[RARE] = 1.0 if first[n // 4] == first[3 * n // 4] else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _insert(values: np.ndarray, n: int, value: float) -> None:
     """Insert a value into n sorted ones."""
     while n > 0 and values[n - 1] > value:
@@ -264,7 +265,7 @@ def _insert(values: np.ndarray, n: int, value: float) -> None:
     values[n] = value
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _learn_first(values: np.ndarray, n: int, bound: float, of: np.ndarray) -> None:
     """Set the moments to those of n sorted values, bounded by the median of their deviations from their median."""
     low, high = np.float64(values[0]), np.float64(values[n - 1])

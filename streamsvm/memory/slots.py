@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import LARGEST_NORM, kernel_row
 from streamsvm.memory.support_vectors import views
 
@@ -27,7 +27,7 @@ __all__ = [
 AT_HAND, TAKEN_OUT = (cast("int", np.int64(n)) for n in range(2))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def next_random(state: np.uint64) -> np.uint64:
     """Return the output of the SplitMix64 generator (Steele et al. 2014) for its state, a counter."""
     z = state
@@ -36,7 +36,7 @@ def next_random(state: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float]:
     """List the columns of the non-zero features of a row.
 
@@ -61,7 +61,7 @@ def scan_row(row: np.ndarray, used: int, active: np.ndarray) -> tuple[int, float
     return (n if norm < LARGEST_NORM else -1), norm
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> int:
     """Append ``row`` float32 [used or more] as a support vector of this weight, with coefficients of 0; return its slot.
 
@@ -80,7 +80,7 @@ def append(block: np.ndarray, row: np.ndarray, norm: float, weight: float) -> in
     return slot
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def stamp(block: np.ndarray, slot: int, norm: float) -> None:
     """Give the support vector in a slot a new stamp and this squared norm."""
     v = views(block)
@@ -92,7 +92,7 @@ def stamp(block: np.ndarray, slot: int, norm: float) -> None:
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def remove(block: np.ndarray, slot: int) -> None:
     """Remove a support vector. The last one takes its slot; unused slots hold zeros, so that equal models are equal bytes.
 
@@ -113,7 +113,7 @@ def remove(block: np.ndarray, slot: int) -> None:
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def clear(block: np.ndarray) -> None:
     """Remove all support vectors, and set the intercepts to 0. O(B used)."""
     v = views(block)
@@ -129,7 +129,7 @@ def clear(block: np.ndarray) -> None:
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
     """Compute the kernel values and squared distances of ``rows[place]`` to all support vectors, into two of ``kernel_rows``.
 
@@ -163,7 +163,7 @@ def fill_kernel_row(block: np.ndarray, place: int, n_active: int, norm: float) -
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def kernel_row_of(block: np.ndarray, slot: int) -> None:
     """Compute the kernel values of a support vector with all, and the squared distances, into ``kernel_rows[2:]``."""
     v = views(block)

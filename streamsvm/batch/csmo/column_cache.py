@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from streamsvm.compiling.functions import compiled
 
 __all__ = ["ColumnCache", "Slots", "find"]
 
@@ -94,7 +95,7 @@ class ColumnCache:
         new.owner[: len(cached)] = cached
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> None:
     """Move the columns in ``slots``, int64 ascending, to the first slots, with the values of ``rows`` only."""
     m = len(rows)
@@ -103,7 +104,7 @@ def _move(buffer: np.ndarray, n: int, slots: np.ndarray, rows: np.ndarray) -> No
             buffer[s * m + k] = buffer[slots[s] * n + rows[k]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def find(slot_of: np.ndarray, owner: np.ndarray, newer: np.ndarray, older: np.ndarray, i: int) -> tuple[int, bool]:
     """Return the slot of column i, and whether the column is there; if not, the slot used longest ago becomes its slot.
 

@@ -10,9 +10,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy import sparse
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, LINEAR, RBF, SIGMOID, Kernel, negative_exponentials
 
 __all__ = [
@@ -209,7 +209,7 @@ def same_rows(X: Any, values: np.ndarray | None = None) -> np.ndarray:
     return groups
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", forceinline=True)
+@compiled(nogil=True, fastmath=FAST, forceinline=True)
 def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.ndarray, differ: bool) -> None:
     """Add the products of x [d] with n of the ``vectors`` [d, ...], from number ``begin`` on, to ``out`` [n].
 
@@ -236,7 +236,7 @@ def _add_terms(x: np.ndarray, vectors: np.ndarray, begin: int, n: int, out: np.n
         j += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _population(word: np.uint64) -> np.uint64:
     """Return the number of bits that are set; the compiler recognises the pattern as one instruction."""
     word = word - ((word >> _UNIT) & _ODD)
@@ -245,7 +245,7 @@ def _population(word: np.uint64) -> np.uint64:
     return (word * _BYTES) >> np.uint64(56)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, begin: int, end: int, out: np.ndarray) -> None:
     """Look up kernel values by the number of bits in which x uint64 [w] differs from each of some rows."""
     if len(words) == 2:
@@ -260,7 +260,7 @@ def _differing(x: np.ndarray, words: np.ndarray, table: np.ndarray, begin: int, 
         out[i] = table[count]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
     """Turn squared distances (rbf) or products into kernel values."""
     n = len(out)
@@ -281,7 +281,7 @@ def _from_sums(kernel: Kernel, sums: np.ndarray, out: np.ndarray) -> None:
                 out[i] *= sums[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
     """Compute a column of sparse rows, through the rows that share a feature with row i of ``source``."""
     n, lists, members, entries = len(out), rows.lists, rows.members, rows.entries
@@ -299,7 +299,7 @@ def sparse_column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndar
     _from_sums(kernel, sums, out)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def part_of_column(rows: Rows, source: Rows, i: int, kernel: Kernel, begin: int, end: int, out: np.ndarray) -> None:
     """Write those of the values of `column` from ``begin`` to ``end``. Rows are not sparse."""
     if rows.kind == BITS:
@@ -321,7 +321,7 @@ def part_of_column(rows: Rows, source: Rows, i: int, kernel: Kernel, begin: int,
         _from_sums(kernel, part, out[first : first + len(part)])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) -> None:
     """Write the kernel values between row i of ``source`` and all n of ``rows``, of the same form, into ``out`` [n].
 
@@ -333,7 +333,7 @@ def column(rows: Rows, source: Rows, i: int, kernel: Kernel, out: np.ndarray) ->
         part_of_column(rows, source, i, kernel, np.int64(0), len(out), out)  # a literal would be compiled anew
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
     """Write the self-kernel of every row into ``out`` [n]."""
     if kernel.kind == RBF:
@@ -352,7 +352,7 @@ def diagonal(rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
         out[i] = square
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@compiled(nogil=True, fastmath=FAST)
 def _product(a: np.ndarray, b: np.ndarray) -> float:
     total = 0.0
     for i in range(len(a)):
@@ -360,7 +360,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def expand(
     rows: Rows, coefficients: np.ndarray, source: Rows, which: np.ndarray, kernel: Kernel, values: np.ndarray, out: np.ndarray
 ) -> None:

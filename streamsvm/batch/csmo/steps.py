@@ -10,12 +10,12 @@ Torres-Barrán, Alaíz and Dorronsoro (2021) call beta what the previous directi
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streamsvm.batch.csmo.column_cache import Slots, find
 from streamsvm.batch.csmo.columns import SPARSE, Rows, part_of_column, sparse_column
 from streamsvm.batch.csmo.sweeps import COLUMN, PARTNER, SWEEP, TAU, WorkingSet, best_partner, sweep
 from streamsvm.batch.csmo.team import FOUND, PARTS, Team, bounds_of, call, claim, finish, present, wait
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import GIVEN, Kernel
 
 __all__ = ["CONVERGED", "RUNNING", "STALLED", "WANTED", "slopes", "steps"]
@@ -27,21 +27,21 @@ _SNAP = 1.0 + 1e-12  # a step that ends so close before a bound or kink ends on 
 _ALL_BUT_SIGN = np.int32(2**31 - 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def _rise(b: float, upper: float, kink: float, epsilon: float) -> float:
     if b >= upper:
         return np.inf
     return epsilon if b >= kink else -epsilon
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def _fall(b: float, lower: float, kink: float, epsilon: float) -> float:
     if b <= lower:
         return -np.inf
     return epsilon if b > kink else -epsilon
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def slopes(a: WorkingSet, epsilon: float) -> tuple[int, int]:
     """Set ``rise`` and ``fall`` of all rows, and return the most violating pair: the row that gains most by rising, and the one
     that gains most by falling, -1 if none can. By how much they violate optimality is the gap.
@@ -59,7 +59,7 @@ def slopes(a: WorkingSet, epsilon: float) -> tuple[int, int]:
     return i, j
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, length: int, beta: float, i: int, j: int) -> int:
     """Replace the direction by e_i - e_j + beta direction; return the length of its support."""
     size = 0
@@ -82,7 +82,7 @@ def _point(direction: np.ndarray, support: np.ndarray, listed: np.ndarray, lengt
     return size
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def _target(b: float, d: float, lower: float, upper: float, kink: float) -> float:
     """Return where a coordinate has to stop: at a bound, or at its kink, where the objective bends."""
     if d > 0.0:
@@ -90,7 +90,7 @@ def _target(b: float, d: float, lower: float, upper: float, kink: float) -> floa
     return kink if b > kink else lower
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _room(
     b: np.ndarray, lower: np.ndarray, upper: np.ndarray, kink: np.ndarray, direction: np.ndarray, support: np.ndarray, length: int
 ) -> float:
@@ -104,7 +104,7 @@ def _room(
     return room
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _walk(
     b: np.ndarray,
     lower: np.ndarray,
@@ -134,7 +134,7 @@ def _walk(
     return moved
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def _first(values: np.ndarray, begin: int, value: np.float32) -> int:
     """Return the first row from ``begin`` on that has the value."""
     for k in range(begin, len(values)):
@@ -143,13 +143,13 @@ def _first(values: np.ndarray, begin: int, value: np.float32) -> int:
     return begin
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def _float(bits: int) -> np.float32:
     """Return the float whose bits were inverted to have the order of integers."""
     return np.int32(bits ^ ((bits >> 31) & _ALL_BUT_SIGN)).view(np.float32)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _share_column(words: np.ndarray, threads: int, at: int, i: int, rows: Rows, kernel: Kernel, out: np.ndarray) -> None:
     """Write column i, whose place begins ``at`` a value of the buffer; that of sparse rows alone."""
     if rows.kind == SPARSE:
@@ -164,7 +164,7 @@ def _share_column(words: np.ndarray, threads: int, at: int, i: int, rows: Rows, 
     wait(words, number)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def steps(
     a: WorkingSet,
     slots: Slots,

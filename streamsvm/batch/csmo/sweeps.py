@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import Rows, part_of_column
 from streamsvm.batch.csmo.team import FIRST, FLAG, FOUND, KIND, LOOP, PARTS, SECOND, Team, bounds_of, claim, finish, wait_for_call
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, Kernel
 
 __all__ = ["COLUMN", "PARTNER", "SWEEP", "TAU", "WorkingSet", "best_partner", "help_with_steps", "sweep"]
@@ -48,7 +48,7 @@ class WorkingSet(NamedTuple):
 # are inverted for negative numbers. Indices are unsigned, since a signed one may be negative; a slice would count a reference.
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", forceinline=True)
+@compiled(nogil=True, fastmath=FAST, forceinline=True)
 def _advance(
     begin: int,
     end: int,
@@ -84,7 +84,7 @@ def _advance(
         descent[k] = h + fall[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[np.int32, np.int32]:
     """Return the least of ``low`` and the largest of ``high`` in a chunk, both given and returned as bits."""
     least, most = _ALL_BUT_SIGN, -_ALL_BUT_SIGN
@@ -95,7 +95,7 @@ def _extremes(begin: int, end: int, low: np.ndarray, high: np.ndarray) -> tuple[
     return least, most
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def sweep(
     begin: int,
     end: int,
@@ -138,7 +138,7 @@ def sweep(
     return least, most, at
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy", forceinline=True)
+@compiled(nogil=True, fastmath=FAST, forceinline=True)
 def _gains(
     begin: int,
     end: int,
@@ -170,7 +170,7 @@ def _gains(
         out[k] = g * g / curvature
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
     """Return the largest of a chunk of positive floats, given and returned as bits, which have their order."""
     most = np.int32(0)
@@ -179,7 +179,7 @@ def _largest(begin: int, end: int, bits: np.ndarray) -> np.int32:
     return most
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def best_partner(
     begin: int,
     end: int,
@@ -205,7 +205,7 @@ def best_partner(
     return most, at
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def help_with_steps(own: int, team: Team, a: WorkingSet, slots: Slots, rows: Rows, kernel: Kernel) -> None:
     """Do the own part of the loops of steps on these arrays, until the team's helpers shall leave."""
     words, numbers, columns, number = team.words, team.numbers, slots.buffer, np.int64(-1)

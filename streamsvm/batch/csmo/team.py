@@ -8,14 +8,12 @@ has put aside claims nothing, and the leader does its part.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from streamsvm import _numba_cache  # noqa: F401 - before anything is compiled
+from streamsvm.compiling.calls import Intrinsic
+from streamsvm.compiling.functions import compiled
 
 __all__ = [
     "FOUND",
@@ -68,53 +66,20 @@ class Team(NamedTuple):
         self.words[LOOP, _LEFT] = value
 
 
-def _word(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return the address of a word of a two-dimensional array."""
-    kind = signature.args[0]
-    array = context.make_array(kind)(context, builder, args[0])
-    return cgutils.get_item_pointer(context, builder, kind, array, [args[1], args[2]])
+# Words that threads share: one reads what another has written, and what that one wrote before.
+_load = Intrinsic(lambda codegen: codegen.load_word)
+_store = Intrinsic(lambda codegen: codegen.store_word)
+_exchange = Intrinsic(lambda codegen: codegen.exchange_word)
 
 
-@intrinsic
-def _load(typing, words, i, j):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Return a word that another thread may have written, and see what it wrote before."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_word(context, builder, signature, args), "acquire", 8)
-
-    return types.int64(words, types.int64, types.int64), generate
-
-
-@intrinsic
-def _store(typing, words, i, j, value):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Write a word for other threads, after all that was written before."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[3], _word(context, builder, signature, args), "release", 8)
-        return context.get_dummy_value()
-
-    return types.none(words, types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def _exchange(typing, words, i, j, old, new):  # type: ignore[no-untyped-def] # noqa: ARG001
-    """Replace a word if it is ``old``, and return whether it was."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _word(context, builder, signature, args)
-        return builder.extract_value(builder.cmpxchg(address, args[3], args[4], "acq_rel", "acquire"), 1)
-
-    return types.boolean(words, types.int64, types.int64, types.int64, types.int64), generate
-
-
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def bounds_of(part: int, threads: int, n: int) -> tuple[int, int]:
     """Return the rows, from and to, of a part of n rows."""
     size = (n + threads * _ALIGNED - 1) // (threads * _ALIGNED) * _ALIGNED
     return min(part * size, n), min((part + 1) * size, n)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def call(words: np.ndarray, threads: int, kind: int, first: int, second: int, flag: bool) -> int:
     """Describe a loop, let helpers begin with it, and return its number. The leader does."""
     if threads == 1:
@@ -125,7 +90,7 @@ def call(words: np.ndarray, threads: int, kind: int, first: int, second: int, fl
     return number
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def claim(words: np.ndarray, part: int, number: int) -> bool:
     """Return whether a part of a loop is the caller's to do: nobody has claimed it, and the loop is not over.
 
@@ -139,20 +104,20 @@ def claim(words: np.ndarray, part: int, number: int) -> bool:
     return _exchange(words, row, _CLAIMED, number - 1, number)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def finish(words: np.ndarray, part: int, number: int) -> None:
     """Tell that a part is done."""
     if number >= 0:
         _store(words, PARTS + part, _DONE, number)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def present(words: np.ndarray) -> int:
     """Return how many threads there are: the leader alone where helpers have left."""
     return 1 if words[LOOP, _LEFT] != 0 else len(words) - PARTS
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@compiled(nogil=True, forceinline=True)
 def wait(words: np.ndarray, number: int) -> None:
     """Wait until all parts of a loop are done. Where a helper was put aside in the middle of one, let all helpers leave."""
     if number < 0:
@@ -165,7 +130,7 @@ def wait(words: np.ndarray, number: int) -> None:
         _store(words, LOOP, _LEFT, 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def wait_for_call(words: np.ndarray, last: int) -> int:
     """Return the number of the next loop after number ``last`` once the leader calls; -1 if the helper shall leave."""
     for _ in range(_PATIENCE):

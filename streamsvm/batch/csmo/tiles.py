@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, RBF, Kernel, exp2, exp64
 
 __all__ = ["Factors", "add_exact_products", "add_products", "factors", "gram"]
@@ -125,7 +125,7 @@ def add_exact_products(
     each(add, range(0, len(which), size))
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@compiled(nogil=True, fastmath=FAST)
 def _add_tile(exponents: np.ndarray, coefficients: np.ndarray, out: np.ndarray) -> None:
     for i in range(exponents.shape[0]):
         row, total = exponents[i], np.float32(0.0)
@@ -134,7 +134,7 @@ def _add_tile(exponents: np.ndarray, coefficients: np.ndarray, out: np.ndarray) 
         out[i] += total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@compiled(nogil=True, fastmath=FAST)
 def _exponentials(K: np.ndarray) -> None:
     for i in range(len(K)):
         row = K[i]

@@ -10,13 +10,12 @@ from contextvars import copy_context
 from threading import Event
 from typing import Any, Self, TypeVar
 
-import numba
-
 from streamsvm.batch.csmo.column_cache import Slots
 from streamsvm.batch.csmo.columns import Rows
 from streamsvm.batch.csmo.steps import steps
 from streamsvm.batch.csmo.sweeps import WorkingSet, help_with_steps
 from streamsvm.batch.csmo.team import Team
+from streamsvm.compiling.functions import INTERPRETED
 from streamsvm.kernels import GIVEN, Kernel
 
 __all__ = ["Workers"]
@@ -81,7 +80,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Do steps, as `steps` does, with all threads where there are enough rows and processors are idle."""
         # Given kernel values come from the interpreter; and words that are exchanged need compiled code.
         pool = self._pool
-        few = len(a.b) < _ENOUGH or kernel.kind == GIVEN or numba.config.DISABLE_JIT
+        few = len(a.b) < _ENOUGH or kernel.kind == GIVEN or INTERPRETED
         if pool is None or few or self._calls_alone > 0:
             self._calls_alone = max(self._calls_alone - (not few), 0)
             return steps(a, slots, rows, kernel, epsilon, tol, conjugate, limit, self._alone)

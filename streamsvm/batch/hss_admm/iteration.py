@@ -11,11 +11,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from streamsvm._progress import shown
 from streamsvm._stopping import stop_if_asked
 from streamsvm.batch.problem import Bounds
+from streamsvm.compiling.functions import compiled
 from streamsvm.hss import HSSFactorization, HSSMatrix
 from streamsvm.sklearn_base import is_interrupt
 
@@ -148,7 +148,7 @@ def admm(
     return found._replace(beta=beta, n_factorizations=factorizations, interrupted=interrupted)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _advance(
     x: np.ndarray,
     ones: np.ndarray,
@@ -189,7 +189,7 @@ def _advance(
     return np.sqrt(moved), np.sqrt(size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _gap(
     Kz: np.ndarray, z: np.ndarray, bias: np.ndarray, targets: np.ndarray, epsilon: float, bounds: Bounds, least: np.ndarray
 ) -> np.ndarray:
@@ -208,7 +208,7 @@ def _gap(
     return gap / np.maximum(np.maximum(primal, least), 1e-300)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _loss(slope: float, lower: float, upper: float, kink: float, epsilon: float) -> float:
     """Return the loss of a row whose target minus value is ``slope``: the largest of b slope - epsilon |b - kink| over b.
 
@@ -220,7 +220,7 @@ def _loss(slope: float, lower: float, upper: float, kink: float, epsilon: float)
     return largest + epsilon * abs(kink)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _constant_cost(targets: np.ndarray, epsilon: float, bounds: Bounds) -> np.ndarray:
     """Return the cost of all rows with the best of three constant values, for each problem: those of both classes, and 0."""
     n, problems = bounds.lower.shape

@@ -6,15 +6,15 @@ Vectors of all nodes' skeletons, ``up`` and ``down``, are one after the other in
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.hss.compositional import CompositionalMatrix, matrix_at
 from streamsvm.kernels import FAST
 
 __all__ = ["leaf_weights", "lift", "walk"]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@compiled(nogil=True, fastmath=FAST)
 def _add_product(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
     """Add A x to y, for A float32 [m, k]."""
     for i in range(A.shape[0]):
@@ -24,13 +24,13 @@ def _add_product(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
         y[i] += total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@compiled(nogil=True, fastmath=FAST)
 def _add_row(row: np.ndarray, factor: float, y: np.ndarray) -> None:
     for j in range(len(row)):
         y[j] += factor * row[j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
     """Add A' x to y, for A float32 [m, k]."""
     for i in range(A.shape[0]):
@@ -38,13 +38,13 @@ def _add_transposed(A: np.ndarray, x: np.ndarray, y: np.ndarray) -> None:
             _add_row(A[i], x[i], y)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@compiled(nogil=True, inline=True)
 def _of(M: CompositionalMatrix, vectors: np.ndarray, node: int) -> np.ndarray:
     """Return the part of a node."""
     return vectors[M.places[node] : M.places[node] + M.ranks[node]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _lift_node(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray) -> None:
     """Renew ``up`` of an inner node from those of its children."""
     rank, first, second = M.ranks[node], node + 1, right[node]
@@ -57,7 +57,7 @@ def _lift_node(node: int, right: np.ndarray, M: CompositionalMatrix, up: np.ndar
         _add_transposed(P[middle:], _of(M, up, second), to)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def _lower(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, up: np.ndarray, down: np.ndarray) -> None:
     """Renew ``down`` of a child of an inner node, the first or second one, from its sibling's ``up`` and the node's ``down``."""
     a, b = node + 1, right[node]
@@ -73,7 +73,7 @@ def _lower(node: int, second: bool, right: np.ndarray, M: CompositionalMatrix, u
         _add_product(P[M.ranks[a] :] if second else P[: M.ranks[a]], _of(M, down, node), to)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def lift(
     begin: np.ndarray, end: np.ndarray, right: np.ndarray, M: CompositionalMatrix, b: np.ndarray, near: np.ndarray, up: np.ndarray
 ) -> None:
@@ -89,7 +89,7 @@ def lift(
         _add_transposed(matrix_at(M.interpolations, M.interpolation_places[node], m, M.ranks[node]), x, to)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def leaf_weights(right: np.ndarray, M: CompositionalMatrix, b: np.ndarray, down: np.ndarray) -> np.ndarray:
     """Return weights of the rows, float64 [n], so that values anywhere in a leaf are kernel values with its rows times these.
 
@@ -106,7 +106,7 @@ def leaf_weights(right: np.ndarray, M: CompositionalMatrix, b: np.ndarray, down:
     return weights
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True)
 def walk(
     begin: np.ndarray,
     end: np.ndarray,

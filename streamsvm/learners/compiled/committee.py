@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
-from numba import njit, types
 
+from streamsvm.compiling.calls import BLOCK, address_of, caller
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.decisions import lay_out
 from streamsvm.learners.compiled.experts import connect_experts, follow_scale
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rule import LEARNED, REFUSED, RULE, call_rule, many_rows
-from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.committee import CommitteeStore, committee_views
 from streamsvm.memory.slots import scan_row
 
@@ -24,8 +24,8 @@ __all__ = ["connect", "decide", "decide_many", "first_refused", "learn_many", "l
 
 # Places in `calls`, of which the first are the experts', and how what is there is called.
 _CONSULT, _LEARN, _DECIDE = 7, 8, 9
-_WHAT = (BLOCK, types.int64)
-_call_consult, _call_decide = caller((BLOCK,), types.int64), caller(_WHAT, types.float64)
+_WHAT = f"{BLOCK} i8"
+_call_consult, _call_decide = caller(BLOCK, "i8"), caller(_WHAT, "f8")
 
 
 def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None:
@@ -35,12 +35,12 @@ def connect(store: CommitteeStore, kinds: Collection[int], answers: Any) -> None
     """
     calls = store.views.calls
     connect_experts(calls, kinds)
-    calls[_CONSULT] = address_of(answers.consult, (BLOCK,), types.int64)
-    calls[_LEARN] = address_of(answers.learn, RULE, types.int64)
-    calls[_DECIDE] = address_of(answers.decide, _WHAT, types.float64)
+    calls[_CONSULT] = address_of(answers.consult, BLOCK, "i8")
+    calls[_LEARN] = address_of(answers.learn, RULE, "i8")
+    calls[_DECIDE] = address_of(answers.decide, _WHAT, "f8")
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the row at hand, of a target, of -1 or 1, or of the number of a class; `LEARNED`, or `REFUSED` where it is not finite
     or too large. Nothing has changed then.
@@ -56,7 +56,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     return LEARNED
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand; NaN for a row that is not finite or too large."""
     v = committee_views(block)
@@ -67,21 +67,21 @@ def decide(block: np.ndarray, what: int) -> float:
     return answer
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
     """Make row i of X the row at hand. Its features have the columns ``columns`` int64 [features]; -1: none."""
     v = committee_views(block)
     lay_out(v.rows[0], v.header[0]["used"], X, columns, i)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def refused(block: np.ndarray) -> bool:
     """Whether the row at hand is not finite or too large."""
     v = committee_views(block)
     return scan_row(v.rows[0], v.header[0]["used"], v.active)[0] < 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
     """The number of the first row of X that `learn_one` would refuse, or -1."""
     for i in range(X.shape[0]):
@@ -91,7 +91,7 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
     return -1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
     """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
 
@@ -105,7 +105,7 @@ def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int
             out[i, k] = v.scores[k - 1]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _learn_rows(
     address: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:

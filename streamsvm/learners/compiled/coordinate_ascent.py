@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import self_kernel
 from streamsvm.learners.compiled.iterates import HINGE, LAST, common
 from streamsvm.learners.compiled.rule import FITTED, rule, state_of
@@ -46,7 +46,7 @@ _ROWS_OF_CAUTION = 4000.0
 _MASS = 3000.0  # C times the number of rows so far counts as this at least
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def largest_step(block: np.ndarray, diagonal: float) -> float:
     """The largest coefficient that a row of weight 1 may be given when it is learned: C, or what suits a single pass.
 
@@ -67,7 +67,7 @@ def largest_step(block: np.ndarray, diagonal: float) -> float:
     return min(longest / diagonal, max(s["C"], _MASS / (t * diagonal)))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: int, weight: float) -> float:
     # Qaadan et al. (2019), algorithm 2, with the y_i that it leaves out, and alpha_i = 0 for a row that comes again as well.
     s = state_of(block, STATE)
@@ -79,7 +79,7 @@ def _clipped_step(block: np.ndarray, diagonal: float, missing: float, falling: i
     return min(max(s["relaxation"] * missing / curvature, -limit), limit)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> None:
     """Save the row at hand, the last of ``t``, in the window if there is one, with the stamp of its support vector or -1."""
     v, c = views(block), common(block)
@@ -91,13 +91,13 @@ def save_row(block: np.ndarray, target: float, weight: float, stamp: int) -> Non
         v.window_targets[place], v.window_weights[place], v.window_stamps[place] = target, weight, stamp
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def next_stamp(block: np.ndarray) -> int:
     """The stamp that the next support vector will have."""
     return views(block).header[0]["next_stamp"]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def find_stamp(block: np.ndarray, stamp: int) -> int:
     """The slot of the support vector with this stamp, or -1 where it has been merged or removed."""
     v = views(block)
@@ -107,7 +107,7 @@ def find_stamp(block: np.ndarray, stamp: int) -> int:
     return -1
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _replay(block: np.ndarray, place: int) -> None:
     # Learn a row of the window again. While its own support vector exists, that is stepped; else the row becomes another.
     v = views(block)
@@ -133,7 +133,7 @@ def _replay(block: np.ndarray, place: int) -> None:
         add_support_vector(block, Row(target, weight, norm, diagonal), size, rising, falling)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _reprocess(block: np.ndarray) -> None:
     # A step along the coordinate of a random support vector, whose class is that of its coefficient, as in LASVM (Bordes et al.
     # 2005). Upwards only, since a merged vector no longer tells which of its rows have overshot. It stands for all of them, and

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, LARGEST_NORM
 from streamsvm.learners.compiled.iterates import PROBABILITY, common, iterate_for
 from streamsvm.learners.compiled.probability import probabilities, probability
@@ -16,13 +16,13 @@ from streamsvm.memory.support_vectors import views
 __all__ = ["answer", "decide", "decide_many", "fill_row", "first_refused", "lay_out", "to_probabilities"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def fill_row(block: np.ndarray, X: np.ndarray, columns: np.ndarray, i: int) -> None:
     """Make row i of X the row that is given. Its features have the columns ``columns`` int64 [features]; -1: none."""
     lay_out(given_row(block), views(block).header[0]["used"], X, columns, i)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def lay_out(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: int) -> None:
     """Write row i of X into ``row`` float32 [used or more], as `fill_row` does."""
     row[:used] = np.float32(0.0)
@@ -31,7 +31,7 @@ def lay_out(row: np.ndarray, used: int, X: np.ndarray, columns: np.ndarray, i: i
             row[columns[j]] += X[i, j]
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _squared_norm(X: np.ndarray, i: int) -> float:
     norm = 0.0
     for j in range(X.shape[1]):
@@ -39,7 +39,7 @@ def _squared_norm(X: np.ndarray, i: int) -> float:
     return norm
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, distinct: bool) -> int:
     """The number of the first row of X that `learn_one` would refuse, or -1. ``distinct``: no two features share a column."""
     v = views(block)
@@ -55,7 +55,7 @@ def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray, distinc
     return -1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand; NaN for a row that is not finite or too large.
 
@@ -71,7 +71,7 @@ def decide(block: np.ndarray, what: int) -> float:
     return answer(c, v.scores, v.header[0]["live"], what)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
     """`decide` for a row whose decision values are ``scores``, of which ``live`` are in use: two for each output."""
     iterate = iterate_for(c, what)
@@ -86,7 +86,7 @@ def answer(c: np.ndarray, scores: np.ndarray, live: int, what: int) -> float:
     return float(best)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
     """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
 
@@ -100,7 +100,7 @@ def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int
             out[i, k] = v.scores[k - 1]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def to_probabilities(block: np.ndarray, out: np.ndarray) -> None:
     """Turn decision values that `decide_many` has given, by the iterate that is chosen, into probabilities, in place."""
     c, scores, iterate = common(block), views(block).scores, iterate_for(common(block), PROBABILITY)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from streamsvm.compiling.functions import compiled
 
 __all__ = ["drifts"]
 
@@ -14,7 +15,7 @@ _DEVIATIONS = 3.0
 _LEAST_ROWS = 200
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def drifts(state: np.ndarray, error: float) -> bool:
     """Update a detector by the error of a row, 0 or 1; whether the stream has drifted. It then begins anew.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from streamsvm.budget.dispatch import maintain
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.decisions import fill_row
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.scaled_rows import scan_given
@@ -16,7 +16,7 @@ from streamsvm.memory.support_vectors import views
 __all__ = ["expand"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def expand(block: np.ndarray, X: np.ndarray, columns: np.ndarray, weights: np.ndarray, coefficients: np.ndarray) -> bool:
     """Make the rows of X float32 [n, features] support vectors with ``coefficients`` float64 [n, outputs], within the budget.
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
-from numba import njit, types
 
+from streamsvm.compiling.calls import BLOCK, address_of, caller
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.bsgd import step as descent
 from streamsvm.learners.compiled import kernel_rls, least_squares, linear_step
 from streamsvm.learners.compiled.coordinate_ascent import step as ascent
@@ -47,7 +48,6 @@ from streamsvm.learners.compiled.rule import RULE, call_rule, state_of
 from streamsvm.learners.compiled.second_order import count_functions, learn_label, learn_target, newton_row
 from streamsvm.learners.compiled.stack import answer
 from streamsvm.learners.compiled.step import compute_scores, differ
-from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.committee import committee_views
 from streamsvm.memory.landmarks import landmark_views
 from streamsvm.memory.slots import clear, scan_row
@@ -61,12 +61,12 @@ LARGEST_WEIGHT = 1e4
 
 # Places in `calls`, and how what is there is called.
 _ASCEND, _DESCEND, _KERNEL_INPUTS, _LANDMARK_INPUTS, _MOVE_LANDMARKS, _LEARN_LANDMARKS = range(6)
-_INPUTS = (BLOCK, BLOCK, types.int64)
-_MOVE = (BLOCK, BLOCK, types.float64, types.boolean)
-_call_inputs, _call_move = (caller(of, types.int64) for of in (_INPUTS, _MOVE))
+_INPUTS = f"{BLOCK} {BLOCK} i8"
+_MOVE = f"{BLOCK} {BLOCK} f8 b1"
+_call_inputs, _call_move = (caller(of, "i8") for of in (_INPUTS, _MOVE))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
     # The store of an expert, or of its output k.
     e = committee_views(block).experts[expert]
@@ -74,7 +74,7 @@ def _part(block: np.ndarray, expert: int, k: int) -> np.ndarray:
     return block[begin : begin + e[2]]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), views(store)
     h = s.header[0]
@@ -87,7 +87,7 @@ def _kernel_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     return 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _landmark_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     v, s = committee_views(block), landmark_views(store)
     for j in range(s.header[0]["used"]):
@@ -100,7 +100,7 @@ def _landmark_inputs(block: np.ndarray, store: np.ndarray, first: int) -> int:
     return 0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
     v = committee_views(block)
     live, used = v.header[0]["live"], v.header[0]["used"]
@@ -114,7 +114,7 @@ def _linear_inputs(block: np.ndarray, expert: int, first: int) -> None:
         v.at_hand[k, first + 1] = half * linear_step.decide_packed(store, AVERAGE)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _fill_inputs(block: np.ndarray) -> None:
     v = committee_views(block)
     h = v.header[0]
@@ -144,7 +144,7 @@ def _fill_inputs(block: np.ndarray) -> None:
                 v.at_hand[0, m] += bounded(v.at_hand[0, v.experts[e, 5]])
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def ask(block: np.ndarray) -> None:
     """Fill ``at_hand`` with the decision values of all experts for the row at hand, once."""
     v = committee_views(block)
@@ -164,17 +164,17 @@ def ask(block: np.ndarray) -> None:
 def connect_experts(calls: np.ndarray, kinds: Collection[int]) -> None:
     """Compile what experts of these kinds need, or load it, and put the addresses into ``calls`` of a block."""
     if ASCENT in kinds or RESETTING in kinds:
-        calls[_ASCEND] = address_of(ascent.learn_one, RULE, types.int64)
+        calls[_ASCEND] = address_of(ascent.learn_one, RULE, "i8")
     if DESCENT in kinds:
-        calls[_DESCEND] = address_of(descent.learn_one, RULE, types.int64)
-    calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, types.int64)
+        calls[_DESCEND] = address_of(descent.learn_one, RULE, "i8")
+    calls[_KERNEL_INPUTS] = address_of(_kernel_inputs, _INPUTS, "i8")
     if LANDMARKS in kinds:
-        calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, types.int64)
-        calls[_MOVE_LANDMARKS] = address_of(_move_landmarks, _MOVE, types.int64)
-        calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, types.int64)
+        calls[_LANDMARK_INPUTS] = address_of(_landmark_inputs, _INPUTS, "i8")
+        calls[_MOVE_LANDMARKS] = address_of(_move_landmarks, _MOVE, "i8")
+        calls[_LEARN_LANDMARKS] = address_of(kernel_rls.learn_one, RULE, "i8")
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _rescale(block: np.ndarray, scaling: bool) -> None:
     # Bring what the experts hold to the scale that has come into use.
     v = committee_views(block)
@@ -192,7 +192,7 @@ def _rescale(block: np.ndarray, scaling: bool) -> None:
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling: bool) -> int:
     # Bring landmarks, and the rows that a store holds, to the scale in use, and compute all anew. Once rows are gathered, the
     # normal equations are of the kernel with these landmarks: these stay where they are, and so does gamma, as behind a scaler.
@@ -210,7 +210,7 @@ def _move_landmarks(block: np.ndarray, store: np.ndarray, gamma: float, scaling:
     return 0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def follow_scale(block: np.ndarray) -> None:
     """Let the scale in use follow the row at hand, which is about to be learned."""
     scaling = state_of(block, STATE)["scaling"] != 0
@@ -222,14 +222,14 @@ def follow_scale(block: np.ndarray) -> None:
         _rescale(block, scaling)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_experts(block: np.ndarray, target: float, label: int, weight: float) -> None:
     """Let all experts learn the row at hand: its target, or for several outputs its label."""
     for e in range(committee_views(block).header[0]["experts"]):
         _learn_expert(block, e, target, label, weight)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _learn_expert(block: np.ndarray, e: int, target: float, label: int, weight: float) -> None:
     v = committee_views(block)
     kind, live, first = v.experts[e, 0], v.header[0]["live"], v.experts[e, 3]

@@ -9,11 +9,11 @@ made fewer errors recently.
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.probability import FIRST_SLOPE, fit_slope, measure
 from streamsvm.memory.block import STATE_BEGIN, record
 
@@ -90,13 +90,13 @@ _LARGEST_DEVIATION = 1e99  # of a decision value from the mean
 _TINY = 1e-5  # a lazy scale factor below this is multiplied in, at O(B)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline=True)
 def common(block: np.ndarray) -> np.ndarray:
     """The `COMMON` record of a block."""
     return record(block, STATE_BEGIN, COMMON)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def restart(c: np.ndarray) -> None:
     """Set the state of a learner to that before the first row, but for its random numbers."""
     c["t"], c["n_merges"] = 0, 0
@@ -106,14 +106,14 @@ def restart(c: np.ndarray) -> None:
         c["slope"][iterate] = FIRST_SLOPE
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def error_rate(c: np.ndarray) -> float:
     """The weight of a new row in the recent errors; ``c`` is the `COMMON` record."""
     rows = float(c["t"])
     return 1.0 / min(rows, _WINDOW)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: float) -> None:
     """Update the recent error of an iterate whose decision value of a row is f, and the calibration of labels or scores."""
     if c["loss"] == EPSILON_INSENSITIVE:
@@ -129,7 +129,7 @@ def track_output(c: np.ndarray, iterate: int, f: float, target: float, rate: flo
     c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _track_deviation(c: np.ndarray, iterate: int, f: float, rate: float) -> None:
     if abs(f) < _LARGEST_DEVIATION:
         rate, before = max(rate, 0.01), f - c["center"][iterate]
@@ -138,7 +138,7 @@ def _track_deviation(c: np.ndarray, iterate: int, f: float, rate: float) -> None
             c["size"][iterate] += rate * (abs(before) - c["size"][iterate])
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def shortfall(c: np.ndarray, f: float, target: float) -> float:
     """By how much an output, whose decision value is f, misses what the loss asks: above 0 where it must rise."""
     if c["loss"] == EPSILON_INSENSITIVE:
@@ -149,8 +149,7 @@ def shortfall(c: np.ndarray, f: float, target: float) -> float:
     return target * max(1.0 - target * f, 0.0)
 
 
-@njit(cache=True, error_model="numpy")
-def prefers_average(c: np.ndarray) -> bool:
+def follows_average(c: Any) -> bool:
     """Whether predictions follow the average iterate: unless the last one's recent error is less by more than chance."""
     if c["horizon"] == 0.0:
         return False
@@ -160,13 +159,17 @@ def prefers_average(c: np.ndarray) -> bool:
     return average <= last + 0.5 * deviation
 
 
-@njit(cache=True, error_model="numpy")
+#: `follows_average`, for compiled code.
+prefers_average = compiled(follows_average)
+
+
+@compiled
 def iterate_for(c: np.ndarray, what: int) -> int:
     """The iterate (0: last, 1: average) that answers what is asked."""
     return (AVERAGE if prefers_average(c) else LAST) if what >= CHOSEN else what
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, step: float) -> None:
     """Add ``step`` to a coefficient of the last iterate; `finish_step` averages it later."""
     lazy = step / c["scale"]
@@ -174,7 +177,7 @@ def add_to_iterates(c: np.ndarray, u: np.ndarray, v: np.ndarray, place: int, ste
     v[place] -= c["average_u"] / c["average_v"] * lazy
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
     """Average the iterates, and keep their lazy factors in range.
 
@@ -187,7 +190,7 @@ def finish_step(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, liv
         _renormalise(c, coefficients, live, n)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _renormalise(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> None:
     # Both at once: where the last iterate has shrunk away and the average has not, a factor between them would grow unboundedly.
     for k in range(0, live, 2):
@@ -198,7 +201,7 @@ def _renormalise(c: np.ndarray, coefficients: np.ndarray, live: int, n: int) -> 
     c["average_v"], c["average_u"], c["scale"] = 1.0, 0.0, 1.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _average(c: np.ndarray, coefficients: np.ndarray, biases: np.ndarray, live: int, n: int) -> None:
     # average += rho (last - average), in O(1): only the two factors and the biases move.
     rho = max((_POWER + 1.0) / (c["t"] + _POWER), 1.0 / c["horizon"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.decisions import answer, lay_out
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.landmarks import take_row
@@ -19,7 +19,7 @@ from streamsvm.memory.slots import scan_row
 __all__ = ["decide", "decide_many", "first_refused", "learn_many", "learn_one"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     # The regressors of a row that was predicted are those that it is learned with.
     v = landmark_views(block)
@@ -32,7 +32,7 @@ def _compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     decide_regressors(block, v.kernel_rows[0])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the row at hand, which is in ``rows[0]``; `LEARNED`, or `REFUSED` where it is not finite or too large."""
     v, c = landmark_views(block), common(block)
@@ -50,7 +50,7 @@ def learn_one(block: np.ndarray, target: float, weight: float) -> int:
     return LEARNED
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _learn_rows(
     address: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
@@ -65,7 +65,7 @@ def _learn_rows(
 learn_many: Callable[..., int] = many_rows(learn_one, _learn_rows)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand, as `streamsvm.learners.compiled.decisions.decide` does.
 
@@ -80,7 +80,7 @@ def decide(block: np.ndarray, what: int) -> float:
     return answer(common(block), v.scores, 2 * h["live"], what)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
     """`decide` for each row of X float32 [n, features], into ``out`` float64 [n, 1].
 
@@ -94,7 +94,7 @@ def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int
             out[i, k] = v.scores[k - 1]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
     """The number of the first row of X that `learn_one` would refuse, or -1."""
     v = landmark_views(block)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.experts import LARGEST_WEIGHT, ask, learn_experts
 from streamsvm.learners.compiled.iterates import PROBABILITY, common
 from streamsvm.learners.compiled.kinds import STATE
@@ -35,7 +35,7 @@ _ABOVE_HALF = 0.5 + 2.0**-52
 _TINY_STEP = 2.0**-40  # by which the answer that is chosen leads
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def consult(block: np.ndarray) -> int:
     """Compute the three answers to the row at hand, and the stacks' log odds; 0."""
     v = committee_views(block)
@@ -52,7 +52,7 @@ def consult(block: np.ndarray) -> int:
     return 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the row at hand, to which there are answers: -1 or 1, or the number of a class; 0."""
     v, s, t = committee_views(block), state_of(block, STATE), common(block)["t"]
@@ -70,13 +70,13 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     return 0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def prior_of(t: float) -> float:
     """The weight of the frequencies of the classes in a probability, after t rows."""
     return max(_PRIOR_ROWS / (t + _PRIOR_ROWS + 1.0), 1.0 / (1.0 + (t / _FIRST_ROWS) ** 2))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _lead(scores: np.ndarray, live: int, chosen: int, largest: float) -> None:
     # Where another class is as probable as the one that is chosen, make this one lead, and the sum 1 again.
     if scores[chosen] <= largest:
@@ -86,7 +86,7 @@ def _lead(scores: np.ndarray, live: int, chosen: int, largest: float) -> None:
             scores[k] /= 1.0 + missing
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide(block: np.ndarray, what: int) -> float:
     """Answer ``what`` is asked of the row at hand, to which there are answers.
 

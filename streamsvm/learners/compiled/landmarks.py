@@ -10,8 +10,8 @@ The work of one row is bounded: `advance` stops, and goes on with the next row.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import LEAST_SELF_KERNEL, RBF, self_kernel
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.least_squares import (
@@ -54,7 +54,7 @@ _RIDGE = 1e-4  # of a projection
 _ZERO = np.float32(0.0)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     """Let the normal equations take the row at hand, whose regressors are in ``kernel_rows[0]``, and do some of the work.
 
@@ -90,7 +90,7 @@ def take_row(block: np.ndarray, norm: float, target: float, weight: float) -> No
             finish(block)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def advance(block: np.ndarray, multiplications: float) -> None:
     """Do work that takes so many multiplications, or all that is due."""
     while multiplications > 0.0:
@@ -98,14 +98,14 @@ def advance(block: np.ndarray, multiplications: float) -> None:
         multiplications = multiplications - cost if cost > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def finish(block: np.ndarray) -> None:
     """Do all the work that is due."""
     while _work(block) > 0.0:
         pass
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _work(block: np.ndarray) -> float:
     # A small part of the work that is due; its cost, 0 where nothing is.
     s = state_of(block, STATE)
@@ -130,7 +130,7 @@ def _work(block: np.ndarray) -> float:
 # The first rows ---------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _hold(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     v, s = landmark_views(block), state_of(block, STATE)
     h, place = v.header[0], s["held"]
@@ -146,7 +146,7 @@ def _hold(block: np.ndarray, norm: float, target: float, weight: float) -> None:
         h["n_support"] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _put_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) -> None:
     v = landmark_views(block)
     h = v.header[0]
@@ -157,7 +157,7 @@ def _put_landmark(block: np.ndarray, row: np.ndarray, slot: int, norm: float) ->
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _novelty(block: np.ndarray, regressors: np.ndarray, own: float) -> float:
     # 1 - the largest squared cosine of a row, whose self-kernel is `own`, with a landmark.
     v = landmark_views(block)
@@ -177,7 +177,7 @@ def _novelty(block: np.ndarray, regressors: np.ndarray, own: float) -> float:
     return 1.0 - largest
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def begin_refit(block: np.ndarray) -> None:
     """Begin to compute all anew from the rows that are held."""
     v, s, c = landmark_views(block), state_of(block, STATE), common(block)
@@ -192,7 +192,7 @@ def begin_refit(block: np.ndarray) -> None:
     s["stage"], s["place"] = PRIOR, 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _compute_prior(block: np.ndarray) -> float:
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
@@ -221,7 +221,7 @@ def _compute_prior(block: np.ndarray) -> float:
     return n * (20.0 + h["used"])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _replay(block: np.ndarray) -> float:
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
@@ -243,7 +243,7 @@ def _replay(block: np.ndarray) -> float:
 # Later rows -------------------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _watch(block: np.ndarray, norm: float, target: float, weight: float) -> None:
     # Whether the row at hand is a candidate for a landmark: the best of a period are.
     v, s = landmark_views(block), state_of(block, STATE)
@@ -268,7 +268,7 @@ def _watch(block: np.ndarray, norm: float, target: float, weight: float) -> None
             v.window[worst, j] = v.rows[0, j]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _swap_next(block: np.ndarray) -> float:
     v, s = landmark_views(block), state_of(block, STATE)
     candidate = s["place"]
@@ -281,7 +281,7 @@ def _swap_next(block: np.ndarray) -> float:
     return _SWAP_WORK * s["size"]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _swap(block: np.ndarray, candidate: int) -> None:
     v, s = landmark_views(block), state_of(block, STATE)
     h = v.header[0]
@@ -308,7 +308,7 @@ def _swap(block: np.ndarray, candidate: int) -> None:
     s["making"], s["refitting"] = 0, 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _unused(block: np.ndarray) -> int:
     # The landmark that rows come near to least, or -1 where they do come near.
     v = landmark_views(block)
@@ -323,7 +323,7 @@ def _unused(block: np.ndarray) -> int:
     return place if least <= _UNUSED * total / h["n_support"] else -1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _neighbours(block: np.ndarray, place: int) -> int:
     # The regressors but `place` whose kernel values with ``kernel_rows[1]`` are largest, into ``starts``; how many.
     v = landmark_views(block)
@@ -349,13 +349,13 @@ def _neighbours(block: np.ndarray, place: int) -> int:
     return count
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _at(i: int, j: int, stride: int) -> int:
     # The place of element (i, j) of a symmetric matrix.
     return row_start(min(i, j), stride) + max(i, j)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _projection(block: np.ndarray, count: int) -> None:
     # The coefficients of the neighbours in ``starts`` whose sum is nearest to ``kernel_rows[1]``, into the last row of ``small``.
     v, s = landmark_views(block), state_of(block, STATE)
@@ -382,7 +382,7 @@ def _projection(block: np.ndarray, count: int) -> None:
         x[a] /= A[a, a]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _project(block: np.ndarray, place: int, own: float) -> None:
     # Regressor `place` becomes that of ``kernel_rows[1]``: for rows so far, its values are those of its projection on neighbours.
     v, s = landmark_views(block), state_of(block, STATE)

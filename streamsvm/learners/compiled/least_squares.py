@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, LEAST_SELF_KERNEL, RBF, kernel_row
 from streamsvm.learners.compiled.rule import state_of
 from streamsvm.learners.compiled.step import dot_products
@@ -101,7 +101,7 @@ _LINE = 16  # numbers of a cache line; the stride is a multiple of it
 _ZERO = np.float32(0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def compute_regressors(block: np.ndarray, place: int, n_active: int, norm: float) -> None:
     """Compute the regressors of ``rows[place]`` (0 or 1), of which `scan_row` gave the rest, into ``kernel_rows[place]``."""
     v = landmark_views(block)
@@ -127,7 +127,7 @@ def compute_regressors(block: np.ndarray, place: int, n_active: int, norm: float
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide_regressors(block: np.ndarray, regressors: np.ndarray) -> None:
     """Compute the decision values of a row with these regressors, float32 [1 + landmarks], into ``scores``."""
     v = landmark_views(block)
@@ -137,7 +137,7 @@ def decide_regressors(block: np.ndarray, regressors: np.ndarray) -> None:
         v.scores[2 * k], v.scores[2 * k + 1] = f + correction, f
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def target_of(target: float, output: int, live: int) -> float:
     """The value that an output should have: the target of the only one, else 1 or -1."""
     if live == 1:
@@ -145,7 +145,7 @@ def target_of(target: float, output: int, live: int) -> float:
     return 1.0 if int(target) == output else -1.0
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _correct(regressors: np.ndarray, corrections: np.ndarray, error: float, n: int) -> None:
     square = 0.0
     for i in range(n):
@@ -155,7 +155,7 @@ def _correct(regressors: np.ndarray, corrections: np.ndarray, error: float, n: i
         corrections[i] = _FADING * corrections[i] + step * np.float64(regressors[i])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def correct(block: np.ndarray, regressors: np.ndarray, target: float, weight: float) -> None:
     """Step the corrections towards a row's target (normalised least mean squares), where ``scores`` are its decision values."""
     v = landmark_views(block)
@@ -165,7 +165,7 @@ def correct(block: np.ndarray, regressors: np.ndarray, target: float, weight: fl
         _correct(regressors, v.corrections[k], error, h["n_support"] + 1)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def gather(block: np.ndarray, half: int, place: int, regressors: np.ndarray, target: float, weight: float) -> None:
     """Gather a row: it becomes row ``place`` of one of the two arrays of rows that the normal equations take."""
     v, s = landmark_views(block), state_of(block, STATE)
@@ -182,14 +182,14 @@ def gather(block: np.ndarray, half: int, place: int, regressors: np.ndarray, tar
     v.targets[half, place], v.row_weights[half, place] = target, weight
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def turn(block: np.ndarray, rows: int) -> None:
     """Let ``rows`` gathered rows be those that the normal equations take next; the other array is filled from now on."""
     s = state_of(block, STATE)
     s["pending"], s["half"], s["gathered"] = rows, 1 - s["half"], 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def begin_adding(block: np.ndarray) -> None:
     """Let c take the pending rows; S is next."""
     v, s = landmark_views(block), state_of(block, STATE)
@@ -209,13 +209,13 @@ def begin_adding(block: np.ndarray) -> None:
     s["stage"], s["place"] = ADDING, 0
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _add_multiple(row: np.ndarray, factor: float, out: np.ndarray, n: int) -> None:
     for i in range(n):
         out[i] += factor * np.float64(row[i])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def add_rows(block: np.ndarray) -> float:
     """Let two rows of S take the pending rows; return the cost in multiplications, as `step_weights` and `make_factor` do."""
     v, s = landmark_views(block), state_of(block, STATE)
@@ -249,7 +249,7 @@ def add_rows(block: np.ndarray) -> float:
     return (n - j) * 2.0 * (count + 8.0 + 4.0 * h["live"])
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy", inline="always")
+@compiled(fastmath=FAST, inline=True)
 def _take(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) -> None:
     if decay < 1.0:
         for i in range(len(row)):
@@ -259,7 +259,7 @@ def _take(row: np.ndarray, prior: np.ndarray, sums: np.ndarray, decay: float) ->
             row[i] += np.float64(sums[i])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _end_chunk(block: np.ndarray) -> None:
     v, s = landmark_views(block), state_of(block, STATE)
     count = s["pending"]
@@ -274,7 +274,7 @@ def _end_chunk(block: np.ndarray) -> None:
     s["stage"], s["place"] = (STEPPING if s["ready"] else IDLE), 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def step_weights(block: np.ndarray) -> float:
     """Let the weights of one output take a step."""
     v, s = landmark_views(block), state_of(block, STATE)
@@ -303,13 +303,13 @@ def step_weights(block: np.ndarray) -> float:
     return 4.0 * n * n
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _add_to(out: np.ndarray, factor: float, x: np.ndarray, n: int) -> None:
     for i in range(n):
         out[i] += factor * x[i]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def make_factor(block: np.ndarray) -> float:
     """Make two rows of the factor in the making; before the first of them, copy S."""
     v, s = landmark_views(block), state_of(block, STATE)
@@ -338,7 +338,7 @@ def make_factor(block: np.ndarray) -> float:
     return cost
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _make_identity(factor: np.ndarray, stride: int, n: int) -> None:
     for j in range(n):
         start = row_start(j, stride)
@@ -346,7 +346,7 @@ def _make_identity(factor: np.ndarray, stride: int, n: int) -> None:
         factor[start + j] = np.float32(1.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _copy(block: np.ndarray, factor: np.ndarray) -> None:
     # S over its largest diagonal element, with the jitter on the diagonal.
     v, s = landmark_views(block), state_of(block, STATE)
@@ -359,7 +359,7 @@ def _copy(block: np.ndarray, factor: np.ndarray) -> None:
         factor[start + j] += np.float32(s["jitter"])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _scale(values: np.ndarray, factor: float, out: np.ndarray) -> None:
     for i in range(len(values)):
         out[i] = np.float32(values[i] * factor)

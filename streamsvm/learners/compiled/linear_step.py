@@ -7,8 +7,8 @@ float32 [k]. Every step takes O(k).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import LARGEST_NORM
 from streamsvm.learners.compiled.iterates import (
     PROBABILITY,
@@ -30,7 +30,7 @@ __all__ = ["STATE", "decide", "decide_many", "decide_packed", "first_refused", "
 STATE = np.dtype([("C", "f8"), ("fit_intercept", "f8")])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tuple[int, float]:
     # As `scan_row`: the number of features that are not zero, and the squared norm; -1 where that is too large or not finite.
     v = weight_views(block)
@@ -58,7 +58,7 @@ def _lay_out(block: np.ndarray, columns: np.ndarray, values: np.ndarray) -> tupl
     return (n if norm < LARGEST_NORM else -1), norm
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _products(block: np.ndarray, n: int) -> tuple[float, float]:
     # Of the row at hand, which has n features that are not zero, with the two rows of coefficients.
     v = weight_views(block)
@@ -71,7 +71,7 @@ def _products(block: np.ndarray, n: int) -> tuple[float, float]:
     return a, b
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float) -> None:
     v, c, s = weight_views(block), common(block), state_of(block, STATE)
     c["t"] += 1
@@ -91,7 +91,7 @@ def _learn(block: np.ndarray, n: int, norm: float, target: float, weight: float)
     finish_step(c, v.weights, v.biases, 2, v.header[0]["used"])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _decide(block: np.ndarray, n: int, what: int) -> float:
     v, c = weight_views(block), common(block)
     iterate = iterate_for(c, what)
@@ -100,7 +100,7 @@ def _decide(block: np.ndarray, n: int, what: int) -> float:
     return probability(c, iterate, f) if what == PROBABILITY else f
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target: float, weight: float) -> bool:
     """Learn a row; whether it was not refused as not finite or too large."""
     n, norm = _lay_out(block, columns, values)
@@ -109,7 +109,7 @@ def learn_one(block: np.ndarray, columns: np.ndarray, values: np.ndarray, target
     return n >= 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_packed(block: np.ndarray, target: float, weight: float) -> bool:
     """`learn_one` of a row that has all features, which are in ``row``."""
     v = weight_views(block)
@@ -119,7 +119,7 @@ def learn_packed(block: np.ndarray, target: float, weight: float) -> bool:
     return n >= 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int) -> float:
     """The decision value of a row, or the probability of the positive label; ``what`` as in `iterates`. NaN where a row would be
     refused.
@@ -128,7 +128,7 @@ def decide(block: np.ndarray, columns: np.ndarray, values: np.ndarray, what: int
     return _decide(block, n, what) if n >= 0 else np.nan
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide_packed(block: np.ndarray, what: int) -> float:
     """`decide` for a row that has all features, which are in ``row``."""
     v = weight_views(block)
@@ -136,21 +136,21 @@ def decide_packed(block: np.ndarray, what: int) -> float:
     return _decide(block, n, what) if n >= 0 else np.nan
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> None:
     """Learn the rows of X float32 [n, features], one after the other."""
     for i in range(X.shape[0]):
         learn_one(block, columns, X[i], targets[i], weights[i])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, what: int, out: np.ndarray) -> None:
     """`decide` for each row of X float32 [n, features], into float64 [n, 1]."""
     for i in range(X.shape[0]):
         out[i, 0] = decide(block, columns, X[i], what)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def first_refused(block: np.ndarray, X: np.ndarray, columns: np.ndarray) -> int:
     """The number of the first row of X that `learn_one` would refuse, or -1."""
     for i in range(X.shape[0]):

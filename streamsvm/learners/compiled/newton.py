@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST
 
 __all__ = ["ROWS_OF_INVERSE", "add_row", "dot", "invert", "logistic", "pull", "start"]
@@ -27,13 +27,13 @@ def start(curvature: np.ndarray, inverse: np.ndarray, ridge: float) -> None:
     inverse[...] = np.eye(curvature.shape[-1]) / ridge
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def logistic(f: float) -> float:
     """The probability of log odds f, bounded to 30 either way."""
     return 1.0 / (1.0 + math.exp(-min(max(f, -30.0), 30.0)))
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def dot(a: np.ndarray, b: np.ndarray, n: int) -> float:
     """The dot product of the first n numbers of two arrays."""
     total = 0.0
@@ -42,7 +42,7 @@ def dot(a: np.ndarray, b: np.ndarray, n: int) -> float:
     return total
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def add_row(
     curvature: np.ndarray,
     inverse: np.ndarray,
@@ -90,7 +90,7 @@ def add_row(
         direction[j] /= grown
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def invert(curvature: np.ndarray, inverse: np.ndarray, n: int) -> None:
     """Compute the inverse of the curvature. O(n^3).
 
@@ -115,7 +115,7 @@ def invert(curvature: np.ndarray, inverse: np.ndarray, n: int) -> None:
             inverse[j, k] = inverse[k, j] = 0.5 * (inverse[j, k] + inverse[k, j])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def pull(inverse: np.ndarray, weights: np.ndarray, centre: np.ndarray, n: int, force: float, direction: np.ndarray) -> None:
     """Step against the ridge's own gradient, ``force`` times the weights less their centre. O(n^2)."""
     for j in range(n):

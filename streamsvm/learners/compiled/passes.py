@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.coordinate_ascent import STATE, find_stamp, next_stamp, save_row
 from streamsvm.learners.compiled.decisions import fill_row
 from streamsvm.learners.compiled.iterates import EPSILON_INSENSITIVE, common
@@ -17,7 +17,7 @@ __all__ = ["learn_epoch"]
 _LEAST = 1e-12  # a smaller step, relative to the coefficient, is what rounding leaves to a bound
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_epoch(
     block: np.ndarray,
     X: np.ndarray,
@@ -59,7 +59,7 @@ def learn_epoch(
     return stepped
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _step(block: np.ndarray, row: Row, coefficients: np.ndarray) -> tuple[int, int, float]:
     # The output that rises, the one that falls (-1: none), and by how much. The dual objective along a coordinate is quadratic:
     # the step goes to its maximum, and beyond it by the relaxation.
@@ -84,7 +84,7 @@ def _step(block: np.ndarray, row: Row, coefficients: np.ndarray) -> tuple[int, i
     return 0, -1, step if abs(best - a) * diagonal > s["tol"] and abs(step) > _LEAST * max(abs(a), abs(a + step)) else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _step_between(
     block: np.ndarray, curvature: float, label: int, limit: float, coefficients: np.ndarray
 ) -> tuple[int, int, float]:

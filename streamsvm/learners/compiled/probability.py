@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from streamsvm.compiling.functions import compiled
 
 __all__ = ["FIRST_SLOPE", "fit_slope", "fit_softmax", "measure", "probabilities", "probability"]
 
@@ -25,18 +26,18 @@ _LARGEST_STEP = 0.4  # of the slope
 _LARGEST_SIZE = 1e100
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _factor(c: np.ndarray, iterate: int) -> float:
     return math.exp(c["slope"][iterate]) / max(c["size"][iterate], 1.0)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _prior_weight(c: np.ndarray) -> float:
     # Below 1 before the first row, too: a model that is given ranks rows.
     return _PRIOR_ROWS / (float(c["t"]) + _PRIOR_ROWS + 1.0)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def probability(c: np.ndarray, iterate: int, f: float) -> float:
     """The probability of the positive label, from an iterate's decision value: above 1/2 for the smallest value above 0."""
     p = 1.0 / (1.0 + math.exp(-min(max(_factor(c, iterate) * f, -30.0), 30.0)))
@@ -44,7 +45,7 @@ def probability(c: np.ndarray, iterate: int, f: float) -> float:
     return max(p, _ABOVE_HALF) if f > 0.0 else p
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, live: int, best: int) -> None:
     """Turn the decision values by an iterate (every other one of ``scores``) into probabilities, in place: softmax.
 
@@ -61,7 +62,7 @@ def probabilities(c: np.ndarray, scores: np.ndarray, iterate: int, live: int, be
         scores[k] = scores[k] / total * (1.0 - weight) + weight * 2.0 / live
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def measure(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
     """Update the mean size of an iterate's decision values; the factor from them to log odds."""
     if size < _LARGEST_SIZE:
@@ -70,7 +71,7 @@ def measure(c: np.ndarray, iterate: int, size: float, rate: float) -> float:
     return _factor(c, iterate)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def fit_softmax(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, live: int, rate: float) -> None:
     """`fit_slope` for several classes; ``label`` is the place of the row's class in ``scores``."""
     size = 0.0
@@ -86,7 +87,7 @@ def fit_softmax(c: np.ndarray, scores: np.ndarray, label: int, iterate: int, liv
     fit_slope(c, iterate, rate, -mean, square - mean * mean)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def fit_slope(c: np.ndarray, iterate: int, rate: float, gradient: float, curvature: float) -> None:
     """One step of Newton's method on the log-likelihood of a label, with an averaged curvature; ``c`` is the `COMMON` record."""
     rate = max(rate, 0.01)

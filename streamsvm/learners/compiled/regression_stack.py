@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, dot, invert, pull
 from streamsvm.learners.compiled.stack import BEST, FIRST_INPUT, MOST_ROWS, STACK, VOTED, VOTES, share_of
 
@@ -40,19 +40,19 @@ _BEND = 1.5  # mean absolute errors up to which a row counts in full
 _WINDOW = 1000.0  # rows of recent errors
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def bounded(value: float) -> float:
     """A decision value, bounded."""
     return min(max(value, -_LARGEST), _LARGEST)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def robust_weight(error: float, mean_error: float) -> float:
     """The weight of a row that is missed by ``error``, where ``mean_error`` is the mean absolute error; that row is in it."""
     return 1.0 if error <= _BEND * mean_error else _BEND * mean_error / error
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def answer(
     inputs: np.ndarray,
     weights: np.ndarray,
@@ -83,7 +83,7 @@ def answer(
     answers[STACK], answers[VOTES], answers[BEST] = stacked / total, inputs[VOTED], inputs[best]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_errors(inputs: np.ndarray, target: float, weight: float, t: int, errors: np.ndarray, mistakes: np.ndarray) -> None:
     """Update the recent absolute error of each input, and the fading sum of them, by row number t, from 1 on.
 
@@ -96,7 +96,7 @@ def learn_errors(inputs: np.ndarray, target: float, weight: float, t: int, error
         mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + counted * error
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def choose(answers: np.ndarray, target: float, weight: float, t: int, errors: np.ndarray) -> int:
     """Update the recent absolute errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's is
     less by more than chance. A row counts as so many as it weighs, within bounds.
@@ -111,7 +111,7 @@ def choose(answers: np.ndarray, target: float, weight: float, t: int, errors: np
     return chosen
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_stack(
     inputs: np.ndarray,
     target: float,
@@ -144,7 +144,7 @@ def learn_stack(
         pull(inverse, w, rows[0], n, ROWS_OF_INVERSE * (1.0 - memory) * ridge, rows[1])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def first_weights(weights: np.ndarray) -> None:
     """Fill in the weights before the first row: the mean of the experts' inputs."""
     for m in range(len(weights)):

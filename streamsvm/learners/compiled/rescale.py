@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import LARGEST_GAMMA
 from streamsvm.memory.moments import ANEW, LAST_MEAN, RARE, follow_value
 
@@ -49,7 +49,7 @@ _FAR = 1e30
 _NEAR = 2.0  # deviations of the mean from 0 up to which 0 is the location, where rows need not be centred
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used: int, reach: float) -> None:
     """Learn the mean and the variance of each feature from ``row``, as it is given.
 
@@ -60,7 +60,7 @@ def learn_moments(moments: np.ndarray, first: np.ndarray, row: np.ndarray, used:
         follow_value(moments[j], first[j], np.float64(row[j]), RARE_REACH if moments[j, RARE] else reach, _HORIZON, False)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _spread(moments: np.ndarray) -> float:
     # The standard deviation of a feature, 0 where it is constant.
     if moments[0] == 0.0:
@@ -69,12 +69,12 @@ def _spread(moments: np.ndarray) -> float:
     return math.sqrt(variance) if variance > _LEAST_VARIANCE * moments[1] * moments[1] + _TINY else 0.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _location(mean: float, spread: float, centred: bool) -> float:
     return mean if centred or abs(mean) > _NEAR * spread else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def scale_moved(
     moments: np.ndarray,
     location: np.ndarray,
@@ -123,7 +123,7 @@ def scale_moved(
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
     """Return location and spread, float64 [used], that bring stored vectors to the units of the features.
 
@@ -138,7 +138,7 @@ def units_of(moments: np.ndarray, location: np.ndarray, spread: np.ndarray, used
     return place, size
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread: np.ndarray, used: int) -> None:
     """Write ``row`` by the scale in use into ``scaled``, float32 [used or more]."""
     for j in range(used):
@@ -146,7 +146,7 @@ def scale_row(row: np.ndarray, scaled: np.ndarray, location: np.ndarray, spread:
         scaled[j] = np.float32(min(max(value, -np.float64(BOUND)), np.float64(BOUND)))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def gamma_of(spread: np.ndarray, used: int, scaling: bool) -> float:
     """One over the sum of the variances of scaled rows, or of rows as they are."""
     total = 0.0
@@ -155,14 +155,14 @@ def gamma_of(spread: np.ndarray, used: int, scaling: bool) -> float:
     return min(1.0 / total, 1e-3 * LARGEST_GAMMA) if total > 0.0 else 1.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _moved(value: np.float32, ratio: float, shift: float) -> np.float32:
     # Bounded, as 0 times a ratio beyond float32 must be 0.
     factor, summand = np.float32(min(ratio, _FAR)), np.float32(min(max(shift, -_FAR), _FAR))
     return min(max(value * factor + summand, -BOUND), BOUND)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> float:
     """Bring n vectors, float32 [columns, n or more], and their squared norms to the scale in use; the largest norm. O(n d)."""
     largest = 0.0
@@ -178,7 +178,7 @@ def move_vectors(vectors: np.ndarray, norms: np.ndarray, n: int, used: int, rati
     return largest
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def move_rows(rows: np.ndarray, n: int, used: int, ratio: np.ndarray, shift: np.ndarray) -> None:
     """Bring n rows, float32 [n or more, columns], to the scale in use."""
     for i in range(n):

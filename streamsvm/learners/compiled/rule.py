@@ -11,13 +11,13 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, types
 
+from streamsvm.compiling.calls import BLOCK, address_of, caller
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.decisions import decide, fill_row
 from streamsvm.learners.compiled.iterates import CHOSEN, PROBABILITY, RULE_STATE
 from streamsvm.learners.compiled.step import Row, begin_row, end_row, observe
 from streamsvm.memory.block import record
-from streamsvm.memory.calls import BLOCK, address_of, caller
 from streamsvm.memory.support_vectors import views
 
 __all__ = [
@@ -40,11 +40,11 @@ __all__ = [
 LEARNED, REFUSED, FULL = 0, 1, 2
 
 #: What the compiled ``learn_one`` of a rule takes, and a call of it by its address.
-RULE = (BLOCK, types.float64, types.float64)
-call_rule: Callable[..., Any] = caller(RULE, types.int64)
+RULE = f"{BLOCK} f8 f8"
+call_rule: Callable[..., Any] = caller(RULE, "i8")
 
-_DECIDE = (BLOCK, types.int64)
-_call_decide = caller(_DECIDE, types.float64)
+_DECIDE = f"{BLOCK} i8"
+_call_decide = caller(_DECIDE, "f8")
 
 NO_STATE = np.dtype([])
 #: The field of the state of rules whose models merge: whether coefficients were set, and not learned row by row, at some time.
@@ -66,13 +66,13 @@ class Rule(NamedTuple):
     another field differs from that of a new one is corrupt."""
 
 
-@njit(cache=True, inline="always")
+@compiled(inline=True)
 def state_of(block: np.ndarray, dtype: np.dtype) -> Any:
     """The rule's own record of a block, for compiled code to read and write."""
     return record(block, RULE_STATE, dtype)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline=True)
 def _nothing(block: np.ndarray) -> None:
     pass
 
@@ -102,7 +102,7 @@ def rule(
     """
 
     def make(step: Callable[[np.ndarray, Row], None]) -> Rule:
-        names = {"step": njit(cache=True, error_model="numpy", inline="always")(step), "prepare": prepare, "rescaled": rescaled}
+        names = {"step": compiled(step, inline=True), "prepare": prepare, "rescaled": rescaled}
         learn_one = _made(_learn_one, step, names)
         return Rule(learn_one, many_rows(learn_one, learn_rows), state, learned or {})
 
@@ -110,13 +110,13 @@ def rule(
 
 
 def _made(template: Any, step: Any, names: dict[str, Any]) -> Any:
-    # A closure over the step, or the step as an argument, would miss numba's disk cache in every process. What hits it is a
-    # function of its own that lies, as far as numba sees, in the file of the rule.
+    # A closure over the step, or the step as an argument, would be compiled with the learner of each rule. This is a function of
+    # its own, which lies in the file of the rule.
     name = f"{step.__qualname__}.{template.__name__.lstrip('_')}"
     place = {"co_filename": step.__code__.co_filename, "co_firstlineno": step.__code__.co_firstlineno}
     made = FunctionType(template.__code__.replace(co_name=name, co_qualname=name, **place), {**globals(), **names}, name)
     made.__module__, made.__qualname__ = step.__module__, name
-    return njit(cache=True, error_model="numpy")(made)
+    return compiled(made)
 
 
 # The template: `step`, `prepare` and `rescaled` are those of the rule.
@@ -145,13 +145,13 @@ def many_rows(learn_one: Any, learn_rows: Any) -> Callable[..., int]:
     """
 
     def learn_many(block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> int:
-        learned: int = learn_rows(address_of(learn_one, RULE, types.int64), block, X, columns, targets, weights)
+        learned: int = learn_rows(address_of(learn_one, RULE, "i8"), block, X, columns, targets, weights)
         return learned
 
     return learn_many
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_rows(
     learn_one: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> int:
@@ -185,12 +185,12 @@ def predict_then_learn(
     int
         How many rows were learned: n, or the number of the row that the rule could not.
     """
-    decide_at, learn_at = address_of(decide, _DECIDE, types.float64), address_of(rule.learn_one, RULE, types.int64)
+    decide_at, learn_at = address_of(decide, _DECIDE, "f8"), address_of(rule.learn_one, RULE, "i8")
     taken: int = _take_rows(decide_at, learn_at, block, X, columns, targets, answers)
     return taken
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _take_rows(
     decide_at: int, learn_at: int, block: np.ndarray, X: np.ndarray, columns: np.ndarray, targets: np.ndarray, answers: np.ndarray
 ) -> int:

@@ -6,8 +6,8 @@ A row comes as it is given into `given_row`. `scan_given` makes it the row at ha
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FOURIER, LINEAR, POLY
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.rescale import REACH, learn_moments, move_vectors, scale_moved, scale_row
@@ -20,14 +20,14 @@ __all__ = ["FOLLOWS", "GIVEN", "follow_scale", "given_row", "scan_given"]
 GIVEN, FOLLOWS = -1, -2
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def given_row(block: np.ndarray) -> np.ndarray:
     """The place of a row as it is given, float32 [columns]."""
     v = views(block)
     return v.given if v.header[0]["scaled"] > 0 else v.rows[0]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def scan_given(block: np.ndarray) -> tuple[int, float]:
     """Make the row that is given the row at hand, ``rows[0]``; the number of its non-zero features and its squared norm.
 
@@ -39,7 +39,7 @@ def scan_given(block: np.ndarray) -> tuple[int, float]:
     return scan_row(v.rows[0], v.header[0]["used"], v.active[0])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _scan_scaled(block: np.ndarray) -> tuple[int, float]:
     v = views(block)
     used = v.header[0]["used"]
@@ -50,7 +50,7 @@ def _scan_scaled(block: np.ndarray) -> tuple[int, float]:
     return scan_row(v.rows[0], used, v.active[0])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def follow_scale(block: np.ndarray) -> bool:
     """Let the scale learn the row that is given, which is finite; whether another scale has come into use with it.
 

@@ -6,8 +6,8 @@ That is logistic regression of labels, and recursive least squares of targets, o
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.kinds import ADDITIVE, SLOW_NEWTON, STATE
 from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
@@ -28,19 +28,19 @@ _REACH = np.float32(NEWTON_REACH)
 _LEAST_CURVATURE = 0.02
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _memory(kind: int) -> float:
     return 1.0 - 1e-4 if kind == SLOW_NEWTON else 1.0 - 1e-3
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def functions_of(side: int, used: int) -> int:
     """Return how many functions of each of so many features there are, for which there is room in a matrix of this side."""
     room = (side - 1) // max(used, 1)
     return 4 if room >= 4 else 2 if room >= 2 else 1
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def newton_row(block: np.ndarray, kind: int) -> int:
     """Fill ``squares[0]`` with the row at hand as an expert of second order takes it, 1 first; its length."""
     v = committee_views(block)
@@ -59,7 +59,7 @@ def newton_row(block: np.ndarray, kind: int) -> int:
     return 1 + functions * features
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def count_functions(block: np.ndarray) -> None:
     """Where features have come, and each can have fewer functions, let the additive expert begin anew."""
     v, s = committee_views(block), state_of(block, STATE)
@@ -79,7 +79,7 @@ def count_functions(block: np.ndarray) -> None:
                     v.newton_weights[number, k, j] = 0.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def learn_label(block: np.ndarray, expert: int, label: int, weight: float) -> None:
     """Learn the label of the row at hand; several outputs share the curvature of the one that is least sure."""
     v = committee_views(block)
@@ -102,7 +102,7 @@ def learn_label(block: np.ndarray, expert: int, label: int, weight: float) -> No
     _renew(block, expert, n)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def learn_target(block: np.ndarray, expert: int, target: float, weight: float) -> None:
     """Learn the target of the row at hand. The expert's recent error is that with this row."""
     v = committee_views(block)
@@ -115,13 +115,13 @@ def learn_target(block: np.ndarray, expert: int, target: float, weight: float) -
     _renew(block, expert, n)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _add(weights: np.ndarray, size: float, direction: np.ndarray, n: int) -> None:
     for j in range(n):
         weights[j] += size * direction[j]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _renew(block: np.ndarray, expert: int, n: int) -> None:
     # Compute the inverse anew now and then, experts in turn, and let the ridge have its effect.
     v = committee_views(block)

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.newton import ROWS_OF_INVERSE, add_row, invert, logistic, pull
 
 __all__ = [
@@ -60,18 +60,18 @@ _WINDOW = 1000.0  # rows of recent errors
 _LARGEST_SHARE = 0.1  # of one row in them
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _clipped(value: float) -> float:
     return min(max(value, -_LARGEST_INPUT), _LARGEST_INPUT)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def share_of(weight: float, rate: float) -> float:
     """The share of a row in a recent error, in which a row of weight 1 has the share ``rate``."""
     return min(weight * rate, max(rate, _LARGEST_SHARE))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def stack_scores(
     inputs: np.ndarray, live: int, weights: np.ndarray, losses: np.ndarray, odds: np.ndarray, scores: np.ndarray
 ) -> int:
@@ -95,7 +95,7 @@ def stack_scores(
     return best if live > 1 else int(scores[0] > 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def answer(inputs: np.ndarray, live: int, m: int) -> int:
     """The answer by one input."""
     if live == 1:
@@ -107,7 +107,7 @@ def answer(inputs: np.ndarray, live: int, m: int) -> int:
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def vote(inputs: np.ndarray, live: int, mistakes: np.ndarray) -> int:
     """Fill in the outcome of the votes, input `VOTED`; the answer with most of them.
 
@@ -129,7 +129,7 @@ def vote(inputs: np.ndarray, live: int, mistakes: np.ndarray) -> int:
     return answer(inputs, live, VOTED)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_answers(
     inputs: np.ndarray, live: int, label: int, weight: float, t: int, errors: np.ndarray, mistakes: np.ndarray
 ) -> None:
@@ -144,7 +144,7 @@ def learn_answers(
         mistakes[m] = mistakes[m] * (1.0 - 1.0 / _WINDOW) + min(weight, MOST_ROWS) * wrong
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def choose(answers: np.ndarray, label: int, weight: float, t: int, errors: np.ndarray) -> int:
     """Update the recent errors of the stacks, the votes and the best expert, and choose: the stacks, unless another's error is
     less by more than chance. A row counts as so many as it weighs, within bounds.
@@ -160,7 +160,7 @@ def choose(answers: np.ndarray, label: int, weight: float, t: int, errors: np.nd
     return chosen
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn_stack(
     inputs: np.ndarray,
     live: int,
@@ -208,14 +208,14 @@ def learn_stack(
         pull(inverse, w, z, n, ROWS_OF_INVERSE * (1.0 - memory) * ridge, rows[1])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def first_weights(weights: np.ndarray) -> None:
     """Fill in the weights before the first row: all experts' inputs count alike, and twice their mean is the log odds."""
     for m in range(len(weights)):
         weights[m] = 2.0 / (len(weights) - FIRST_INPUT) if m >= FIRST_INPUT else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def softmax(scores: np.ndarray, live: int) -> np.ndarray:
     """Turn log odds into probabilities, in place; they are returned, too."""
     largest, total = scores[0], 0.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 import numpy as np
-from numba import njit
 
 from streamsvm.budget.dispatch import maintain
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST, FOURIER, LARGEST_GAMMA, self_kernel
 from streamsvm.learners.compiled.iterates import LAST, add_to_iterates, common, error_rate, finish_step, shortfall, track_output
 from streamsvm.learners.compiled.probability import fit_softmax
@@ -61,7 +61,7 @@ class Row(NamedTuple):
     """k(x, x). A row where this is 0 adds nothing to any decision, and should not become a support vector."""
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
     """Count the row at hand as learned; how many of its features are not zero, its squared norm, and whether the scale in use is
     another one with it.
@@ -79,7 +79,7 @@ def begin_row(block: np.ndarray) -> tuple[int, float, bool]:
     return n_active, norm, False
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
     n_active, norm = scan_given(block)
     if n_active < 0:
@@ -91,7 +91,7 @@ def _begin_scaled_row(block: np.ndarray) -> tuple[int, float, bool]:
     return n_active, norm, moved
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def _update_gamma(block: np.ndarray) -> None:
     # gamma = 1 / (sum of the features' variances), by Welford's recurrence over the first rows.
     v = views(block)
@@ -101,7 +101,7 @@ def _update_gamma(block: np.ndarray) -> None:
     v.cache[0] = 0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: int) -> None:
     """Let a row count in the variances that gamma="scale" is found from; ``means`` are those of features, float64 [used]."""
     c["gamma_rows"] += 1
@@ -113,13 +113,13 @@ def observe_variances(c: np.ndarray, row: np.ndarray, means: np.ndarray, used: i
         c["deviation"] += before * (x - means[j])
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def scale_gamma(c: np.ndarray) -> float:
     """Return gamma="scale" of the rows that `observe_variances` has seen."""
     return min(c["gamma_rows"] / c["deviation"], LARGEST_GAMMA) if c["deviation"] > 0.0 else 1.0
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> tuple[float, float]:
     """The dot products of the first n kernel values with u and with v."""
     a = b = 0.0
@@ -130,7 +130,7 @@ def dot_products(kernels: np.ndarray, u: np.ndarray, v: np.ndarray, n: int) -> t
     return a, b
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
     """Return whether the first n numbers of two rows differ."""
     different = 0  # counted to the end, in SIMD, rather than left early
@@ -139,7 +139,7 @@ def differ(a: np.ndarray, b: np.ndarray, n: int) -> bool:
     return different > 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
     """Compute the decision values of the row at hand, by both iterates.
 
@@ -163,7 +163,7 @@ def compute_scores(block: np.ndarray, n_active: int, norm: float) -> None:
         v.scores[k + 1] = c["average_v"] * b + c["average_u"] * a + v.biases[k + 1]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> int:
     """The output with the largest decision value by an iterate (0: last, 1: average), but for the excluded one."""
     best = -1
@@ -173,7 +173,7 @@ def best_output(scores: np.ndarray, iterate: int, live: int, excluded: int) -> i
     return best
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight: float) -> Row:
     """Compute the decision values of the row at hand, of which `begin_row` gave ``n_active`` and ``norm``, and track errors."""
     compute_scores(block, n_active, norm)
@@ -183,7 +183,7 @@ def observe(block: np.ndarray, n_active: int, norm: float, target: float, weight
     return Row(target, weight, norm, self_kernel(h["kernel"], h["gamma"], h["coef0"], h["degree"], norm))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     """By how much the last iterate misses the margin at the row at hand.
 
@@ -203,7 +203,7 @@ def violation(block: np.ndarray, target: float) -> tuple[int, int, float]:
     return label, rival, max(1.0 - (v.scores[2 * label] - v.scores[2 * rival]), 0.0)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) -> None:
     """Update the recent error and the calibration of both iterates, which predictions and probabilities follow.
 
@@ -220,7 +220,7 @@ def track_errors(c: np.ndarray, scores: np.ndarray, live: int, target: float) ->
             c["error"][iterate] += rate * (error - c["error"][iterate])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: int = 0, falling: int = -1) -> None:
     """Make the row at hand a support vector, and bring the store back to its budget. O(B d).
 
@@ -235,7 +235,7 @@ def add_support_vector(block: np.ndarray, row: Row, coefficient: float, rising: 
         common(block)["n_merges"] += maintain(block, random_bits(block))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def random_bits(block: np.ndarray) -> np.uint64:
     """The next of the learner's random numbers, of 64 bits."""
     c = common(block)
@@ -243,13 +243,13 @@ def random_bits(block: np.ndarray) -> np.uint64:
     return next_random(c["random"])
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def random_slot(block: np.ndarray) -> int:
     """Draw a support vector; its slot."""
     return np.int64(random_bits(block) % np.uint64(views(block).header[0]["n_support"]))  # type: ignore[return-value]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 0, falling: int = -1) -> None:
     """Add ``step`` to a support vector's coefficient of the output that rises, and take it from the one that falls (-1: none)."""
     v, c = views(block), common(block)
@@ -258,7 +258,7 @@ def add_to_coefficient(block: np.ndarray, slot: int, step: float, rising: int = 
         add_to_iterates(c, v.coefficients[2 * falling], v.coefficients[2 * falling + 1], slot, -step)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def end_row(block: np.ndarray) -> None:
     """Average the iterates, and keep their lazy scale factors in range."""
     v = views(block)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.learners.compiled.experts import LARGEST_WEIGHT, ask, learn_experts
 from streamsvm.learners.compiled.iterates import common
 from streamsvm.learners.compiled.kinds import STATE
@@ -28,19 +28,19 @@ BOUND = 8.0
 _HORIZON = 10_000.0  # rows that mean and variance remember
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def spread_of(moments: np.ndarray) -> float:
     """The standard deviation of targets, from their moments; 0 where they are constant."""
     return math.sqrt(moments[2] / moments[0]) if moments[0] > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _scaled(moments: np.ndarray, target: float) -> float:
     spread = spread_of(moments)
     return min(max((target - moments[1]) / spread, -BOUND), BOUND) if spread > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def consult(block: np.ndarray) -> int:
     """Compute the three answers to the row at hand; 0."""
     v = committee_views(block)
@@ -49,7 +49,7 @@ def consult(block: np.ndarray) -> int:
     return 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def learn(block: np.ndarray, target: float, weight: float) -> int:
     """Learn the target of the row at hand, to which there are answers; 0."""
     v, s, t = committee_views(block), state_of(block, STATE), common(block)["t"]
@@ -68,7 +68,7 @@ def learn(block: np.ndarray, target: float, weight: float) -> int:
     return 0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def decide(block: np.ndarray, what: int) -> float:  # noqa: ARG001 - there is one question
     """Return the target that is predicted of the row at hand, to which there are answers."""
     v = committee_views(block)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST
 
 __all__ = ["add_two_rows", "factor_two_rows", "multiply_row", "row_start", "solve_factored", "symmetric_product"]
@@ -18,13 +18,13 @@ __all__ = ["add_two_rows", "factor_two_rows", "multiply_row", "row_start", "solv
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline=True)
 def row_start(j: int, stride: int) -> int:
     """The place of element (j, i) less i."""
     return j * stride - j * (j + 1) // 2
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def add_two_rows(
     values: np.ndarray, starts: np.ndarray, a: np.ndarray, b: np.ndarray, count: int, first: int, n: int, out: np.ndarray
 ) -> None:
@@ -56,7 +56,7 @@ def add_two_rows(
         k += 1
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def multiply_row(row: np.ndarray, x: np.ndarray, j: int, n: int, out: np.ndarray) -> None:
     """Add what row j of a symmetric matrix (``row``, float64 [n - j], from the diagonal on) has in its product with x."""
     size, total, factor = n - j, row[0] * x[j], x[j]
@@ -68,7 +68,7 @@ def multiply_row(row: np.ndarray, x: np.ndarray, j: int, n: int, out: np.ndarray
     z[0] += total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def symmetric_product(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, out: np.ndarray) -> None:
     """Compute ``out[:n] = matrix x[:n]``, float64. O(n^2)."""
     out[:n] = 0.0
@@ -77,7 +77,7 @@ def symmetric_product(matrix: np.ndarray, stride: int, x: np.ndarray, n: int, ou
         multiply_row(matrix[start + j : start + n], x, j, n, out)
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy", inline="always")
+@compiled(fastmath=FAST, inline=True)
 def _finish_row(row: np.ndarray, sums: np.ndarray, least: np.float32, size: int) -> bool:
     # row = (row - sums) / sqrt(its first number); whether that was above `least`.
     pivot = row[0] - sums[0]
@@ -90,7 +90,7 @@ def _finish_row(row: np.ndarray, sums: np.ndarray, least: np.float32, size: int)
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def factor_two_rows(
     matrix: np.ndarray,
     stride: int,
@@ -139,7 +139,7 @@ def factor_two_rows(
     return True
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def solve_factored(factor: np.ndarray, stride: int, x: np.ndarray, n: int) -> None:
     """Solve U'U z = x for the factor U, float32, in place. O(n^2)."""
     for j in range(n):

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numba import njit
+
+from streamsvm.compiling.functions import compiled
 
 __all__ = ["Block", "BlockFile", "BlockFileError", "is_block_file", "take_sparse"]
 
@@ -274,7 +275,7 @@ class BlockFile:
         self.close()
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _fits(starts: np.ndarray, indices: np.ndarray, features: int, rising: bool) -> bool:
     """Tell whether rows follow each other, features are below ``features``, and if asked for rise within a row."""
     if starts[0] != 0 or starts[-1] != len(indices):
@@ -295,17 +296,18 @@ def _fits(starts: np.ndarray, indices: np.ndarray, features: int, rising: bool) 
     return True
 
 
-@njit(cache=True, error_model="numpy")
 def take_sparse(block: Block, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the starts, indices and values of some rows, int64, of a block."""
-    n = len(rows)
-    starts = np.empty(n + 1, np.uint32)
-    starts[0] = 0
-    for i in range(n):
-        starts[i + 1] = starts[i] + (block.starts[rows[i] + 1] - block.starts[rows[i]])
-    indices, values = np.empty(starts[n], np.uint32), np.empty(starts[n], np.float32)
-    for i in range(n):
+    starts = np.zeros(len(rows) + 1, np.uint32)
+    np.cumsum(block.starts[rows + 1] - block.starts[rows], out=starts[1:])
+    indices, values = np.empty(starts[-1], np.uint32), np.empty(starts[-1], np.float32)
+    _copy_rows(block, rows, starts, indices, values)
+    return starts, indices, values
+
+
+@compiled
+def _copy_rows(block: Block, rows: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray) -> None:
+    for i in range(len(rows)):
         begin, end = block.starts[rows[i]], block.starts[rows[i] + 1]
         indices[starts[i] : starts[i + 1]] = block.indices[begin:end]
         values[starts[i] : starts[i + 1]] = block.values[begin:end]
-    return starts, indices, values

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.linear.files.block_file import Block, BlockFile
 from streamsvm.linear.files.block_writer import BlockWriter
 from streamsvm.linear.files.disk import explained, write_all
@@ -170,7 +170,7 @@ class _Buckets:
         return found
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _words_of(
     heads: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray, features: int, head: int
 ) -> np.ndarray:
@@ -191,7 +191,7 @@ def _words_of(
     return words
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _starts_of(words: np.ndarray, features: int, head: int) -> np.ndarray:
     """Return where each row begins and the last one ends, int64 [rows + 1]."""
     n, at = 0, np.int64(0)
@@ -205,7 +205,7 @@ def _starts_of(words: np.ndarray, features: int, head: int) -> np.ndarray:
     return starts
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _fill(words: np.ndarray, starts: np.ndarray, which: np.ndarray, row: int, buffers: np.ndarray, fills: np.ndarray) -> int:
     """Copy rows, from ``row`` on, to the buffers of their buckets; return the first one that does not fit, or their number."""
     room = buffers.shape[1]
@@ -220,7 +220,7 @@ def _fill(words: np.ndarray, starts: np.ndarray, which: np.ndarray, row: int, bu
     return row
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _end_of(starts: np.ndarray, order: np.ndarray, begin: int, most: int) -> int:
     """Return the end of the rows, from ``begin`` in this order on, that fit into ``most`` words; at least one does."""
     end, size = begin, 0
@@ -232,7 +232,7 @@ def _end_of(starts: np.ndarray, order: np.ndarray, begin: int, most: int) -> int
     return end
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _gather(
     words: np.ndarray, begins: np.ndarray, rows: np.ndarray, features: int, head: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

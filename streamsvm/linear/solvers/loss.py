@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.linear.files.block_file import Block
 
 __all__ = ["Loss", "bounds", "cost", "is_free", "loss_of", "target_of", "weight_of"]
@@ -31,19 +31,19 @@ def loss_of(values: list[Any]) -> Loss:
     return Loss(bool(regression), bool(squared), epsilon, constant, positive, C_positive, C_negative)
 
 
-@njit(inline="always")
+@compiled(inline=True)
 def target_of(label: float, loss: Loss) -> float:
     """Return the target that a label stands for."""
     return label if loss.regression else 1.0 if label == loss.positive else -1.0
 
 
-@njit(inline="always")
+@compiled(inline=True)
 def weight_of(block: Block, i: int) -> float:
     """Return the weight of a row."""
     return block.weights[i] if len(block.weights) else 1.0
 
 
-@njit(inline="always")
+@compiled(inline=True)
 def bounds(target: float, weight: float, loss: Loss) -> tuple[float, float, float]:
     """Return the lower and the upper bound of a row's coefficient, and its curvature d in the dual objective."""
     C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
@@ -53,7 +53,7 @@ def bounds(target: float, weight: float, loss: Loss) -> tuple[float, float, floa
     return (0.0, end, d) if target > 0.0 else (-end, 0.0, d)
 
 
-@njit(inline="always")
+@compiled(inline=True)
 def cost(target: float, weight: float, f: float, loss: Loss) -> float:
     """Return the cost of a row whose decision value is f."""
     C = weight * (loss.C_positive if target > 0.0 else loss.C_negative)
@@ -61,7 +61,7 @@ def cost(target: float, weight: float, f: float, loss: Loss) -> float:
     return C * error * error if loss.squared else C * error
 
 
-@njit(inline="always")
+@compiled(inline=True)
 def is_free(b: float, lower: float, upper: float, loss: Loss) -> bool:
     """Tell whether a coefficient is at no bound. In regression 0 is one: of the two variables whose difference b is."""
     return lower < b < upper and (b != 0.0 or not loss.regression)

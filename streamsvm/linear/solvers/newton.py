@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from numba import njit
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from streamsvm._progress import shown
+from streamsvm.compiling.functions import compiled
 from streamsvm.linear.files.block_file import Block, BlockFile
 from streamsvm.linear.solvers import state
 from streamsvm.linear.solvers.loss import Loss, target_of, weight_of
@@ -150,7 +150,7 @@ def _add_dense(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, he
     return cost, conjugate, active
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _errors(f: np.ndarray, block: Block, loss: Loss, b: np.ndarray, C: np.ndarray) -> tuple[float, float, int]:
     """Set the coefficients b and C of rows with decision values f; return cost, conjugate, and how many cost something."""
     cost, conjugate, active = 0.0, 0.0, 0
@@ -167,7 +167,7 @@ def _errors(f: np.ndarray, block: Block, loss: Loss, b: np.ndarray, C: np.ndarra
     return cost, conjugate, active
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _add_sparse(w: np.ndarray, block: Block, loss: Loss, gradient: np.ndarray, hessian: np.ndarray) -> tuple[float, float, int]:
     """Do as `_add_dense` for sparse rows, with the upper triangle of the Hessian."""
     starts, indices, values = block.starts, block.indices, block.values

@@ -17,8 +17,8 @@ algorithm 4, of which this is the step in one variable.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from streamsvm.compiling.functions import compiled
 from streamsvm.kernels import FAST
 from streamsvm.linear.files.block_file import Block
 from streamsvm.linear.solvers.loss import Loss, bounds, cost, is_free, target_of, weight_of
@@ -26,7 +26,7 @@ from streamsvm.linear.solvers.loss import Loss, bounds, cost, is_free, target_of
 __all__ = ["free_rows", "measure", "product", "sweep", "sweep_free"]
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def product(w: np.ndarray, block: Block, i: int) -> float:
     """Return the product of w and a row, without the constant feature."""
     total = 0.0
@@ -41,7 +41,7 @@ def product(w: np.ndarray, block: Block, i: int) -> float:
     return total
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _product_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, float]:
     """Return w'x and x'x of a row, without the constant feature, in one loop."""
     total, square = 0.0, 0.0
@@ -60,7 +60,7 @@ def _product_and_square(w: np.ndarray, block: Block, i: int) -> tuple[float, flo
     return total, square
 
 
-@njit(cache=True, fastmath=FAST, error_model="numpy")
+@compiled(fastmath=FAST)
 def _add(w: np.ndarray, step: float, block: Block, i: int) -> None:
     """Add a row times ``step`` to w, without the constant feature."""
     if len(block.starts):
@@ -73,7 +73,7 @@ def _add(w: np.ndarray, step: float, block: Block, i: int) -> None:
             w[k] += step * x[k]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _shuffle(rows: np.ndarray, seed: int) -> None:
     """Shuffle in place: Fisher and Yates, with the random numbers of SplitMix64."""
     state = np.uint64(seed)
@@ -85,18 +85,24 @@ def _shuffle(rows: np.ndarray, seed: int) -> None:
         rows[i], rows[j] = rows[j], rows[i]
 
 
-@njit(cache=True, error_model="numpy")
 def free_rows(b: np.ndarray, block: Block, loss: Loss) -> np.ndarray:
     """Return the numbers, int64, of the rows of a block whose coefficients are free."""
-    rows, count = np.empty(len(b), np.int64), 0
+    rows = np.empty(len(b), np.int64)
+    return rows[: _find_free(b, block, loss, rows)]
+
+
+@compiled
+def _find_free(b: np.ndarray, block: Block, loss: Loss, rows: np.ndarray) -> int:
+    # The numbers of the free rows go into ``rows``; how many they are.
+    count = 0
     for i in range(len(b)):
         lower, upper, _ = bounds(target_of(block.labels[i], loss), weight_of(block, i), loss)
         rows[count] = i
         count += is_free(b[i], lower, upper, loss)
-    return rows[:count]
+    return count
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def sweep(w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: int, loss: Loss) -> tuple[float, float, float, int]:
     """Step each of some rows, int64, of a block, in an order that the seed gives.
 
@@ -133,7 +139,7 @@ def sweep(w: np.ndarray, b: np.ndarray, block: Block, rows: np.ndarray, seed: in
     return largest, gain, total, count
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def sweep_free(
     w: np.ndarray, b: np.ndarray, block: Block, seed: int, loss: Loss, tolerance: float, most: int
 ) -> tuple[float, float, int, int]:
@@ -144,8 +150,9 @@ def sweep_free(
     took.
     """
     gain, steps = 0.0, 0
+    room = np.empty(len(b), np.int64)
     while True:
-        rows = free_rows(b, block, loss)
+        rows = room[: _find_free(b, block, loss, room)]
         largest, rise, _, count = sweep(w, b, block, rows, seed + steps, loss)
         gain += rise
         steps += len(rows)
@@ -153,7 +160,7 @@ def sweep_free(
             return largest, gain, count, steps
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def measure(w: np.ndarray, b: np.ndarray, block: Block, loss: Loss, expansion: np.ndarray) -> tuple[float, float]:
     """Return the parts of a block in the primal objective of w, without 1/2 |w|^2, and in the dual objective of b, without
     -1/2 |expansion|^2. Adds its part of sum_i b_i x_i to ``expansion``, float64 [features + 1].

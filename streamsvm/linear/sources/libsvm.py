@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from streamsvm.compiling.functions import compiled
 
 __all__ = ["END", "LARGEST_INDEX", "NOT_FINITE", "NOT_RISING", "NO_LABEL", "NO_PAIR", "TOO_LARGE", "TOO_SMALL", "parse"]
 
@@ -13,7 +14,7 @@ _LARGEST_POWER, _LARGE = 300, 1e300
 _DIGITS = 18  # any number of so many digits fits into an unsigned integer of 64 bits
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def parse(
     text: np.ndarray, first: int, labels: np.ndarray, starts: np.ndarray, indices: np.ndarray, values: np.ndarray
 ) -> tuple[int, int, int, int, int]:
@@ -74,19 +75,19 @@ def parse(
         rows += 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _is_blank(byte: int) -> bool:
     return byte == 32 or 9 <= byte <= 13
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _end_of_line(text: np.ndarray, at: int) -> int:
     while at < len(text) and text[at] != 10:
         at += 1
     return at
 
 
-@njit(cache=True, error_model="numpy")
+@compiled
 def _number(text: np.ndarray, at: int) -> tuple[float, int]:
     """Return a decimal number and the place after it; the same place where there is no number."""
     n, begin, sign = len(text), at, 1.0

@@ -1,5 +1,6 @@
-"""Where numba keeps compiled code if neither the package's folder nor the user's cache directory can be written."""
+"""Compiled functions on disk: where, whole, and compiled by one process only."""
 
+import fcntl
 import os
 import shutil
 import stat
@@ -9,15 +10,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from numba import config
 
 import streamsvm
+from streamsvm.compiling.functions import INTERPRETED
 
-pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
 COMPILE = "import numpy; from streamsvm.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
 LEARN = "from streamsvm.learners import OnlineLinearSVC; model = OnlineLinearSVC(); model.learn_one({'a': 1.0}, True)"
-SHOW = "import os; folder = os.environ['NUMBA_CACHE_DIR']; print(folder, len(os.listdir(folder)))"
+SHOW = "from streamsvm.compiling.stored import folder; print(folder(), len(list(folder().iterdir())))"
+COUNT = "from streamsvm.compiling.stored import compiled_here; print(len(compiled_here))"
 #: The superuser may write anywhere, until a program is started that is denied CAP_DAC_OVERRIDE.
 WITHOUT_RIGHTS = """
 import ctypes, os, sys
@@ -55,27 +57,25 @@ def run(folder, code, **variables):
 def the_warning(done):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("Warning") == 1
-    assert "Set NUMBA_CACHE_DIR to a folder that can be written" in done.stderr
+    assert "Set NUMBA_CACHE_DIR to a folder that can be written to" in done.stderr
     return done.stderr
 
 
 def folder_of_user(folder):
-    return folder / "tmp" / f"streamsvm-numba-{os.geteuid()}"
+    return folder / "tmp" / f"streamsvm-{os.geteuid()}"
 
 
 def test_a_folder_of_the_temporary_directory_is_used(read_only):
     code = f"import streamsvm; {LEARN}; assert model.n_learned == 1; assert streamsvm.__file__.startswith({str(read_only)!r})"
     warning = the_warning(run(read_only, code))
     made = folder_of_user(read_only)
-    assert warning.startswith(
-        "<string>:1: RuntimeWarning: numba cannot write to the package's folder or the user's cache directory"
-    )
-    assert f", so compiled code is cached in {made}. " in warning
+    assert warning.startswith("<string>:1: RuntimeWarning: the user's cache directory cannot be written to (")
+    assert f", so compiled code is kept in {made}. " in warning
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    compiled = {path: path.stat().st_mtime_ns for path in made.rglob("*.nbc")}
+    compiled = {path: path.stat().st_mtime_ns for path in made.rglob("*.code")}
     assert compiled
     the_warning(run(read_only, code))
-    assert {path: path.stat().st_mtime_ns for path in made.rglob("*.nbc")} == compiled
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*.code")} == compiled
     done = run(read_only, code, NUMBA_CACHE_DIR=str(made))
     assert (done.returncode, done.stderr) == (0, "")
     # The command line, as in a container: it writes to its folder and to the cache.
@@ -106,8 +106,8 @@ def test_a_folder_that_others_could_write_to_is_not_used(read_only, planted):
     done = run(read_only, f"{COMPILE}; {SHOW}")
     warning = the_warning(done)
     used, files = done.stdout.split()
-    assert f", so compiled code is cached in {used}. " in warning
-    assert used.startswith(f"{read_only}/tmp/streamsvm-numba-")
+    assert f", so compiled code is kept in {used}. " in warning
+    assert used.startswith(f"{read_only}/tmp/streamsvm-")
     assert used != str(place)
     assert int(files) > 0
     assert not Path(used).exists()
@@ -117,13 +117,56 @@ def test_a_folder_that_others_could_write_to_is_not_used(read_only, planted):
 def test_without_any_place_nothing_is_cached(read_only):
     nowhere = f"import tempfile; tempfile.tempdir = {str(read_only / 'none')!r}"
     warning = the_warning(run(read_only, f"{nowhere}; {COMPILE}", NUMBA_CACHE_DIR="/proc/none"))
-    assert "cache directory or NUMBA_CACHE_DIR=/proc/none, so compiled code is not cached" in warning
+    assert "NUMBA_CACHE_DIR=/proc/none cannot be written to (" in warning
+    assert "), so compiled code is not kept: every process compiles it again" in warning
 
 
-def test_it_acts_before_anything_is_compiled():
-    root = Path(streamsvm.__file__).parent
-    line = "\nfrom streamsvm import _numba_cache"
-    for path in root.rglob("*.py"):
-        if "from numba import" in path.read_text() and path.name != "_numba_cache.py":
-            package = root.joinpath(*path.relative_to(root).parts[:1], "__init__.py")
-            assert line in (path if path.parent == root else package).read_text(), path
+def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
+    """Compile in a process of its own; how many functions it has compiled."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_damaged_files_are_compiled_again(tmp_path):
+    assert compile_in(tmp_path) == 1
+    assert compile_in(tmp_path) == 0
+    [path] = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for content in (whole[:1000], b"", whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b"other" + whole[5:]):
+        path.write_bytes(content)
+        assert compile_in(tmp_path) == 1
+        assert path.read_bytes()[:20] == whole[:20]
+        assert compile_in(tmp_path) == 0
+
+
+def test_another_processor_has_files_of_its_own(tmp_path):
+    assert compile_in(tmp_path) == 1
+    assert compile_in(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_second_process_waits_for_what_the_first_compiles(tmp_path):
+    assert compile_in(tmp_path) == 1
+    [path] = tmp_path.iterdir()
+    aside = path.rename(tmp_path / "aside")
+    with path.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "STREAMSVM_MACHINE_CODE": "0"}
+        words = [sys.executable, "-c", f"{COMPILE}; {COUNT}"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as second:
+            with pytest.raises(subprocess.TimeoutExpired):
+                second.wait(5.0)
+            aside.rename(path)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert second.communicate()[0] == "0\n"
+
+
+def test_without_room_on_the_disk_every_process_compiles(tmp_path):
+    # Files may have no more than 1,000 bytes.
+    small = f"import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); {COMPILE}"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "STREAMSVM_MACHINE_CODE": "0"}
+    done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True, env=environment)
+    assert "compiled code cannot be kept on disk, so every process compiles it again: " in done.stderr
+    assert list(tmp_path.iterdir()) == []

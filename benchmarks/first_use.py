@@ -1,0 +1,95 @@
+"""What a first use costs: CPU seconds and seconds from the start of Python to the first learned row, with nothing compiled before.
+
+    python benchmarks/first_use.py                       # every public estimator, the command line, and river
+    python benchmarks/first_use.py --only SVMClassifier learn --python other/bin/python
+
+Each use is a process of its own with an empty cache of compiled code; ``again`` is the same once more with what the first one left
+there. Where machine code was shipped, as in the wheel of a platform, both are the same.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from common import argument_parser, progress, show, write
+
+#: A stream's learners learn a row and predict one; solvers fit 300 rows.
+USE = """
+import sys
+import numpy as np
+from streamsvm.compiling import machine_code
+name = sys.argv[1]
+rng = np.random.default_rng(0)
+X = rng.normal(size=(300, 5)).astype(np.float32)
+number = X[:, 0] * X[:, 1] + X[:, 2]
+y = number if "Regressor" in name or "SVR" in name else number > 0
+import streamsvm.learners
+if hasattr(streamsvm.learners, name):
+    model = getattr(streamsvm.learners, name)()
+    x = dict(zip("abcde", map(float, X[0])))
+    if name == "OneClassBSGD":
+        model.score_one(x), model.learn_one(x)
+    else:
+        model.predict_one(x), model.learn_one(x, y[0].item())
+else:
+    import streamsvm.batch, streamsvm.linear
+    model = (getattr(streamsvm.batch, name, None) or getattr(streamsvm.linear, name))()
+    model.fit(X) if name == "CSMOOneClass" else model.fit(X, y.astype(float if y.dtype.kind == "f" else int))
+"""
+RIVER = """
+from river import linear_model
+linear_model.LogisticRegression().learn_one(dict(a=1.0, b=2.0), True)
+"""
+NAMES = """
+from streamsvm.compiling import ahead
+print(*(name for name in ahead.names() if name[0].isupper()))
+"""
+STATUS = "from streamsvm.compiling.machine_code import status; print(status())"
+
+
+def measured(words: list[str], cache: str, folder: Path) -> tuple[float, float]:
+    """Run a command with a folder of compiled code; its CPU seconds, those of its own processes included, and its seconds."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "OMP_NUM_THREADS": "1"}
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(words, check=True, env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, seconds
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argument_parser(__doc__, "first_use")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="some estimators, river or learn")
+    parser.add_argument("--python", default=sys.executable, help="the Python of the environment to measure")
+    arguments = parser.parse_args()
+    python = arguments.python
+
+    def printed(code: str) -> str:
+        return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+    names = ["river", *printed(NAMES).split(), "learn"]
+    rows, figures = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "rows.csv")
+        table.write_text("a,b,y\n" + "".join(f"{i * 37 % 100},{i * 61 % 90},{'yes' if i * 37 % 100 > i * 61 % 90 else 'no'}\n" for i in range(3000)))
+        commands = {"river": [python, "-c", RIVER], "learn": [python, "-m", "streamsvm", "learn", str(table), "--label", "y"]}
+        for name in arguments.only or names:
+            progress(name)
+            command = commands.get(name, [python, "-c", USE, name])
+            with tempfile.TemporaryDirectory() as cache:
+                first, again = measured(command, cache, Path(folder)), measured(command, cache, Path(folder))
+            figures[name] = {"cpu": first[0], "seconds": first[1], "cpu_again": again[0], "seconds_again": again[1]}
+            rows.append((name, *(f"{figure:.2f}" for figure in (*first, *again))))
+    status = printed(STATUS)
+    show(f"first use ({status})", ["use", "CPU s", "s", "CPU s again", "s again"], rows)
+    write(arguments.out, {"status": status, "uses": figures})
+
+
+if __name__ == "__main__":
+    main()

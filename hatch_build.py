@@ -1,0 +1,28 @@
+"""Puts machine code into the wheel of a platform, where STREAMSVM_PLATFORM_WHEEL=1 asks for it.
+
+`release/machine_code.py` makes it. Without it the wheel is one for all platforms, and numba compiles there.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class MachineCode(BuildHookInterface):
+    """Adds the module with machine code, which any CPython from 3.11 on can load."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version != "standard" or os.environ.get("STREAMSVM_PLATFORM_WHEEL") != "1":
+            return
+        folder = Path(self.root, "streamsvm", "compiling")
+        files = [folder / "_machine_code.abi3.so", folder / "_machine_code.json"]
+        if missing := [path for path in files if not path.is_file()]:
+            raise FileNotFoundError(f"{missing[0]} is missing: python release/machine_code.py makes it")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        build_data["force_include"] |= {str(path): f"streamsvm/compiling/{path.name}" for path in files}

@@ -1,0 +1,212 @@
+"""Finds which compiled functions each public estimator calls, and writes them to streamsvm/compiling/entries.json.
+
+    python release/entries.py
+
+An entry is a function that Python calls, or that compiled code calls by address, with the types of its arguments. Wheels have their
+machine code (`machine_code.py`), and `streamsvm compile` compiles them. Run this when an estimator calls a function that it did not
+call before: the tests of wheels then say that something is compiled.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import itertools
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+TARGET = ROOT / "streamsvm" / "compiling" / "entries.json"
+#: Whatever estimators share, used as the tests of golden digests do.
+GOLDEN = "golden"
+#: After the name of a learner of the command line: with a target instead of a label.
+REGRESSION = "regression"
+#: Estimators of others.
+WRAPPERS = "BatchAdapter", "BatchClassifier", "BatchRegressor"
+#: Learners that nothing brings back to their budget.
+UNBOUNDED = "KernelOGD", "KernelPegasos", "KernelPerceptron"
+#: The processor that wheels are for; its machine code is kept, and `machine_code.py` finds it.
+PROCESSOR = {"x86_64": "x86-64-v3"}.get(platform.machine(), "generic")
+ENVIRONMENT = {**os.environ, "NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": "", "STREAMSVM_MACHINE_CODE": "0"}
+
+
+def estimators() -> list[str]:
+    """Return the names of the public estimators."""
+    names = []
+    for part in ("learners", "batch", "linear"):
+        module = importlib.import_module(f"streamsvm.{part}")
+        kinds = {name: getattr(module, name) for name in module.__all__}
+        names += [name for name, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "learn_one" if part == "learners" else "fit")]
+    return [name for name in names if name not in WRAPPERS]
+
+
+def use(name: str) -> None:
+    """Use an estimator as people do."""
+    from streamsvm import batch, learners, linear
+
+    kind = next(getattr(part, name) for part in (learners, batch, linear) if hasattr(part, name))
+    if hasattr(kind, "learn_one"):
+        _use_learner(kind)
+    else:
+        _use_solver(kind)
+
+
+def _rows(classes: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(700, 5)).astype(np.float32)
+    number = X[:, 0] * X[:, 1] + X[:, 2]
+    return X, np.digitize(number, np.quantile(number, np.arange(1, classes) / classes)) if classes else number
+
+
+def _use_learner(kind: Any) -> None:
+    from river import base
+
+    import streamsvm
+
+    valid = kind()._get_params()
+    kernels = [{}, {"kernel": "linear"}, {"kernel": "poly", "coef0": 1.0}] if "kernel" in valid else [{}]
+    scalings = [{}, {"scaling": None}] if "scaling" in valid else [{}]
+    classes = [0] if issubclass(kind, base.Regressor) else [2, 3] if "max_classes" in valid else [2]
+    budget = {} if "budget" not in valid else {"budget": 5000 if kind.__name__ in UNBOUNDED else 20}
+    for kernel, scaling, k in itertools.product(kernels, scalings, classes):
+        parameters = {**kernel, **scaling, **budget, **({"max_classes": 3} if k > 2 else {})}
+        X, y = _rows(k)
+        if issubclass(kind, base.AnomalyDetector):
+            model = kind(**parameters)
+            for x in X:
+                x = dict(zip("abcde", map(float, x), strict=True))
+                model.score_one(x), model.learn_one(x)
+            model.learn_many(X)
+            continue
+        model, whole = kind(**parameters), kind(**parameters)
+        for x, target in zip(X, y, strict=True):
+            x, target = dict(zip("abcde", map(float, x), strict=True)), target.item()
+            model.predict_one(x)
+            if hasattr(model, "predict_proba_one"):
+                model.predict_proba_one(x)
+            model.learn_one(x, target)
+        whole.learn_many(X, y.tolist())
+        for ask in ("predict_many", "predict_proba_many", "decision_function_many"):
+            if hasattr(whole, ask):
+                getattr(whole, ask)(X)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model")
+            streamsvm.save(model, path)
+            streamsvm.load(path).learn_many(X, y.tolist())
+        if hasattr(model, "learn_epochs") and k:
+            kind(**parameters).learn_epochs(X, y.tolist(), epochs=2).learn(1)
+
+
+def _use_solver(kind: Any) -> None:
+    from scipy import sparse
+    from sklearn.base import is_classifier
+
+    valid = kind().get_params()
+    kernels = [{}, *({"kernel": name} for name in ("linear", "poly", "sigmoid"))] if "kernel" in valid else [{}]
+    for kernel, (classes, dtype) in itertools.product(kernels, [(2, np.float32), (3, np.float64)]):
+        X, y = _rows(classes if is_classifier(kind()) else 0)
+        for rows in (X.astype(dtype), sparse.csr_matrix(X.astype(dtype))):
+            try:
+                model = kind(**kernel).fit(rows, y)
+            except (ValueError, TypeError) as error:
+                if not re.search(r"sparse|kernel", str(error)):  # what a solver does not take
+                    raise
+                continue
+            model.predict(rows)
+            if hasattr(model, "decision_function"):
+                model.decision_function(rows)
+
+
+def use_golden() -> None:
+    """Use what the golden digests are of."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    golden = importlib.import_module("golden")
+    for cases in (golden.learner_cases, golden.batch_cases, golden.linear_cases):
+        for _, case in cases():
+            try:
+                case()
+            except (ValueError, TypeError, AttributeError):
+                continue
+
+
+def use_command_line(learner: str, regression: bool) -> None:
+    """Learn and predict a file."""
+    from streamsvm.cli.main import main
+
+    with tempfile.TemporaryDirectory() as folder:
+        rng, path = np.random.default_rng(0), Path(folder, "rows.csv")
+        X = rng.normal(size=(3000, 2))
+        y = X[:, 0] * X[:, 1] if regression else np.where(X[:, 0] * X[:, 1] > 0, "yes", "no")
+        path.write_text("a,b,y\n" + "".join(f"{a},{b},{label}\n" for (a, b), label in zip(X, y, strict=True)))
+        words = [*(["--regression"] if regression else []), "--model", learner, "--quiet"]
+        main(["learn", str(path), "--label", "y", "--checkpoint", f"{folder}/state", "--to", f"{folder}/out.jsonl", *words])
+        main(["predict", str(path), "--label", "y", "--model", f"{folder}/state", "--to", f"{folder}/new.jsonl", "--quiet"])
+
+
+def entries() -> dict[str, list[str]]:
+    """Return the entries that this process has called."""
+    from streamsvm.compiling.numba_functions import Function
+    from streamsvm.compiling.signatures import text_of
+
+    found: dict[str, list[str]] = {}
+    for function in gc.get_objects():
+        if isinstance(function, Function):
+            place = f"{function.py_func.__module__}:{function.py_func.__qualname__}"
+            for arguments in sorted(function._entries, key=str):
+                result = function.overloads[arguments].signature.return_type
+                found.setdefault(place, []).append(f"{' '.join(map(text_of, arguments))} -> {text_of(result)}")
+    return {place: sorted(set(signatures)) for place, signatures in sorted(found.items())}
+
+
+def record(name: str) -> dict[str, list[str]]:
+    """Return the entries that an estimator calls, in a process of its own."""
+    began = time.perf_counter()
+    done = subprocess.run([sys.executable, __file__, name], check=False, stdout=subprocess.PIPE, env=ENVIRONMENT)
+    print(f"{name}: {time.perf_counter() - began:.0f} s", "" if done.returncode == 0 else "FAILED", flush=True)
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {}
+
+
+def main() -> None:
+    """Write the entries of all estimators, or print those of one."""
+    from streamsvm.cli.parsing import LEARNERS
+
+    if len(sys.argv) > 1:
+        name, *regression = sys.argv[1].split()
+        if name == GOLDEN:
+            use_golden()
+        elif name in LEARNERS:
+            use_command_line(name, bool(regression))
+        else:
+            use(name)
+        print(json.dumps(entries()))
+        return
+    names = [*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), GOLDEN]
+    if not TARGET.exists():  # the command line asks it what to compile before it learns
+        TARGET.write_text(json.dumps({"entries": {}, "uses": {name: {} for name in names}}))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip(names, pool.map(record, names), strict=True))
+    if failed := [name for name, of_one in found.items() if not of_one]:
+        sys.exit(f"nothing written: {', '.join(failed)} failed")
+    places: dict[str, set[str]] = {}
+    for of_one in found.values():
+        for place, signatures in of_one.items():
+            places.setdefault(place, set()).update(signatures)
+    table = {place: sorted(signatures) for place, signatures in sorted(places.items())}
+    used = {name: found[name] for name in names if name != GOLDEN}
+    TARGET.write_text(json.dumps({"entries": table, "uses": used}, indent=1) + "\n")
+    print(len(table), "functions,", sum(map(len, table.values())), "entries of", len(used), "uses")
+
+
+if __name__ == "__main__":
+    main()

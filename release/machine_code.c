@@ -1,0 +1,343 @@
+/* Machine code of compiled functions as a module of Python: what numba's code needs at run time, and calls from Python.
+
+   `machine_code.py` writes the functions `take_*` and the table of entries behind this file. It uses Python's stable ABI. */
+
+#define Py_LIMITED_API 0x030B0000
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#include <Python.h>
+#include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What numba's code calls: memory of arrays, whose layout it knows. */
+
+typedef void (*destructor_of_data)(void *data, size_t size, void *info);
+typedef struct {
+    size_t references;
+    destructor_of_data destructor;
+    void *info;
+    void *data;
+    size_t size;
+    void *allocator;
+} Memory;
+
+static Memory *memory_of(void *base, void *data, size_t size)
+{
+    Memory *memory = base;
+    *memory = (Memory){1, NULL, NULL, data, size, NULL};
+    return memory;
+}
+
+void *NRT_Allocate(size_t size) { return malloc(size ? size : 1); }
+void NRT_Free(void *data) { free(data); }
+
+void *NRT_MemInfo_alloc_aligned(size_t size, unsigned alignment)
+{
+    char *base = malloc(sizeof(Memory) + size + alignment);
+    if (base == NULL)
+        return NULL;
+    uintptr_t data = (uintptr_t)base + sizeof(Memory) + alignment - 1;
+    return memory_of(base, (void *)(data - data % alignment), size);
+}
+
+void NRT_MemInfo_call_dtor(void *of)
+{
+    Memory *memory = of;
+    if (memory->destructor)
+        memory->destructor(memory->data, memory->size, memory->info);
+    free(memory);
+}
+
+static void free_varying(void *data, size_t size, void *info)
+{
+    (void)size;
+    if (info)
+        ((void (*)(void *))info)(data);
+    free(data);
+}
+
+void *NRT_MemInfo_new_varsize_dtor(size_t size, void *destructor)
+{
+    void *base = malloc(sizeof(Memory)), *data = NRT_Allocate(size);
+    if (base == NULL || data == NULL) {
+        free(base);
+        free(data);
+        return NULL;
+    }
+    Memory *memory = memory_of(base, data, size);
+    memory->destructor = free_varying;
+    memory->info = destructor;
+    return memory;
+}
+
+void *NRT_MemInfo_new_varsize(size_t size) { return NRT_MemInfo_new_varsize_dtor(size, NULL); }
+
+void *NRT_MemInfo_varsize_realloc(void *of, size_t size)
+{
+    Memory *memory = of;
+    void *data = realloc(memory->data, size ? size : 1);
+    if (data == NULL)
+        return NULL;
+    memory->data = data;
+    memory->size = size;
+    return data;
+}
+
+/* Our arrays are in C order: another shape has the strides of that order. */
+int numba_attempt_nocopy_reshape(npy_intp nd, const npy_intp *shape, const npy_intp *strides, npy_intp new_nd, const npy_intp *new_shape,
+                                 npy_intp *new_strides, npy_intp itemsize, int is_f_order)
+{
+    npy_intp size = 1, new_size = 1, i;
+    for (i = nd - 1; i >= 0; i--) {
+        if (shape[i] != 1 && strides[i] != size * itemsize)
+            return 0;
+        size *= shape[i];
+    }
+    for (i = new_nd - 1; i >= 0; i--) {
+        new_strides[i] = new_size * itemsize;
+        new_size *= new_shape[i];
+    }
+    return !is_f_order && size == new_size;
+}
+
+/* Errors of functions that compiled code calls by address: shown, as numba shows them. */
+
+void numba_gil_ensure(int *state) { *state = (int)PyGILState_Ensure(); }
+void numba_gil_release(int *state) { PyGILState_Release((PyGILState_STATE)*state); }
+
+static PyObject *unpickled(const char *bytes, Py_ssize_t size)
+{
+    PyObject *module = PyImport_ImportModule("pickle"), *result = NULL;
+    if (module != NULL)
+        result = PyObject_CallMethod(module, "loads", "y#", bytes, size);
+    Py_XDECREF(module);
+    return result;
+}
+
+PyObject *numba_unpickle(const char *bytes, int size, const char *digest)
+{
+    (void)digest;
+    return unpickled(bytes, size);
+}
+
+PyObject *numba_runtime_build_excinfo_struct(PyObject *arguments, PyObject *info)
+{
+    (void)arguments, (void)info;
+    PyErr_SetString(PyExc_SystemError, "compiled code failed");
+    return NULL;
+}
+
+int numba_do_raise(PyObject *exception)
+{
+    if (PyTuple_Check(exception) && PyTuple_Size(exception) >= 2) {
+        PyObject *class = PyTuple_GetItem(exception, 0), *arguments = PyTuple_GetItem(exception, 1);
+        if (arguments == Py_None)
+            PyErr_SetNone(class);
+        else
+            PyErr_SetObject(class, arguments);
+    }
+    else if (PyExceptionClass_Check(exception))
+        PyErr_SetNone(exception);
+    Py_DECREF(exception);
+    return 0;
+}
+
+/* Calls from Python. */
+
+typedef struct {
+    const char *bytes;
+    int32_t size;
+    const char *digest;
+    void *dynamic;
+    int32_t flags;
+} Failure;
+
+static PyObject *failed(int32_t status, const Failure *failure)
+{
+    if (status > 0 && failure != NULL && failure->dynamic == NULL) {
+        PyObject *exception = unpickled(failure->bytes, failure->size);
+        if (exception != NULL)
+            numba_do_raise(exception);
+    }
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "compiled code failed");
+    return NULL;
+}
+
+typedef struct {
+    char *data;
+    intptr_t size, itemsize, shape[3], strides[3];
+} Given;
+
+static int take_array(PyObject *object, char kind, int itemsize, int nd, int writable, Given *given)
+{
+    if (!PyArray_Check(object))
+        return 0;
+    PyArrayObject *array = (PyArrayObject *)object;
+    int needed = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED | (writable ? NPY_ARRAY_WRITEABLE : 0);
+    if (PyArray_NDIM(array) != nd || PyArray_DESCR(array)->kind != kind || PyArray_ITEMSIZE(array) != itemsize ||
+        !PyArray_CHKFLAGS(array, needed) || !PyArray_ISNOTSWAPPED(array))
+        return 0;
+    given->data = PyArray_BYTES(array);
+    given->size = PyArray_SIZE(array);
+    given->itemsize = itemsize;
+    for (int i = 0; i < nd; i++) {
+        given->shape[i] = PyArray_DIM(array, i);
+        given->strides[i] = PyArray_STRIDE(array, i);
+    }
+    return 1;
+}
+
+static int is_integer(PyObject *object) { return (PyLong_Check(object) && !PyBool_Check(object)) || PyArray_IsScalar(object, Integer); }
+
+static int take_i8(PyObject *object, int lenient, int64_t *given)
+{
+    (void)lenient;
+    if (!is_integer(object))
+        return 0;
+    PyObject *number = PyNumber_Index(object);
+    *given = number ? PyLong_AsLongLong(number) : -1;
+    Py_XDECREF(number);
+    return !(*given == -1 && PyErr_Occurred()) || (PyErr_Clear(), 0);
+}
+
+static int take_u8(PyObject *object, int lenient, uint64_t *given)
+{
+    (void)lenient;
+    if (!is_integer(object))
+        return 0;
+    PyObject *number = PyNumber_Index(object);
+    *given = number ? PyLong_AsUnsignedLongLong(number) : (uint64_t)-1;
+    Py_XDECREF(number);
+    return !(*given == (uint64_t)-1 && PyErr_Occurred()) || (PyErr_Clear(), 0);
+}
+
+static int take_f8(PyObject *object, int lenient, double *given)
+{
+    if (!PyFloat_Check(object) && !(lenient && (is_integer(object) || PyArray_IsScalar(object, Floating))))
+        return 0;
+    *given = PyFloat_AsDouble(object);
+    return !(*given == -1.0 && PyErr_Occurred()) || (PyErr_Clear(), 0);
+}
+
+static int take_f4(PyObject *object, int lenient, float *given)
+{
+    double number;
+    if (!PyArray_IsScalar(object, Float32) && !(lenient && PyFloat_Check(object)))
+        return 0;
+    number = PyFloat_AsDouble(object);
+    *given = (float)number;
+    return !(number == -1.0 && PyErr_Occurred()) || (PyErr_Clear(), 0);
+}
+
+static int take_b1(PyObject *object, int lenient, int8_t *given)
+{
+    (void)lenient;
+    if (!PyBool_Check(object) && !PyArray_IsScalar(object, Bool))
+        return 0;
+    *given = (int8_t)PyObject_IsTrue(object);
+    return 1;
+}
+
+static int is_tuple(PyObject *object, Py_ssize_t size) { return PyTuple_Check(object) && PyTuple_Size(object) == size; }
+
+/* 0: the arguments do not fit. 1: the function was called; `result` is NULL where it raised. */
+typedef int (*Take)(PyObject *args, int lenient, PyObject **result);
+typedef struct {
+    const char *place, *signature;
+    Take take;
+    void *address;
+} Entry;
+
+static const Entry entries[];
+static const int n_entries;
+
+typedef struct {
+    PyObject_HEAD
+    int first, end;
+} Function;
+
+static PyObject *new_function(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    const char *place;
+    if (!PyTuple_Check(args) || PyTuple_Size(args) < 1 || (place = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(args, 0), NULL)) == NULL) {
+        PyErr_SetString(PyExc_TypeError, "a function has a place");
+        return NULL;
+    }
+    (void)keywords;
+    Function *self = (Function *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (self == NULL)
+        return NULL;
+    int first = 0;
+    while (first < n_entries && strcmp(entries[first].place, place) != 0)
+        first++;
+    self->first = self->end = first;
+    while (self->end < n_entries && strcmp(entries[self->end].place, place) == 0)
+        self->end++;
+    return (PyObject *)self;
+}
+
+static PyObject *call_function(PyObject *of, PyObject *args, PyObject *keywords)
+{
+    Function *self = (Function *)of;
+    PyObject *result;
+    if (keywords == NULL)
+        for (int lenient = 0; lenient < 2; lenient++)
+            for (int i = self->first; i < self->end; i++)
+                if (entries[i].take(args, lenient, &result))
+                    return result;
+    PyObject *other = PyObject_GetAttrString(of, "dispatcher");
+    if (other == NULL)
+        return NULL;
+    result = PyObject_Call(other, args, keywords);
+    Py_DECREF(other);
+    return result;
+}
+
+static PyObject *address_of(PyObject *of, PyObject *signature)
+{
+    Function *self = (Function *)of;
+    const char *text = PyUnicode_AsUTF8AndSize(signature, NULL);
+    if (text == NULL)
+        return NULL;
+    for (int i = self->first; i < self->end; i++)
+        if (strcmp(entries[i].signature, text) == 0)
+            return PyLong_FromVoidPtr(entries[i].address);
+    return PyLong_FromLong(0);
+}
+
+static PyObject *count_entries(PyObject *of, PyObject *ignored)
+{
+    (void)ignored;
+    return PyLong_FromLong(((Function *)of)->end - ((Function *)of)->first);
+}
+
+static PyMethodDef methods_of_function[] = {
+    {"shipped_entry", address_of, METH_O, "Return the address of the machine code for a signature; 0 if there is none."},
+    {"count_entries", count_entries, METH_NOARGS, "Return how many signatures have machine code."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot slots_of_function[] = {
+    {Py_tp_new, new_function},
+    {Py_tp_call, call_function},
+    {Py_tp_methods, methods_of_function},
+    {Py_tp_doc, "A function with machine code."},
+    {0, NULL},
+};
+static PyType_Spec function = {
+    "streamsvm.compiling._machine_code.Function", sizeof(Function), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots_of_function,
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_machine_code", "Machine code.", -1, NULL, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__machine_code(void)
+{
+    import_array();
+    PyObject *made = PyModule_Create(&module), *type = PyType_FromSpec(&function);
+    if (made == NULL || type == NULL || PyModule_AddObject(made, "Function", type) < 0)
+        return NULL;
+    return made;
+}

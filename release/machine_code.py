@@ -1,0 +1,177 @@
+"""Makes the machine code of a wheel: a module of Python with all that the public estimators call.
+
+    python release/machine_code.py      # writes streamsvm/compiling/_machine_code.abi3.so, and .json beside it
+
+Numba compiles the entries of `streamsvm/compiling/entries.json` for `entries.PROCESSOR`; their LLVM code becomes position
+independent objects, which a C compiler (CC, or cc) links with `machine_code.c` and a function for each entry that takes Python's
+values. Machine code depends neither on the version of Python nor on that of numba. It needs numpy's headers and Python's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from entries import ENVIRONMENT, PROCESSOR, TARGET
+
+if os.environ.get("STREAMSVM_MACHINE_CODE") != "0":  # numba reads its settings when it is imported
+    os.execve(sys.executable, [sys.executable, *sys.argv], ENVIRONMENT)
+
+import numpy as np
+from llvmlite import binding
+
+from streamsvm.compiling.machine_code import ABOUT, LIBRARY, sources_digest
+from streamsvm.compiling.numba_functions import Function
+from streamsvm.compiling.signatures import Array, Group, Number, numba_types, parse
+
+#: Symbols that are not ours and may be left to be found: those of Python, and of C's libraries.
+FOREIGN = re.compile(r"_?Py\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
+                     r"(exp|exp2|expm1|log|log2|log10|log1p|pow|tanh|sqrt|sin|cos|floor|ceil|fma|rint|hypot|sinh|cosh|tan|atan2?)f?")
+C_TYPES = {"f8": "double", "i8": "int64_t", "u8": "uint64_t", "f4": "float", "b1": "int8_t"}
+TO_PYTHON = {"f8": "PyFloat_FromDouble", "f4": "PyFloat_FromDouble", "i8": "PyLong_FromLongLong", "u8": "PyLong_FromUnsignedLongLong", "b1": "PyBool_FromLong"}
+
+
+def find(place: str) -> Any:
+    """Return the function of a place."""
+    module, _, path = place.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert isinstance(found, Function), place
+    return found
+
+
+def object_of(function: Any, arguments: tuple[Any, ...], name: str, machine: Any) -> bytes:
+    """Return an object file with a function, as ``name``, and as ``name_c`` for calls by address."""
+    result = function.compile_entry(arguments)
+    module = binding.parse_bitcode(result.library._get_module_for_linking().as_bitcode())
+    names = {result.fndesc.llvm_func_name: name, result.fndesc.llvm_cfunc_wrapper_name: f"{name}_c"}
+    for value in (*module.functions, *module.global_variables):
+        if value.is_declaration:
+            continue
+        if value.name in names:
+            value.linkage, value.name = "external", names[value.name]
+        else:
+            value.linkage = "internal"
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=0))
+    passes = binding.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+class Wrapper:
+    """The C function that calls an entry with Python's values."""
+
+    def __init__(self, name: str, place: str, signature: str, nogil: bool) -> None:
+        arguments, _, result = signature.partition(" -> ")
+        self.name, self.place, self.arguments, self.result, self.nogil = name, place, arguments, result, nogil
+        self.declared: list[str] = []  # C declarations of the values
+        self.checks: list[str] = []  # conditions under which the arguments fit
+        self.given: list[tuple[str, str]] = []  # type and value of what the machine code takes
+
+    def _take(self, kind: Any, at: str) -> None:
+        n = len(self.declared)
+        if isinstance(kind, Group):
+            self.checks.append(f"is_tuple({at}, {len(kind.items)})")
+            for i, item in enumerate(kind.items):
+                self._take(item, f"PyTuple_GetItem({at}, {i})")
+        elif isinstance(kind, Array):
+            self.declared.append(f"Given v{n};")
+            code, size = np.dtype(kind.dtype).kind, np.dtype(kind.dtype).itemsize
+            self.checks.append(f"take_array({at}, '{code}', {size}, {kind.ndim}, {int(not kind.read_only)}, &v{n})")
+            self.given += [("void *", "NULL"), ("void *", "NULL"), ("intptr_t", f"v{n}.size"), ("intptr_t", f"v{n}.itemsize"), ("void *", f"v{n}.data")]
+            self.given += [("intptr_t", f"v{n}.{of}[{i}]") for of in ("shape", "strides") for i in range(kind.ndim)]
+        else:
+            self.declared.append(f"{C_TYPES[kind.dtype]} v{n};")
+            self.checks.append(f"take_{kind.dtype}({at}, lenient, &v{n})")
+            self.given.append((C_TYPES[kind.dtype], f"v{n}"))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of C."""
+        kinds = parse(self.arguments)
+        for i, kind in enumerate(kinds):
+            self._take(kind, f"PyTuple_GetItem(args, {i})")
+        returned = parse(self.result)
+        items = returned[0].items if returned and isinstance(returned[0], Group) else returned
+        assert all(isinstance(item, Number) for item in items), (self.place, self.result)
+        fields = " ".join(f"{C_TYPES[item.dtype]} r{i};" for i, item in enumerate(items)) or "void *none;"
+        yield f"typedef struct {{ {fields} }} Result_{self.name};"
+        types = ", ".join(["Result_" + self.name + " *", "const Failure **", *(kind for kind, _ in self.given)])
+        yield f"int32_t {self.name}({types});"
+        yield f"void {self.name}_c(void);"
+        yield f"static int take_{self.name}(PyObject *args, int lenient, PyObject **result)"
+        yield "{"
+        yield from (f"    {declared}" for declared in self.declared)
+        yield f"    if (PyTuple_Size(args) != {len(kinds)}"
+        yield from (f"        || !{check}" for check in self.checks)
+        yield "    )"
+        yield "        return 0;"
+        yield f"    Result_{self.name} out = {{0}};"
+        yield "    const Failure *failure = NULL;"
+        call = f"{self.name}({', '.join(['&out', '&failure', *(value for _, value in self.given)])})"
+        yield "    int32_t status;"
+        yield f"    {'Py_BEGIN_ALLOW_THREADS' if self.nogil else ''}"
+        yield f"    status = {call};"
+        yield f"    {'Py_END_ALLOW_THREADS' if self.nogil else ''}"
+        values = [f"{TO_PYTHON[item.dtype]}(out.r{i})" for i, item in enumerate(items)]
+        if not returned:
+            value = "(Py_IncRef(Py_None), Py_None)"
+        elif isinstance(returned[0], Group):
+            value = f'Py_BuildValue("({"N" * len(items)})", {", ".join(values)})'
+        else:
+            value = values[0]
+        yield f"    *result = status == 0 || status == -2 ? {value} : failed(status, failure);"
+        yield "    (void)lenient;"
+        yield "    return 1;"
+        yield "}"
+        yield ""
+
+
+def main() -> None:
+    """Write the machine code."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    triple = binding.get_process_triple()
+    machine = binding.Target.from_triple(triple).create_target_machine(cpu=PROCESSOR, features="", opt=3, reloc="pic", codemodel="default")
+    table = json.loads(TARGET.read_text())["entries"]
+    entries = [(place, signature) for place, signatures in sorted(table.items()) for signature in signatures]
+    with tempfile.TemporaryDirectory() as folder:
+        wrappers, objects = [], []
+        for number, (place, signature) in enumerate(entries):
+            function, name = find(place), f"streamsvm_{number}"
+            path = Path(folder, f"{name}.o")
+            path.write_bytes(object_of(function, numba_types(signature.partition(" -> ")[0]), name, machine))
+            objects.append(str(path))
+            wrappers.append(Wrapper(name, place, signature, bool(function.options.get("nogil"))))
+            print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
+        source = Path(folder, "machine_code.c")
+        rows = [f'    {{"{w.place}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c}},' for w in wrappers]
+        lines = [line for w in wrappers for line in w.lines()]
+        end = ["static const Entry entries[] = {", *rows, "};", f"static const int n_entries = {len(rows)};", ""]
+        source.write_text("\n".join([Path(__file__).with_name("machine_code.c").read_text(), *lines, *end]))
+        includes = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
+        flags = ["-std=c11", "-O2", "-Wall", "-Werror", "-fPIC", "-fvisibility=hidden", "-shared", "-s", "-Wl,--gc-sections", "-Wl,-Bsymbolic"]
+        command = [*shlex.split(os.environ.get("CC", "cc")), *flags, *includes, str(source), *objects, "-o", str(LIBRARY), "-lm"]
+        subprocess.run(command, check=True)
+    undefined = subprocess.run(["nm", "-D", "--undefined-only", str(LIBRARY)], check=True, capture_output=True, text=True).stdout
+    unknown = [name for name in (line.split()[-1].partition("@")[0] for line in undefined.splitlines()) if not FOREIGN.fullmatch(name)]
+    assert not unknown, f"symbols that nobody has: {unknown}"
+    about = {"processor": PROCESSOR, "sources": sources_digest(), "library": hashlib.sha256(LIBRARY.read_bytes()).hexdigest()}
+    ABOUT.write_text(json.dumps(about, indent=1) + "\n")
+    print(f"\r{LIBRARY}: {len(entries)} entries, {LIBRARY.stat().st_size:,} bytes\033[K")
+
+
+main()

@@ -1,0 +1,30 @@
+"""``streamsvm compile``: compiles what learners need, before they are used."""
+# ruff: noqa: T201
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from streamsvm.cli import UsageError
+from streamsvm.cli.parsing import LEARNERS
+from streamsvm.compiling.ahead import compile_ahead, names
+from streamsvm.compiling.machine_code import status
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> bool:
+    """Run the command; False, for it was not interrupted."""
+    uses = arguments.names or [name for name in names() if name.split()[0] in LEARNERS]
+
+    def say(done: int, functions: int, name: str) -> None:
+        end = "\r" if sys.stderr.isatty() else "\n"
+        print(f"compiling {done + 1} of {functions}: {name}\033[K" if end == "\r" else f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
+
+    try:
+        compiled = compile_ahead(uses, say=say)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    print(status() if compiled == 0 else f"compiled {compiled} functions")
+    return False

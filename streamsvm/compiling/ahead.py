@@ -1,0 +1,128 @@
+"""Compiles what a use of the library needs before it begins, in several processes side by side.
+
+What is needed is listed in ``entries.json``, which ``release/entries.py`` writes: for each public estimator, and for each learner of
+the command line. Processes share the work through the files of `stored`: who meets a function that another one is compiling waits
+for its file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from streamsvm.compiling import machine_code
+from streamsvm.compiling.functions import INTERPRETED, with_numba
+from streamsvm.compiling.keys import size_of
+from streamsvm.compiling.signatures import numba_types
+
+__all__ = ["compile_ahead", "entries_of", "is_compiled", "names"]
+
+T = TypeVar("T")
+
+ENTRIES = Path(__file__).with_name("entries.json")
+
+
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(ENTRIES.read_bytes())
+    return table
+
+
+def names() -> list[str]:
+    """Return what can be compiled: the names of estimators, and of learners of the command line."""
+    return list(_table()["uses"])
+
+
+def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the places and signatures of the functions that uses need."""
+    used = (_table()["uses"][use].items() for use in uses)
+    return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
+
+
+def find(place: str) -> Any:
+    """Return the function of a place, ``module:name``."""
+    module, _, path = place.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _waiting(uses: Iterable[str]) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Return the functions that no file has, the largest first, with the types of their arguments."""
+    with_numba()
+    entries = [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
+    waiting = [(function, kinds) for function, kinds in entries if not function.is_stored(kinds)]
+    return sorted(waiting, key=lambda entry: -size_of(entry[0]))
+
+
+def _share(waiting: list[T], process: int, processes: int) -> list[T]:
+    """Return all that waits in the order of a process: its own part first, and then what others may not have got to."""
+    own = waiting[process::processes]
+    return own + [entry for at, entry in reversed(list(enumerate(waiting))) if at % processes != process]
+
+
+def is_compiled(uses: Iterable[str]) -> bool:
+    """Return whether nothing needs to be compiled for these uses."""
+    return INTERPRETED or machine_code.in_use() or not _waiting(uses)
+
+
+def compile_ahead(
+    uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None
+) -> int:
+    """Compile what uses of the library need, and return how many functions were compiled.
+
+    Parameters
+    ----------
+    uses
+        Some of `names`.
+    processes
+        How many processes compile; None: one for each core.
+    say
+        Called with how many functions are compiled, how many there are, and the name of the next one.
+
+    Raises
+    ------
+    ValueError
+        A name is none of `names`.
+    """
+    uses = list(uses)
+    if unknown := [use for use in uses if use not in names()]:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(names())}")
+    if INTERPRETED or machine_code.in_use():
+        return 0
+    waiting = _waiting(uses)
+    n = min(processes or len(os.sched_getaffinity(0)), len(waiting))
+    helpers = [_helper(process, n, uses) for process in range(1, n)]
+    try:
+        for number, (function, kinds) in enumerate(_share(waiting, 0, max(n, 1))):
+            if say is not None:
+                say(number, len(waiting), function.py_func.__qualname__)
+            function.compile_entry(kinds)
+    finally:
+        for helper in helpers:
+            helper.terminate()
+        for helper in helpers:
+            helper.wait()
+    return len(waiting)
+
+
+def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
+    code = "import sys; from streamsvm.compiling.ahead import help_to_compile; help_to_compile(*sys.argv[1:])"
+    words = [sys.executable, "-c", code, str(process), str(processes), *uses]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def help_to_compile(process: str, processes: str, *uses: str) -> None:
+    """Compile what uses need, until all is there, or until the process has ended that asked for it, at its standard input."""
+    threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+    for function, kinds in _share(_waiting(uses), int(process), int(processes)):
+        function.compile_entry(kinds)

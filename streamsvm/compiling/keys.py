@@ -1,0 +1,141 @@
+"""Keys of compiled functions: what a function is compiled from, as a hash.
+
+The key of a function depends on its bytecode, its constants and options, and on all that it refers to: the values of globals, and
+the keys of the functions that it calls, in whatever file they are. So a change to a callee gives its callers new keys, and a
+change to a comment or a docstring gives none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from functools import cache
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from streamsvm.compiling.functions import OVERLOADS
+
+__all__ = ["key_of", "size_of"]
+
+_FOLDER = Path(__file__).parent
+#: The files that tell numba how to generate code: keys depend on their text.
+_GENERATORS = ("codegen.py", "numba_functions.py")
+#: What numba implements itself, or nothing that is compiled calls.
+_LIBRARIES = sys.stdlib_module_names | {"numpy", "scipy", "numba"}
+_WITHIN = "what describes it"
+_NUMBERS = int | float | complex | str | bytes | None | np.generic | np.dtype
+
+
+def key_of(function: Any) -> str:
+    """Return the key of a compiled function, in hexadecimal digits.
+
+    Raises
+    ------
+    TypeError
+        It refers to something that has no stable description.
+    """
+    return _digest(_generators(), *_described(function, ()))
+
+
+def size_of(function: Any) -> int:
+    """Return the bytes of bytecode that a function is compiled from, with all that it calls: about how long that takes."""
+    found: dict[int, int] = {}
+    waiting = [function]
+    while waiting:
+        python = getattr(waiting.pop(), "py_func", None)
+        if python is None or id(python) in found:
+            continue
+        found[id(python)] = len(python.__code__.co_code)
+        for value in (python.__globals__.get(name) for name in _names(python.__code__)):
+            waiting += [getattr(value, name, None) for name in _names(python.__code__)] if isinstance(value, ModuleType) else [value]
+    return sum(found.values())
+
+
+@cache
+def _generators() -> str:
+    return _digest(*((_FOLDER / name).read_text() for name in _GENERATORS))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _described(thing: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
+    # ``within``: the functions that are being described, of which one may refer to another or to itself.
+    if isinstance(thing, _NUMBERS):
+        return type(thing).__name__, repr(thing)
+    if isinstance(thing, tuple | list):
+        return type(thing).__name__, *(part for item in thing for part in _described(item, within))
+    if isinstance(thing, dict):
+        return "dict", *_described(list(thing.items()), within)
+    if isinstance(thing, set | frozenset):
+        return "set", *sorted(map(repr, thing))
+    if isinstance(thing, np.ndarray):
+        return "array", str(thing.dtype), str(thing.shape), hashlib.sha256(thing.tobytes()).hexdigest()
+    if isinstance(thing, ModuleType | type | BuiltinFunctionType | MethodDescriptorType | np.ufunc):
+        fields = getattr(thing, "_fields", ())
+        return "name", getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", thing.__name__), *map(str, fields)
+    if hasattr(thing, "compiled_from"):  # a function that numba knows by other means
+        return "made from", *_described(thing.compiled_from, within)
+    if any(thing is other for other in within):
+        return _WITHIN, thing.__qualname__
+    if isinstance(thing, FunctionType) and thing in OVERLOADS:
+        return "overload", *_described(OVERLOADS[thing], (*within, thing))
+    if hasattr(thing, "py_func"):
+        return _compiled(thing, (*within, thing))
+    if isinstance(thing, FunctionType) and thing.__module__.partition(".")[0] not in _LIBRARIES:
+        return _function(thing, (*within, thing))
+    if isinstance(thing, FunctionType):
+        return "name", thing.__module__, thing.__qualname__
+    raise TypeError(f"{thing!r} has no key")
+
+
+def _compiled(function: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
+    known = function.__dict__.get("_described")
+    if known is None:
+        options = sorted(
+            f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in function.options.items()
+        )
+        known = "compiled", *options, *_described(function.py_func, within)
+        if _WITHIN not in known:  # what refers back is described differently from elsewhere
+            known = function.__dict__["_described"] = ("key", _digest(*known))
+    return known
+
+
+def _function(function: FunctionType, within: tuple[Any, ...]) -> tuple[str, ...]:
+    code = function.__code__
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    parts = ["function", function.__module__, function.__qualname__, *_code(code, function.__doc__)]
+    for thing in (function.__defaults__ or (), *cells):
+        parts += _described(thing, within)
+    names = set(_names(code))
+    for name in sorted(names & function.__globals__.keys()):
+        parts += name, *_refers_to(function.__globals__[name], names, within)
+    return tuple(parts)
+
+
+def _refers_to(thing: Any, names: set[str], within: tuple[Any, ...]) -> tuple[str, ...]:
+    if isinstance(thing, ModuleType) and thing.__name__.startswith("streamsvm."):
+        found = sorted(names & vars(thing).keys())
+        return thing.__name__, *(part for name in found for part in (name, *_described(vars(thing)[name], within)))
+    return _described(thing, within)
+
+
+def _code(code: CodeType, doc: str | None) -> tuple[str, ...]:
+    constants = code.co_consts[1:] if doc is not None and code.co_consts[:1] == (doc,) else code.co_consts
+    parts = [code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars, str(code.co_flags), str(code.co_argcount)]
+    for constant in constants:
+        parts += _code(constant, None) if isinstance(constant, CodeType) else [repr(constant)]
+    return tuple(parts)
+
+
+def _names(code: CodeType) -> tuple[str, ...]:
+    inner = (name for constant in code.co_consts if isinstance(constant, CodeType) for name in _names(constant))
+    return *code.co_names, *inner
+
+
+#: What compiled code depends on beside its sources.
+PYTHON = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"

@@ -1,0 +1,135 @@
+"""Machine code that was compiled beforehand, and shipped in the wheel of a platform.
+
+It is a module of Python in C, made by ``release/machine_code.py``, with a function for each entry of ``entries.json``. It is used
+if it is whole, if the sources are those that it was made from, and if the processor has what it needs; otherwise numba compiles,
+and `status` says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from functools import cache, cached_property, update_wrapper
+from pathlib import Path
+from typing import Any
+
+
+__all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "sources_digest", "status"]
+
+LIBRARY = Path(__file__).with_name("_machine_code.abi3.so")
+ABOUT = LIBRARY.with_name("_machine_code.json")
+
+#: The parts of the package that machine code is made from.
+_SOURCES = ("batch", "budget", "compiling", "hss", "kernels.py", "learners", "linear", "memory", "preprocessing.py")
+#: What processors must have, as numpy names it, by the name that LLVM has for their level.
+_FEATURES = {"x86-64-v3": ("AVX2", "FMA3", "F16C", "BMI", "BMI2", "LZCNT", "MOVBE"), "generic": ()}
+
+
+def sources_digest() -> str:
+    """Return a digest of the sources that machine code is made from."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for name in _SOURCES:
+        path = package / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(package).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _lacking(processor: str) -> list[str]:
+    """Return what this machine's processor lacks."""
+    if processor not in _FEATURES:
+        return [processor]
+    wanted = _FEATURES[processor]
+    return [name for name in wanted if not _features().get(name, name in _UNTOLD)]
+
+
+#: Features that numpy does not tell of, but all processors have that have the others.
+_UNTOLD = {"BMI", "BMI2", "LZCNT", "MOVBE"}
+
+
+def _features() -> dict[str, bool]:
+    from numpy._core._multiarray_umath import __cpu_features__  # noqa: PLC0415
+
+    return dict(__cpu_features__)
+
+
+@cache
+def _load() -> tuple[Any, str]:
+    """Return the module and where it is, or None and why it is not used."""
+    if os.environ.get("STREAMSVM_MACHINE_CODE") == "0":
+        return None, "STREAMSVM_MACHINE_CODE=0"
+    if not ABOUT.is_file():
+        return None, "this installation has none"
+    try:
+        about = json.loads(ABOUT.read_bytes())
+        if hashlib.sha256(LIBRARY.read_bytes()).hexdigest() != about["library"]:
+            return None, f"{LIBRARY} is damaged"
+        if lacking := _lacking(about["processor"]):
+            return None, f"the processor lacks {', '.join(lacking)}"
+        if about["sources"] != sources_digest():
+            return None, "the sources have changed since it was made"
+        loader = importlib.machinery.ExtensionFileLoader("streamsvm.compiling._machine_code", str(LIBRARY))
+        spec = importlib.util.spec_from_file_location(loader.name, LIBRARY, loader=loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except (OSError, ValueError, LookupError, TypeError, ImportError) as error:
+        return None, f"{LIBRARY} cannot be loaded: {error}"
+    return module, f"{about['processor']}, {LIBRARY}"
+
+
+def in_use() -> bool:
+    """Return whether there is machine code that fits this machine and these sources."""
+    return _load()[0] is not None
+
+
+def status() -> str:
+    """Return which machine code is in use, or why there is none."""
+    module, why = _load()
+    return f"machine code: {why}" if module is not None else f"machine code: none ({why}), so numba compiles"
+
+
+def _function() -> Any:
+    module = _load()[0]
+    return object if module is None else module.Function
+
+
+class Shipped(_function()):  # type: ignore[misc]
+    """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
+
+    def __new__(cls, py_func: Callable[..., Any], options: dict[str, Any], with_numba: Callable[[], Any]) -> Any:
+        return super().__new__(cls, f"{py_func.__module__}:{py_func.__qualname__}")
+
+    def __init__(self, py_func: Callable[..., Any], options: dict[str, Any], with_numba: Callable[[], Any]) -> None:
+        update_wrapper(self, py_func)
+        self.py_func, self.options, self._with_numba = py_func, options, with_numba
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """The function as numba compiles it."""
+        return self._with_numba().Function(self.py_func, self.options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.dispatcher._numba_type_
+
+    @property
+    def targetoptions(self) -> Any:
+        """Numba's options, which it looks for in what it writes out in callers."""
+        return self.dispatcher.targetoptions
+
+    @property
+    def signatures(self) -> list[Any]:
+        """The types of arguments for which numba has compiled the function."""
+        return list(self.dispatcher.signatures) if "dispatcher" in self.__dict__ else []
+
+    def shipped_address(self, arguments: str, result: str) -> int:
+        """Return the address of the machine code for a signature; 0 if there is none."""
+        return int(self.shipped_entry(f"{arguments} -> {result}"))
+
+
