@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from river import datasets
 
 import streamsvm
 from command_words import main, with_a_model
+from patience import PATIENCE, until
 from streamsvm import BSGDClassifier
 from streamsvm.cli import streams
 from streamsvm.cli.progress import Display
@@ -31,10 +33,14 @@ def csv_file(tmp_path):
     return path
 
 
+# What is said where a machine with other work takes more than a second to stop.
+SLOW_END = b"streamsvm: stopping after the step that is running; press Ctrl-C again to stop now\n"
+
+
 def shell(*words, **options):
     """Calls the command line in a process of its own."""
     command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, **options)
 
 
 def test_learners_by_name(csv_file, call):
@@ -148,11 +154,11 @@ def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
         except BrokenPipeError:
             pass
         output, errors = learner.stdout.read(), learner.stderr.read()
-        learner.wait(timeout=120)
+        learner.wait(timeout=PATIENCE)
         with contextlib.suppress(BrokenPipeError):
             learner.stdin.close()
     assert learner.returncode == 130
-    assert errors == b""
+    assert errors in (b"", SLOW_END)
     end = json.loads(output.splitlines()[-1])
     assert end["interrupted"] is True
     assert (tmp_path / f"checkpoint-{end['rows']:012d}.ckpt").exists()
@@ -220,8 +226,8 @@ def test_progress_on_a_terminal(csv_file):
     if pid == 0:
         os.environ.update(TERM="xterm", COLUMNS="140")
         os.execv(sys.executable, [sys.executable, "-m", "streamsvm", "learn", str(csv_file), "--label", "y", "--model", "bsgd"])
-    seen, deadline = b"", time.monotonic() + 120
-    while time.monotonic() < deadline:
+    seen = b""
+    while True:
         try:
             part = os.read(terminal, 65536)
         except OSError:
@@ -257,7 +263,7 @@ def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
         learner.stdin.write(b"0.5,0.")
         time.sleep(0.1)
         learner.send_signal(number)
-        assert learner.wait(10) == 130
+        assert learner.wait(PATIENCE) == 130
         assert learner.stdout.read() == b""
         assert "3 rows" in (errors := learner.stderr.read().decode())
         assert "last 3 rows" in errors
@@ -280,7 +286,7 @@ def test_an_end_before_there_is_a_writer(tmp_path, csv_file, command):
             assert waiting.poll() is None
             time.sleep(0.05)
         waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(10) == 130
+        assert waiting.wait(PATIENCE) == 130
         assert b"Traceback" not in waiting.stderr.read()
 
 
@@ -371,7 +377,7 @@ def test_output_that_cannot_be_written(csv_file, tmp_path):
     with start("predict", csv_file, "--model", tmp_path / "state", "--to", "-") as piped:
         assert piped.stdout.readline()
         piped.stdout.close()
-        assert piped.wait(60) == 1
+        assert piped.wait(PATIENCE) == 1
         assert piped.stderr.read() == b""
     assert main(["learn", str(csv_file), "--label", "y", "--to", "/dev/null", "--max-rows", "5"]) == 0
 
@@ -547,16 +553,15 @@ def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
     with streams.stopping(lambda: stopped.append(True)):
         signal.raise_signal(signal.SIGINT)
         assert stopped == [True]
-        deadline = time.monotonic() + 10.0
-        while "press Ctrl-C again" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert "press Ctrl-C again to stop now" in caplog.text
+        until(lambda: "press Ctrl-C again to stop now" in caplog.text)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     caplog.clear()
+    monkeypatch.setattr(streams, "_SECONDS_TO_STOP", PATIENCE)
+    others = set(threading.enumerate())
     with streams.stopping(lambda: None):
         signal.raise_signal(signal.SIGTERM)  # and the end comes at once
-    time.sleep(0.2)
+    until(lambda: set(threading.enumerate()) <= others)
     assert caplog.text == ""
 
 

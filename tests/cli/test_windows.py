@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from patience import PATIENCE
 from streamsvm.storage.model_file import sync_folder
 
 #: What Python has not on Windows.
@@ -35,7 +36,7 @@ sys.exit(main(sys.argv[1:]))
 
 def command(*words, text=None):
     return subprocess.run(
-        [sys.executable, "-c", START, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", START, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patience import PATIENCE
 from streamsvm.runtime import BadRow, IterableSource, Row, StreamError, open_sink, open_source
 from streamsvm.runtime.labels import parse_label
 
@@ -358,15 +359,15 @@ def test_rows_are_given_one_by_one_and_a_wait_can_be_ended(tmp_path, kind):
     for line in lines:
         feeding.writer.write(line)
         if line.strip() and line != b"a,b c,y\n":
-            given.append(tuple(feeding.rows.get(timeout=10)))
+            given.append(tuple(feeding.rows.get(timeout=PATIENCE)))
     assert given == (NUMBERED if kind == "libsvm" else ROWS)
     position = feeding.source.position
     assert position["offset"] == len(text)
     feeding.writer.write(b'"a row that\nis not' if kind == "csv" else lines[-1][:4])
     time.sleep(0.05)
     feeding.source.stop()
-    feeding.thread.join(10)
-    assert feeding.rows.get(timeout=10) is None
+    feeding.thread.join(PATIENCE)
+    assert feeding.rows.get(timeout=PATIENCE) is None
     assert feeding.source.position == position
     feeding.writer.close()
     feeding.source.close()

@@ -8,6 +8,7 @@ import pytest
 from numba import config
 from scipy import sparse
 
+from patience import PATIENCE
 from streamsvm._threads import thread_count
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import block_phase, solver, workers
@@ -92,7 +93,7 @@ def test_steps_share_their_loops(monkeypatch):
 
     def patient(*args):  # a busy machine may end the steps before it starts the second helper
         if len(args[-1].words) > 2:
-            both.wait(60.0)
+            both.wait(PATIENCE)
         return steps(*args)
 
     monkeypatch.setattr(workers, "help_with_steps", noted)
