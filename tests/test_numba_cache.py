@@ -13,7 +13,10 @@ from numba import config
 
 import streamsvm
 
-pytestmark = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled"),
+]
 
 COMPILE = "import numpy; from streamsvm.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
 LEARN = "from streamsvm.learners import OnlineLinearSVC; model = OnlineLinearSVC(); model.learn_one({'a': 1.0}, True)"

@@ -95,7 +95,7 @@ def test_learn_inspect_predict(csv_file, tmp_path, call):
 
     new = tmp_path / "new.jsonl"
     new.write_text('{"a": 0.1, "b": 0.2}\n{"a": -1.0, "b": 1.0}\n')
-    predicted = shell("predict", new, "--model", state, "--to", "-")
+    predicted = call("predict", new, "--model", state, "--to", "-")
     assert predicted.returncode == 0
     rows = [json.loads(line) for line in predicted.stdout.splitlines()]
     assert [row["row"] for row in rows] == [0, 1]
@@ -113,6 +113,7 @@ def test_same_command_again_goes_on_and_gives_the_same_bytes(csv_file, tmp_path,
     learn(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_standard_input_and_libsvm_text():
     text = "".join(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}\n" for x, y in datasets.Bananas().take(500))
     done = shell(
@@ -124,6 +125,7 @@ def test_standard_input_and_libsvm_text():
     assert end["rows"] == 500
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
     command = [
@@ -221,6 +223,7 @@ def test_help_names_every_command():
     assert all(word in done.stdout for word in ("learn", "predict", "inspect", "demo"))
 
 
+@pytest.mark.thorough
 def test_progress_on_a_terminal(csv_file):
     pid, terminal = pty.fork()
     if pid == 0:
@@ -253,6 +256,7 @@ def start(*words, **options):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
     with start("learn", "-", "--format", "csv", "--label", "y", "--to", "-", "--checkpoint", tmp_path) as learner:
@@ -276,6 +280,7 @@ def catches(pid, number):
     return bool(int(mask.split()[1], 16) & 1 << (number - 1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["learn", "predict"])
 def test_an_end_before_there_is_a_writer(tmp_path, csv_file, command):
     os.mkfifo(tmp_path / "rows.csv")
@@ -366,6 +371,7 @@ def test_standard_output_that_is_full(csv_file, tmp_path, capsys, monkeypatch, w
     assert capsys.readouterr().err.splitlines()[-1] == "streamsvm: standard output: No space left on device"
 
 
+@pytest.mark.thorough
 def test_output_that_cannot_be_written(csv_file, tmp_path):
     main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(tmp_path / "state"), "--max-rows", "10"])
     with Path("/dev/full").open("w") as full:
@@ -402,6 +408,7 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path, call):
     assert 'scaling="auto"' in shown
 
 
+@pytest.mark.thorough
 def test_warnings_are_readable(tmp_path, csv_file):
     state = tmp_path / "state"
     for rows in (10, 20):
@@ -413,6 +420,7 @@ def test_warnings_are_readable(tmp_path, csv_file):
     assert len(warning.splitlines()) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("words", "closed"), [(["-", "--format", "csv"], 0), (["{csv}", "--to", "-"], 1)])
 def test_closed_streams(csv_file, words, closed):
     command = [
@@ -537,6 +545,7 @@ def in_a_terminal(*words, send=None):
     return shown.decode(), process.returncode
 
 
+@pytest.mark.thorough
 def test_the_next_step_is_said_on_a_terminal(csv_file, tmp_path, call):
     state = tmp_path / "my state"
     shown, status = in_a_terminal("learn", csv_file, "--label", "y", "--max-rows", "50", "--checkpoint", state)

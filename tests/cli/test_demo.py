@@ -4,8 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from patience import PATIENCE
 from streamsvm.runtime.checkpoint import read_newest
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_whole_demonstration(tmp_path):

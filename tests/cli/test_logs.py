@@ -128,6 +128,7 @@ def test_an_empty_secret_hides_nothing():
     assert record.getMessage() == "rows"
 
 
+@pytest.mark.thorough
 def test_a_follower_tells_of_its_models_and_ends_in_order(csv_file, tmp_path, call):
     state, position = tmp_path / "state", tmp_path / "position"
     learn = "learn", csv_file, "--label", "y", "--checkpoint", state

@@ -20,6 +20,7 @@ def streamsvm(*words):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_the_command_merges_until_it_is_ended(tmp_path):
     parts = tmp_path / "state"
     for number, n in ((2, 120), (10, 80)):

@@ -10,6 +10,8 @@ import pytest
 from patience import PATIENCE
 from streamsvm.storage.model_file import sync_folder
 
+pytestmark = pytest.mark.thorough
+
 #: What Python has not on Windows.
 MISSING = {
     "os": ["O_NONBLOCK", "O_DIRECTORY", "pread", "pwrite", "geteuid", "getuid", "fchmod", "mkfifo", "set_blocking"],

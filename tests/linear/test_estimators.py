@@ -292,13 +292,18 @@ def test_targets_of_a_file_and_of_an_array_are_alike(tmp_path):
 
 
 CHECKS = [
-    pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}")
-    for make in (OutOfCoreLinearSVC, OutOfCoreLinearSVR, lambda: OutOfCoreLinearSVC(loss="squared_hinge"))
+    pytest.param(model, check, id=f"{type(model).__name__}-{getattr(check, 'func', check).__name__}-{i}", marks=marks)
+    for make, marks in (
+        (OutOfCoreLinearSVC, []),
+        (OutOfCoreLinearSVR, [pytest.mark.thorough]),
+        (lambda: OutOfCoreLinearSVC(loss="squared_hinge"), [pytest.mark.thorough]),
+    )
     for i, (model, check) in enumerate(estimator_checks_generator(make()))
     if getattr(check, "func", check).__name__ != "check_array_api_input"  # skipped unless an environment variable is set
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("model", "check"), CHECKS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_conventions_of_scikit_learn(model, check):

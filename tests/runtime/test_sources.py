@@ -58,6 +58,7 @@ def test_formats_and_every_position(tmp_path, kind, compressed):
         again.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", TEXTS)
 def test_standard_input_is_read_forward(tmp_path, kind):
     source = open_source(write(tmp_path, kind, False), label="y")

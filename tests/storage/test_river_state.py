@@ -73,6 +73,7 @@ def test_objects_that_saw_the_same_are_the_same_bytes():
         assert state_of(first) == state_of(second)
 
 
+@pytest.mark.thorough
 def test_spoilt_states_are_refused_or_serve():
     script = Path(mutate_river_states.__file__)
     run = subprocess.run([sys.executable, script, str(SPOILT)], capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -322,6 +322,7 @@ SOLVERS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
 def test_every_solver_stops_where_it_is_asked(solver):
@@ -360,6 +361,7 @@ print("ends", flush=True)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.skipif(config.DISABLE_JIT, reason="compiled loops are what must stop")
 @pytest.mark.parametrize(("classes", "jobs"), [(2, 1), (3, 2)])
@@ -371,6 +373,7 @@ def test_the_program_ends_in_the_middle_of_a_fit(classes, jobs):
     assert done.stderr == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("solver", SOLVERS[:1] + SOLVERS[2:4] + SOLVERS[5:], ids=lambda solver: type(solver).__name__)
 def test_solvers_of_the_package_need_no_trust_and_become_learners(tmp_path, solver):
     classifier = hasattr(solver, "class_weight")

@@ -502,6 +502,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("model", "check"), CHECKS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_conventions_of_scikit_learn(model, check):

@@ -81,6 +81,7 @@ def test_a_fit_that_is_killed_after_any_pass_goes_on_from_there(tmp_path, monkey
     assert str(without_times[0]) == str(without_times[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(SLOW, reason="takes a fit that lasts, and compiled code that is quick")
 def test_a_process_that_is_killed_in_the_middle_of_a_pass_goes_on(tmp_path):
     X, y = two_classes(20_000)
