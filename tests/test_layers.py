@@ -1,6 +1,7 @@
 """Imports run downward only: a part of the package knows those below it, and none above or beside it."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def exists(module):
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
+@functools.cache
 def files():
     return {".".join(("streamsvm", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
 
