@@ -4,12 +4,17 @@ import pytest
 from river import checks
 
 
-def of_each_kind(values):
-    """Return values as parameters, all but the first of each class for the thorough list."""
+def first(n, values):
+    """Return values as parameters, all but the first ones for the thorough list."""
+    return [pytest.param(value, marks=[pytest.mark.thorough] * (i >= n)) for i, value in enumerate(values)]
+
+
+def of_each_kind(values, kind_of=type):
+    """Return values as parameters, all but the first of each kind for the thorough list."""
     found, parameters = set(), []
     for value in values:
-        parameters.append(pytest.param(value, marks=[pytest.mark.thorough] * (type(value) in found)))
-        found.add(type(value))
+        parameters.append(pytest.param(value, marks=[pytest.mark.thorough] * (kind_of(value) in found)))
+        found.add(kind_of(value))
     return parameters
 
 

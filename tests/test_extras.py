@@ -44,6 +44,7 @@ def test_the_extra_has_what_is_needed(needs, extra):
     assert set(re.split(", | and ", needs)) <= {*packages(extra), *(["scipy"] if extra == "batch" else [])}
 
 
+@pytest.mark.thorough
 def test_nothing_but_the_base_is_there():
     command = [sys.executable, "-W", "error", str(ROOT / "tests" / "without_extras.py"), "--block"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -75,6 +76,7 @@ def test_one_package_is_missing(monkeypatch, tmp_path, module, use, said):
     assert caught.value.name == module
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("package", "module", "said"),
     [

@@ -78,6 +78,7 @@ def test_no_modules_import_each_other():
         visit(name)
 
 
+@pytest.mark.thorough
 def test_parts_are_attributes_of_the_package():
     code = (
         "import streamsvm\n"

@@ -270,6 +270,7 @@ def test_names_with_commas():
 FIGURE = re.compile(r"0\.\d{4}|\d+ support vectors")
 
 
+@pytest.mark.thorough
 def test_transcripts_of_ten_tables():
     page = (ROOT / "docs" / "tables.md").read_text()
     spec = importlib.util.spec_from_file_location("tables_example", ROOT / "examples" / "tables.py")

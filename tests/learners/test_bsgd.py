@@ -50,7 +50,7 @@ def test_decisions_are_those_of_the_twin(options):
     keep = type(options.get("maintenance", Merge())).__name__.lower()
     twin = naive.NaiveBSGD(15, 0.8, 1e-3, keep=keep, **{name: value for name, value in options.items() if name != "maintenance"})
     agreed, compared = 0, 0
-    for number, (x, y) in enumerate(bananas(250)):
+    for number, (x, y) in enumerate(bananas(150)):
         weight = 1.0 if number % 7 else 0.5
         expected = twin.decisions([x["a"], x["b"]])
         got = model.decision_function_one(x, "last"), model.decision_function_one(x, "average")

@@ -372,6 +372,7 @@ def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
         np.testing.assert_allclose(again, raw, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
 @pytest.mark.parametrize("effort", ["low", "normal", "high"])
 def test_long_streams_leave_models_that_can_be_kept(effort):

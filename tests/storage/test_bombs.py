@@ -99,6 +99,7 @@ def test_small_files_that_never_end_are_refused_at_once(fates):
     assert {name: fate for name, fate in bombs.items() if "share so much" not in fate} == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RECORDS)
 def test_so_are_those_of_many_copies(fates, name):
     assert "CorruptError" in fates[name]

@@ -203,6 +203,7 @@ def test_three_classes_share_a_compression():
     assert model.score(X, names) > 0.95
 
 
+@pytest.mark.thorough
 @settings(max_examples=4 if SLOW else 60)
 @given(
     n=st.integers(2, 120),
