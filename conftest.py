@@ -1,5 +1,6 @@
 """Sets the environment of all tests, the examples in docstrings included, before anything imports numba."""
 
+import gc
 import hashlib
 import os
 import re
@@ -65,6 +66,19 @@ if "NUMBA_CACHE_DIR" not in os.environ:  # it is in workers of pytest-xdist, whi
     use_a_cache_of_these_sources()
 # Tests run side by side and their matrices are small: more threads in linear algebra made some of them six times as slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    # Modules and tests are no garbage: to look for some among them took a third of the time. Nor need later collections go
+    # through them, of which river asks for two in each check of memory.
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,5 @@
 """Sets up what all tests share: hypothesis, and what is different without compiled code."""
 
-import gc
 from importlib.util import find_spec
 
 import numpy as np
@@ -51,12 +50,6 @@ def pytest_configure(config):
 def pytest_itemcollected(item):
     if item.get_closest_marker("broker"):  # which starts in seconds, after Maven has fetched it
         item.add_marker("thorough")
-
-
-def pytest_collection_finish(session):
-    # Full collections of garbage, of which river asks twice in each check of memory, need not go through all modules and tests.
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="module")
