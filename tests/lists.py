@@ -4,9 +4,9 @@ import pytest
 from river import checks
 
 
-def first(n, values):
-    """Return values as parameters, all but the first ones for the thorough list."""
-    return [pytest.param(value, marks=[pytest.mark.thorough] * (i >= n)) for i, value in enumerate(values)]
+def first(n, values, others=pytest.mark.thorough):
+    """Return values as parameters, all but the first ones with a mark."""
+    return [pytest.param(value, marks=[others] * (i >= n)) for i, value in enumerate(values)]
 
 
 def of_each_kind(values, kind_of=type):
@@ -31,7 +31,7 @@ def checks_of_river(models):
             marks = list(of_kind.marks)
             if check.__name__ == "check_bounded_memory_growth":
                 marks.append(pytest.mark.thorough)
-            if not check.__name__.endswith(("emerging_features", "disappearing_features")):
+            if check.__name__ not in ("check_emerging_features", "check_disappearing_features"):
                 marks.append(pytest.mark.once)
             parameters.append(pytest.param(model, check, marks=marks))
     return parameters

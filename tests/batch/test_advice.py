@@ -40,6 +40,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(advice, "_TIMES", 0.0)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(
     ("model", "y", "other"),

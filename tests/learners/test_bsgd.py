@@ -213,6 +213,7 @@ def test_probabilities_agree_with_predictions_and_are_calibrated():
             assert abs(((p > 0.5) == y)[inside].mean() - sure.mean()) < 0.1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("shift", "scale"), [(1000.0, 1.0), (0.0, 1000.0), (0.0, 1e-3)])
 def test_moving_or_scaling_all_features_changes_no_accuracy(shift, scale):
     X, y = arrays(300 if config.DISABLE_JIT else 5300)

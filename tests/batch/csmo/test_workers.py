@@ -53,6 +53,7 @@ CASES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", sorted(CASES))
 @pytest.mark.parametrize("jobs", [2, 3])
 def test_results_do_not_depend_on_the_number_of_threads(case, jobs):

@@ -415,6 +415,7 @@ def test_saved_and_distilled_models():
     assert np.abs(model.to_budget(60, X).predict_many(X) - model.predict(X)).mean() < 0.1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("part", "change"),
     [

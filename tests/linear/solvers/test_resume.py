@@ -153,6 +153,7 @@ def test_after_a_fit_that_was_killed_other_rows_are_learned(tmp_path, monkeypatc
     assert not list((tmp_path / "streamsvm-fit").glob("working-set-*"))
 
 
+@pytest.mark.once
 def test_a_saved_state_stays_until_the_next_one_is_whole(tmp_path, monkeypatch):
     # A process that is killed while it saves leaves all that was saved before.
     X, y = two_classes()
@@ -209,6 +210,7 @@ def dense(block):
     return block._replace(starts=none, indices=none, values=np.ones(len(block.labels), np.float32))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "change",
     [
