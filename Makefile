@@ -4,15 +4,19 @@ DIST ?= dist
 
 .PHONY: help
 help:  ## Show what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: install
 install:  ## Install the package with everything a developer needs, editable
 	$(PYTHON) -m pip install -e '.[dev]'
 
 .PHONY: test
-test:  ## Run the whole suite, doctests included
+test:  ## Run the quick list of tests, doctests included
 	$(PYTHON) -m pytest -n auto --dist worksteal
+
+.PHONY: test-thorough
+test-thorough:  ## Run the thorough list: many parameters, processes, brokers and compilers
+	$(PYTHON) -m pytest -n auto --dist worksteal -m thorough
 
 .PHONY: test-nojit
 test-nojit:  ## Run the tests of compiled code without compiling it

@@ -90,7 +90,7 @@ class Process:
 
     def wait(self) -> None:
         """Wait for its end."""
-        if self._running.wait(300):
+        if self._running.wait():
             sys.exit(f"{self.name} has failed: see {self._log}")
 
     def kill(self) -> None:

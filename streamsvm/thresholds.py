@@ -76,12 +76,12 @@ class TunedThresholdClassifier(base.Wrapper[base.Classifier], base.Classifier):
     >>> rng = random.Random(0)
     >>> labels = [rng.random() < 0.05 for _ in range(4000)]
     >>> rows = [({"a": rng.gauss(1.5 if y else 0, 1), "b": rng.gauss(0, 1)}, y) for y in labels]
-    >>> evaluate.progressive_val_score(rows, BSCAClassifier(seed=0), metrics.F1())
-    F1: 25.16%
+    >>> round(evaluate.progressive_val_score(rows, BSCAClassifier(seed=0), metrics.F1()).get(), 2)
+    0.25
 
     >>> model = TunedThresholdClassifier(BSCAClassifier(seed=0), metrics.F1())
-    >>> evaluate.progressive_val_score(rows, model, metrics.F1())
-    F1: 31.20%
+    >>> round(evaluate.progressive_val_score(rows, model, metrics.F1()).get(), 2)
+    0.31
     >>> round(model.threshold, 2)
     0.16
     """

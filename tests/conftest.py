@@ -1,6 +1,5 @@
 """Sets up what all tests share: hypothesis, and what is different without compiled code."""
 
-import gc
 from importlib.util import find_spec
 
 import numpy as np
@@ -21,44 +20,35 @@ collect_ignore += ["user_code.py"]  # which checkers of types read, and nothing 
 if find_spec("pyspark") is None or DISABLE_JIT:
     collect_ignore += ["spark", "spark_frames.py"]  # 450 MB: an environment of its own, and a step of its own in .ci/run
 
+#: What stands above compiled code, or compiles: it says nothing new without compiling.
+ONCE = (
+    "cli",
+    "deploy",
+    "edge",
+    "kafka",
+    "runtime",
+    "storage",
+    "test_extras.py",
+    "test_layers.py",
+    "test_plots.py",
+    "test_readme.py",
+    "test_types.py",
+)
+
 if DISABLE_JIT:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.
     np.seterr(all="ignore")
-    # What stands above compiled code, or compiles, is not tested once more without it.
-    collect_ignore += [
-        "cli",
-        "deploy",
-        "edge",
-        "kafka",
-        "runtime",
-        "storage",
-        "test_extras.py",
-        "test_layers.py",
-        "test_numba_cache.py",
-        "test_plots.py",
-        "test_readme.py",
-        "test_types.py",
-    ]
+    collect_ignore += ONCE
 
 
-def _can_fail_only_now(item):
-    """Return whether a test says more without compiled code: other rows and columns do, other questions to estimators do not."""
-    name = item.name
-    if "conventions" in name or item.get_closest_marker("once"):
-        return False
-    return "test_river" not in name or "emerging" in name or "disappearing" in name
-
-
-def pytest_collection_modifyitems(config, items):
+def pytest_configure(config):
     if DISABLE_JIT:
-        config.hook.pytest_deselected(items=[item for item in items if not _can_fail_only_now(item)])
-        items[:] = [item for item in items if _can_fail_only_now(item)]
+        config.option.markexpr = f"({config.option.markexpr or 'not thorough'}) and not once"
 
 
-def pytest_collection_finish(session):
-    # Full collections of garbage, of which river asks twice in each check of memory, need not go through all modules and tests.
-    gc.collect()
-    gc.freeze()
+def pytest_itemcollected(item):
+    if item.get_closest_marker("broker"):  # which starts in seconds, after Maven has fetched it
+        item.add_marker("thorough")
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,16 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from patience import until
+
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 JAVA = "java", "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"
-START_SECONDS = 60
 
 SERVER = """
 process.roles=broker,controller
@@ -152,11 +152,12 @@ def running_broker(folder: Path) -> Iterator[Broker]:
                     [*java, "kafka.Kafka", settings], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
                 )
             )
-        deadline = time.monotonic() + START_SECONDS
-        while "Kafka Server started" not in log.read_text():
-            alive = running[-1].poll() is None and time.monotonic() < deadline
-            assert alive, f"Kafka did not start:\n{log.read_text()}"
-            time.sleep(0.1)
+
+        def started() -> bool:
+            assert running[-1].poll() is None, f"Kafka did not start:\n{log.read_text()}"
+            return "Kafka Server started" in log.read_text()
+
+        until(started, every=0.1)
 
     def restart() -> None:
         running[-1].kill()

@@ -30,7 +30,7 @@ def limited(path):
     if not child:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MORE_BYTES,) * 2)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)  # its signal ends the process
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor; its signal ends the process
         try:
             os.write(writes, fate(path)[:2000].encode())
         finally:

@@ -1,6 +1,7 @@
 """Imports run downward only: a part of the package knows those below it, and none above or beside it."""
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,7 @@ LAYERS = (
     "runtime budget river_base",
     "tables memory",
     "kernels frames",
-    "_numba_cache",
-    "_numba_linking",
+    "compiling",
     "storage _threads",
     "edge",
     "checks _extras _options _progress _warnings _locks _stopping",
@@ -45,6 +45,7 @@ def exists(module):
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
+@functools.cache
 def files():
     return {".".join(("streamsvm", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
 
@@ -76,6 +77,7 @@ def test_no_modules_import_each_other():
         visit(name)
 
 
+@pytest.mark.thorough
 def test_parts_are_attributes_of_the_package():
     code = (
         "import streamsvm\n"

@@ -234,6 +234,7 @@ def test_a_picture_that_cannot_be_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_matplotlib_is_only_imported_to_draw():
     code = "import sys, streamsvm.plots, streamsvm.cli.inspect; sys.exit('matplotlib' in sys.modules)"
     import subprocess

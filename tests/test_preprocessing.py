@@ -30,6 +30,7 @@ def learned(rows, scaler=None):
     return scaler
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "check", list(checks.yield_checks(BoundedScaler())), ids=lambda check: getattr(check, "__name__", str(check))
 )

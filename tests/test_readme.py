@@ -31,6 +31,7 @@ def test_all_python_of_a_page_is_run(page):
     assert [code for reason, code in BLOCK.findall(page.read_text()) if not reason and not code.startswith(">>> ")] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [*GALLERY, *FIGURES], ids=lambda path: path.stem)
 def test_pictures_are_drawn(path):
     kafka = [f"-Wignore:{name} is deprecated:DeprecationWarning" for name in ("open_text", "read_text")]  # when it is imported
@@ -45,12 +46,14 @@ def test_figures_are_shown_and_described():
     assert [name for name, rest in shown if not re.fullmatch(r"   :alt: .*\n\n(   \S.*\n)+", rest)] == []
 
 
+@pytest.mark.thorough
 def test_example_of_a_pipeline():
     path = README.parent / "examples" / "river_pipeline.py"
     done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, check=True)
     assert done.stdout.count("Accuracy") == 3
 
 
+@pytest.mark.thorough
 def test_example_of_a_long_window(capsys):
     example = runpy.run_path(str(README.parent / "examples" / "long_window.py"))
     example["main"](3000, 1000)
@@ -60,6 +63,7 @@ def test_example_of_a_long_window(capsys):
     assert int(shown[1].split()[0]) >= 1
 
 
+@pytest.mark.thorough
 def test_example_of_model_selection():
     path = README.parent / "examples" / "model_selection.py"
     done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, check=True)

@@ -13,6 +13,7 @@ from streamsvm.thresholds import THRESHOLDS, TunedThresholdClassifier
 ROWS = 330
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("model", list(TunedThresholdClassifier._unit_test_params()), ids=lambda of: str(sorted(of)))
 def test_river(model):
     made = TunedThresholdClassifier(**model)

@@ -63,8 +63,8 @@ class BOGD(Baseline, MergeableExpansion):
     >>> from streamsvm.learners import BOGD
 
     >>> model = preprocessing.StandardScaler() | BOGD(budget=100, seed=0)
-    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 62.65%
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 1)
+    0.6
     """
 
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)

@@ -78,8 +78,8 @@ class BPAS(Baseline, MergeableExpansion):
     >>> from streamsvm.learners import BPAS
 
     >>> model = preprocessing.StandardScaler() | BPAS(budget=100)
-    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 86.00%
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.86
     """
 
     C: float = parameter(default=1.0, above=0.0, high=1e15)

@@ -86,8 +86,8 @@ class FOGD(Baseline):
     >>> from streamsvm.learners import FOGD
 
     >>> model = preprocessing.StandardScaler() | FOGD(budget=100, gamma=1.0, seed=0)
-    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 88.36%
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.88
     """
 
     kernel: KernelName = field(default="rbf", init=False)

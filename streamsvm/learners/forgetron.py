@@ -90,8 +90,8 @@ class Forgetron(Baseline, MergeableExpansion):
     >>> from streamsvm.learners import Forgetron
 
     >>> model = preprocessing.StandardScaler() | Forgetron(budget=100)
-    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 76.77%
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.77
     """
 
     _rule = step

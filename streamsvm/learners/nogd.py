@@ -105,8 +105,8 @@ class NOGD(Baseline, MergeableExpansion):
     >>> from streamsvm.learners import NOGD
 
     >>> model = preprocessing.StandardScaler() | NOGD(budget=100, gamma=1.0)
-    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 88.87%
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.89
     """
 
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)

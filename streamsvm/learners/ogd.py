@@ -42,8 +42,8 @@ class KernelOGD(Reference, Descent):
     >>> from streamsvm.learners import KernelOGD
 
     >>> model = preprocessing.StandardScaler() | KernelOGD(budget=5000)
-    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 85.09%
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.85
     """
 
     eta0: float = parameter(default=0.1, above=0.0, high=1e15)

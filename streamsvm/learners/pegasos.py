@@ -38,8 +38,8 @@ class KernelPegasos(Reference, Descent):
     >>> from streamsvm.learners import KernelPegasos
 
     >>> model = preprocessing.StandardScaler() | KernelPegasos(budget=5000)
-    >>> evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy())
-    Accuracy: 85.68%
+    >>> round(evaluate.progressive_val_score(datasets.Bananas(), model, metrics.Accuracy()).get(), 2)
+    0.86
     """
 
     l2: float = parameter(default=1e-4, least=1e-15, high=1e9)

@@ -108,8 +108,8 @@ class LearningLoop(StreamLoop):
     >>> loop = LearningLoop(IterableSource(datasets.Bananas()), model)
     >>> loop.run().rows
     5300
-    >>> loop.metric
-    Accuracy: 88.28%
+    >>> round(loop.metric.get(), 2)
+    0.88
     """
 
     def __init__(

@@ -40,6 +40,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(advice, "_TIMES", 0.0)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize(
     ("model", "y", "other"),
@@ -104,9 +105,10 @@ def test_estimates_grow_as_times_do():
     assert advice.exact("", 10**5, 33_000, 1).seconds == pytest.approx(13.2)  # 7 s were measured
 
 
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_compilation_does_not_count():
     stopwatch = advice.Stopwatch()
     began = time.perf_counter()
     njit(lambda x: x + 1.0)(1.0)
     took = time.perf_counter() - began
-    assert stopwatch.seconds < took + 1e-3 if config.DISABLE_JIT else stopwatch.seconds < 0.5 * took
+    assert stopwatch.seconds < 0.5 * took

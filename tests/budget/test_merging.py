@@ -82,7 +82,7 @@ def partner(search, coefficients, stamps, distances, first):
 
 
 def test_partners_are_those_of_the_twin():
-    n_stores = 20 if config.DISABLE_JIT else 60
+    n_stores = 20
     equal = dict.fromkeys(SEARCHES, 0)
     for coefficients, stamps, distances, first in stores(n_stores):
         costs = {

@@ -73,7 +73,7 @@ def partner(search, rows, lengths, first, distances, stamps=None):
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_partners_are_those_of_the_twin(search):
-    n_stores = 5 if config.DISABLE_JIT else 60
+    n_stores = 5 if config.DISABLE_JIT else 20
     equal, factors = 0, []
     for rows, lengths, first, distances in stores(n_stores):
         c = rows[::2].T

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from river import datasets
 
 import streamsvm
 from command_words import main, with_a_model
+from patience import PATIENCE, until
 from streamsvm import BSGDClassifier
 from streamsvm.cli import streams
 from streamsvm.cli.progress import Display
@@ -31,10 +33,14 @@ def csv_file(tmp_path):
     return path
 
 
+# What is said where a machine with other work takes more than a second to stop.
+SLOW_END = b"streamsvm: stopping after the step that is running; press Ctrl-C again to stop now\n"
+
+
 def shell(*words, **options):
     """Calls the command line in a process of its own."""
     command = [sys.executable, "-m", "streamsvm", *with_a_model(words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, **options)
 
 
 def test_learners_by_name(csv_file, call):
@@ -89,7 +95,7 @@ def test_learn_inspect_predict(csv_file, tmp_path, call):
 
     new = tmp_path / "new.jsonl"
     new.write_text('{"a": 0.1, "b": 0.2}\n{"a": -1.0, "b": 1.0}\n')
-    predicted = shell("predict", new, "--model", state, "--to", "-")
+    predicted = call("predict", new, "--model", state, "--to", "-")
     assert predicted.returncode == 0
     rows = [json.loads(line) for line in predicted.stdout.splitlines()]
     assert [row["row"] for row in rows] == [0, 1]
@@ -107,6 +113,7 @@ def test_same_command_again_goes_on_and_gives_the_same_bytes(csv_file, tmp_path,
     learn(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_standard_input_and_libsvm_text():
     text = "".join(f"{1 if y else -1} 1:{x['1']} 2:{x['2']}\n" for x, y in datasets.Bananas().take(500))
     done = shell(
@@ -118,6 +125,7 @@ def test_standard_input_and_libsvm_text():
     assert end["rows"] == 500
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
     command = [
@@ -148,11 +156,11 @@ def test_ctrl_c_ends_with_a_checkpoint(tmp_path, number):
         except BrokenPipeError:
             pass
         output, errors = learner.stdout.read(), learner.stderr.read()
-        learner.wait(timeout=120)
+        learner.wait(timeout=PATIENCE)
         with contextlib.suppress(BrokenPipeError):
             learner.stdin.close()
     assert learner.returncode == 130
-    assert errors == b""
+    assert errors in (b"", SLOW_END)
     end = json.loads(output.splitlines()[-1])
     assert end["interrupted"] is True
     assert (tmp_path / f"checkpoint-{end['rows']:012d}.ckpt").exists()
@@ -215,13 +223,14 @@ def test_help_names_every_command():
     assert all(word in done.stdout for word in ("learn", "predict", "inspect", "demo"))
 
 
+@pytest.mark.thorough
 def test_progress_on_a_terminal(csv_file):
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm", COLUMNS="140")
         os.execv(sys.executable, [sys.executable, "-m", "streamsvm", "learn", str(csv_file), "--label", "y", "--model", "bsgd"])
-    seen, deadline = b"", time.monotonic() + 120
-    while time.monotonic() < deadline:
+    seen = b""
+    while True:
         try:
             part = os.read(terminal, 65536)
         except OSError:
@@ -247,6 +256,7 @@ def start(*words, **options):
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
     with start("learn", "-", "--format", "csv", "--label", "y", "--to", "-", "--checkpoint", tmp_path) as learner:
@@ -257,7 +267,7 @@ def test_rows_piped_in_one_by_one_and_an_end_while_waiting(tmp_path, number):
         learner.stdin.write(b"0.5,0.")
         time.sleep(0.1)
         learner.send_signal(number)
-        assert learner.wait(10) == 130
+        assert learner.wait(PATIENCE) == 130
         assert learner.stdout.read() == b""
         assert "3 rows" in (errors := learner.stderr.read().decode())
         assert "last 3 rows" in errors
@@ -270,6 +280,7 @@ def catches(pid, number):
     return bool(int(mask.split()[1], 16) & 1 << (number - 1))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["learn", "predict"])
 def test_an_end_before_there_is_a_writer(tmp_path, csv_file, command):
     os.mkfifo(tmp_path / "rows.csv")
@@ -280,7 +291,7 @@ def test_an_end_before_there_is_a_writer(tmp_path, csv_file, command):
             assert waiting.poll() is None
             time.sleep(0.05)
         waiting.send_signal(signal.SIGTERM)
-        assert waiting.wait(10) == 130
+        assert waiting.wait(PATIENCE) == 130
         assert b"Traceback" not in waiting.stderr.read()
 
 
@@ -360,6 +371,7 @@ def test_standard_output_that_is_full(csv_file, tmp_path, capsys, monkeypatch, w
     assert capsys.readouterr().err.splitlines()[-1] == "streamsvm: standard output: No space left on device"
 
 
+@pytest.mark.thorough
 def test_output_that_cannot_be_written(csv_file, tmp_path):
     main(["learn", str(csv_file), "--label", "y", "--checkpoint", str(tmp_path / "state"), "--max-rows", "10"])
     with Path("/dev/full").open("w") as full:
@@ -371,7 +383,7 @@ def test_output_that_cannot_be_written(csv_file, tmp_path):
     with start("predict", csv_file, "--model", tmp_path / "state", "--to", "-") as piped:
         assert piped.stdout.readline()
         piped.stdout.close()
-        assert piped.wait(60) == 1
+        assert piped.wait(PATIENCE) == 1
         assert piped.stderr.read() == b""
     assert main(["learn", str(csv_file), "--label", "y", "--to", "/dev/null", "--max-rows", "5"]) == 0
 
@@ -396,6 +408,7 @@ def test_lines_are_not_broken_and_nothing_is_taken_for_markup(tmp_path, call):
     assert 'scaling="auto"' in shown
 
 
+@pytest.mark.thorough
 def test_warnings_are_readable(tmp_path, csv_file):
     state = tmp_path / "state"
     for rows in (10, 20):
@@ -407,6 +420,7 @@ def test_warnings_are_readable(tmp_path, csv_file):
     assert len(warning.splitlines()) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("words", "closed"), [(["-", "--format", "csv"], 0), (["{csv}", "--to", "-"], 1)])
 def test_closed_streams(csv_file, words, closed):
     command = [
@@ -423,7 +437,7 @@ def test_closed_streams(csv_file, words, closed):
 
 
 def test_version_and_what_sinks_take(call):
-    assert call("--version").stdout == f"streamsvm {streamsvm.__version__}\n"
+    assert call("--version").stdout.startswith(f"streamsvm {streamsvm.__version__}\nmachine code: ")
     text = " ".join(call("learn", "--help").stdout.split())
     assert "stop after this many rows" in text
     assert "CSV if it ends in .csv, otherwise JSON lines" in text
@@ -531,6 +545,7 @@ def in_a_terminal(*words, send=None):
     return shown.decode(), process.returncode
 
 
+@pytest.mark.thorough
 def test_the_next_step_is_said_on_a_terminal(csv_file, tmp_path, call):
     state = tmp_path / "my state"
     shown, status = in_a_terminal("learn", csv_file, "--label", "y", "--max-rows", "50", "--checkpoint", state)
@@ -547,16 +562,15 @@ def test_a_slow_end_says_how_to_end_now(monkeypatch, caplog):
     with streams.stopping(lambda: stopped.append(True)):
         signal.raise_signal(signal.SIGINT)
         assert stopped == [True]
-        deadline = time.monotonic() + 10.0
-        while "press Ctrl-C again" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert "press Ctrl-C again to stop now" in caplog.text
+        until(lambda: "press Ctrl-C again to stop now" in caplog.text)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     caplog.clear()
+    monkeypatch.setattr(streams, "_SECONDS_TO_STOP", PATIENCE)
+    others = set(threading.enumerate())
     with streams.stopping(lambda: None):
         signal.raise_signal(signal.SIGTERM)  # and the end comes at once
-    time.sleep(0.2)
+    until(lambda: set(threading.enumerate()) <= others)
     assert caplog.text == ""
 
 

@@ -4,12 +4,17 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from patience import PATIENCE
 from streamsvm.runtime.checkpoint import read_newest
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_whole_demonstration(tmp_path):
     command = [sys.executable, "-m", "streamsvm", "demo", "--out", "demo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     *_, learned, _, drawn, look = done.stdout.splitlines()
     assert learned.startswith("it learned all 21,200 rows exactly once: model and metrics are those of the first learner")

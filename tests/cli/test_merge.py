@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from partition_models import learned, save, table
+from patience import PATIENCE
 from streamsvm import SVMClassifier
 from streamsvm.runtime import CheckpointFolder
 
@@ -19,6 +20,7 @@ def streamsvm(*words):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.thorough
 def test_the_command_merges_until_it_is_ended(tmp_path):
     parts = tmp_path / "state"
     for number, n in ((2, 120), (10, 80)):
@@ -34,7 +36,7 @@ def test_the_command_merges_until_it_is_ended(tmp_path):
         }
         time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert (process.returncode, output, errors) == (130, "", "")

@@ -103,6 +103,7 @@ def test_a_text_among_numbers_costs_its_row_where_rows_may_fail(tmp_path, call):
     assert json.loads(done.stdout.splitlines()[-1])["learned"] == 59
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", ['{"a": 1, "city": "Oslo", "y": 1}\n', "a,city,y\n1,Oslo,1\n"])
 def test_the_first_row_of_a_pipe_is_looked_at(text):
     words = ["learn", "-", "--format", "jsonl" if text[0] == "{" else "csv", "--label", "y"]
@@ -269,6 +270,7 @@ def test_names_with_commas():
 FIGURE = re.compile(r"0\.\d{4}|\d+ support vectors")
 
 
+@pytest.mark.thorough
 def test_transcripts_of_ten_tables():
     page = (ROOT / "docs" / "tables.md").read_text()
     spec = importlib.util.spec_from_file_location("tables_example", ROOT / "examples" / "tables.py")

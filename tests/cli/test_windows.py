@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from patience import PATIENCE
 from streamsvm.storage.model_file import sync_folder
+
+pytestmark = pytest.mark.thorough
 
 #: What Python has not on Windows.
 MISSING = {
@@ -35,7 +38,7 @@ sys.exit(main(sys.argv[1:]))
 
 def command(*words, text=None):
     return subprocess.run(
-        [sys.executable, "-c", START, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=300
+        [sys.executable, "-c", START, *map(str, words)], input=text, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 import streamsvm
 from streamsvm.compiling.functions import INTERPRETED
 
-pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
 COMPILE = "import numpy; from streamsvm.kernels import exp64; x = numpy.zeros((2, 3)); exp64(x[0], 0.0, 3, x[1]); assert x.any()"
 LEARN = "from streamsvm.learners import OnlineLinearSVC; model = OnlineLinearSVC(); model.learn_one({'a': 1.0}, True)"

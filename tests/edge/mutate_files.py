@@ -267,7 +267,7 @@ def run(n, seed, path, whole=True):
     """Change n files and read them; return what became of them, and the first failures."""
     rng, fates, failures = random.Random(seed), Counter(), []
     given = list(files())
-    signal.signal(signal.SIGALRM, _stop)
+    signal.signal(signal.SIGPROF, _stop)
     for number in range(n):
         name, data, strings, arrays = rng.choice(given)
         try:
@@ -276,7 +276,7 @@ def run(n, seed, path, whole=True):
             fates["not made"] += 1
             continue
         began = time.process_time()
-        signal.setitimer(signal.ITIMER_REAL, 20 * SECONDS)  # a hang
+        signal.setitimer(signal.ITIMER_PROF, 20 * SECONDS)  # a hang
         try:
             fates["edge " + edge_fate(made, rng)] += 1
             if whole:
@@ -286,7 +286,7 @@ def run(n, seed, path, whole=True):
                 raise
             fates["failed"] += 1
             failures.append(f"{seed} {number} {name}: {traceback.format_exc(limit=-4)}")
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         if time.process_time() - began > SECONDS * (1.0 + len(made) / 2**20):
             failures.append(f"{seed} {number} {name}: took {time.process_time() - began:.1f} s")
             path.with_suffix(f".{number}").write_bytes(made)

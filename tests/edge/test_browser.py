@@ -14,6 +14,8 @@ import wasmtime
 from c_compilers import COMPILERS, FLAGS, needs_compiler
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 
+pytestmark = pytest.mark.thorough
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser"
 spec = importlib.util.spec_from_file_location("build_page", EXAMPLE / "build.py")
 build = importlib.util.module_from_spec(spec)

@@ -18,7 +18,7 @@ from streamsvm.export.c.text import comment, string
 from streamsvm.export.describe import program_of
 from streamsvm.export.quantise import error_bound, quantised
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.thorough]
 SHORT = [
     "BSGDClassifier 0 of 2",
     "BSGDClassifier 0 of 3",

@@ -13,7 +13,7 @@ from c_compilers import ALSO_CLANG, COMPILERS, FLAGS, needs_compiler
 from streamsvm import BSCAClassifier, BSGDClassifier, Merge, Removal, SVMClassifier, edge
 from streamsvm.export.c.learning import state_of, with_state, write_learning_c
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.thorough]
 NAMES = (f"learner{number}" for number in itertools.count())  # a library is loaded once
 KINDS = [
     (BSGDClassifier, {"scaling": None, "gamma": 0.2}),

@@ -19,6 +19,7 @@ from streamsvm.edge.reading import PROGRAM
 from streamsvm.export.describe import program_of
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_changed_files_are_refused_or_answer():
     command = [sys.executable, str(Path(__file__).with_name("mutate_files.py")), "300", "0"]

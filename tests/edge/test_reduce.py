@@ -7,6 +7,7 @@ import pytest
 
 from c_compilers import needs_compiler
 from edge_models import MAKERS, learned, matrix, program
+from lists import first, of_each_kind
 from streamsvm import BSCAClassifier, BSGDClassifier, edge
 from streamsvm.export.c import CModel, write_c
 from streamsvm.export.c.writer import table_bytes
@@ -19,8 +20,8 @@ def rows_of(given, n=2000):
     return matrix(given, n).astype(np.float64)
 
 
-@pytest.mark.parametrize("bits", [32, 8])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("bits", first(1, [32, 8]))
+@pytest.mark.parametrize("name", of_each_kind(MAKERS, lambda name: name.split()[0]))
 def test_every_model_fits_or_says_why_not(name, bits, tmp_path):
     given = program(name)
     if any(step.do == "trees" for step in given.steps):

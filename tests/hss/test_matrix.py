@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
 import naive_batch
+from lists import first
 from streamsvm.hss import HSSMatrix
 
 SLOW = config.DISABLE_JIT
@@ -28,7 +29,7 @@ def dense_error(K, exact):
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("split", ["principal-axis", "two-means"])
+@pytest.mark.parametrize("split", first(1, ["principal-axis", "two-means"]))
 @pytest.mark.parametrize("tolerance", [0.3, 0.03, 0.003])
 @pytest.mark.parametrize("gamma", [0.005, 0.5, 50.0])
 def test_error_is_what_was_asked_for(gamma, tolerance, split):
@@ -95,7 +96,7 @@ def test_no_negative_eigenvalue_and_solves_are_exact(n, d, levels, gamma, tolera
     assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-6 * n)
 
 
-@pytest.mark.parametrize("log_shift", [-2, -6, -10])
+@pytest.mark.parametrize("log_shift", first(1, [-10, -2, -6]))
 @pytest.mark.parametrize(
     ("d", "parameters"), [(1, {"gamma": 1.0, "rel_tol": 1e-3}), (2, {"gamma": 0.5, "rel_tol": 1e-4}), (3, {"kernel": "linear"})]
 )

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from kafka import KafkaProducer, TopicPartition
 
 from command_words import main
 from kafka_broker import PASSWORD, certify
+from patience import until
 from saved import dumps
 from streamsvm import BSGDClassifier
 from streamsvm.edge import container
@@ -165,10 +165,7 @@ def test_what_follows_the_checkpoint_is_gone(told, bootstrap, new_topic, admin, 
     told(*words, "--from", "earliest", status=0, **names)
     assert learner_of(load(tmp_path / "state")).n_learned == 85
     admin.delete_topics([topic])
-    deadline = time.monotonic() + 20.0
-    while topic in admin.list_topics():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: topic not in admin.list_topics(), every=0.05)
     admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     publish(rows_of(range(10)), bootstrap, topic, JSON)
     told(*words, **names)
@@ -180,7 +177,7 @@ def test_who_may_not_connect(told, broker, new_topic, tmp_path, monkeypatch):
     words = "learn", f"kafka://{broker.sasl_ssl}/{topic}", "--label", "y", "--config", config
     tls = "[kafka]\nsecurity_protocol = 'SASL_SSL'\nsasl_mechanism = 'PLAIN'\nsasl_plain_username = 'alice'\nssl_cafile = '%s'\n"
     monkeypatch.setenv("STREAMSVM_KAFKA_SASL_PLAIN_PASSWORD", PASSWORD[::-1])
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 3.0)
     config.write_text(tls % broker.certificate)
     said = told(*words, shortened=True, HOST=broker.sasl_ssl)
     assert PASSWORD[::-1] not in "".join(said)

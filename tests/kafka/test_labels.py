@@ -13,6 +13,7 @@ from command_words import main
 from delayed_twin import FATES, check_sums, replay, streams
 from killing import kill_at_random_rows, run_to_the_end
 from loops import make_model
+from patience import until
 from saved import dumps
 from streamsvm.runtime import CheckpointFolder, DelayedLabels, DelayedLearningLoop, JoinedSource
 from streamsvm.runtime.checkpoint import read_newest
@@ -127,10 +128,7 @@ def test_a_silent_stream_holds_nothing_up(bootstrap, new_topic, producer):
     thread.start()
 
     def wait_for(**counts):
-        deadline = time.monotonic() + 20
-        while any(loop.delayed.counts[name] != count for name, count in counts.items()):
-            assert time.monotonic() < deadline, loop.delayed.counts
-            time.sleep(0.01)
+        until(lambda: all(loop.delayed.counts[name] == count for name, count in counts.items()))
 
     try:
         now = time.time()

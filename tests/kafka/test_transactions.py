@@ -14,6 +14,7 @@ from kafka.errors import MessageSizeTooLargeError
 import kills
 from command_words import main
 from loops import make_model
+from patience import PATIENCE, until
 from streamsvm import BSGDClassifier, edge
 from streamsvm.runtime import FileSink, LearningLoop, open_source
 from streamsvm.runtime.checkpoint import CheckpointError, TakenOverError
@@ -132,15 +133,14 @@ def test_who_is_fenced_does_not_fence_the_other_one(new_topic, models, opened):
 
 
 def test_a_transaction_that_was_open_for_too_long(bootstrap, new_topic, models, opened):
-    place, out = opened(models, transaction_seconds=1.0), new_topic()
+    place, out = opened(models, transaction_seconds=3.0), new_topic()
     sink = place.open_sink(out)
     sink.write(Prediction(0, 1, 1, None))
     sink.flush()
     key = TopicPartition(out, 0)
     with contextlib.closing(KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")) as consumer:
-        while consumer.end_offsets([key])[key] == 0:  # until the broker has aborted it
-            time.sleep(0.1)
-    with pytest.raises(CheckpointError, match=r"was open for \d+ s, and the broker has aborted it after 1 s.*Start again"):
+        until(lambda: consumer.end_offsets([key])[key] > 0, every=0.1)  # the broker has aborted it
+    with pytest.raises(CheckpointError, match=r"was open for \d+ s, and the broker has aborted it after 3 s.*Start again"):
         save(place, 1)
     place.close()
     assert opened(models).newest() is None
@@ -230,12 +230,12 @@ def test_a_follower_waits_behind_what_is_no_checkpoint(bootstrap, models, opened
     with contextlib.closing(FollowedTopic(bootstrap, models, "rows", seconds=0.0)) as follower:
         waiting = threading.Thread(target=lambda: waited.append(follower.wait()))
         waiting.start()
-        with pytest.warns(UserWarning, match="but no whole one: the checkpoint that ends at offset 0 is none"):
-            time.sleep(2.0)
+        with pytest.warns(UserWarning, match="but no whole one: the checkpoint that ends at offset 0 is none") as warned:
+            until(lambda: len(warned) > 0)
         save(place, 1)
-        waiting.join(10)
+        waiting.join(PATIENCE)
         follower.stop()
-        waiting.join(10)
+        waiting.join(PATIENCE)
     assert [found.header["rows"] for found in waited] == [1]
 
 
@@ -243,7 +243,7 @@ def test_the_end_is_not_hidden_by_another_transaction(bootstrap, models, opened,
     stranger = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=uuid.uuid4().hex)
     stranger.init_transactions()
     stranger.begin_transaction()
-    stranger.send(models, b"x", key=b"x").get(10)
+    stranger.send(models, b"x", key=b"x").get(PATIENCE)
     place = opened(models)
     save(place, 5)  # committed behind it, where readers of what is committed do not come
     with monkeypatch.context() as patch:
@@ -267,21 +267,24 @@ def test_a_follower_takes_newer_models(bootstrap, models, opened, producer, monk
         waiting.start()
         save(other, 1)
         save(place, 1)
-        waiting.join(10)
+        waiting.join(PATIENCE)
         assert waited[0].header["rows"] == 1
 
         def versions(n):
-            found, deadline = [], time.monotonic() + 10.0
-            while len(found) < n and time.monotonic() < deadline:
-                found += [each.version for each in (follower.newer(),) if each is not None]
-                time.sleep(0.05)
+            found = []
+
+            def all_found():
+                found.extend(each.version for each in (follower.newer(),) if each is not None)
+                return len(found) >= n
+
+            until(all_found, every=0.05)
             return found
 
         save(place, 2)
         assert versions(1) == [2]
         send(producer, models, messages_of("rows", 3, b"nothing"))
-        with pytest.warns(UserWarning, match="is none: it is cut off.*: the model before it stays"):
-            assert follower_warned(follower)
+        with pytest.warns(UserWarning, match="is none: it is cut off.*: the model before it stays") as warned:
+            until(lambda: follower.newer() is None and len(warned) > 0, every=0.05)
         for rows in (4, 5, 6, 7):
             save(other, rows)
         save(place, 8)
@@ -299,14 +302,6 @@ def test_a_model_that_was_deleted_is_no_name(bootstrap, models, opened, producer
     save(opened(models, "other"), 1)
     with contextlib.closing(FollowedTopic(bootstrap, models)) as follower:
         assert follower.read().header["rows"] == 1
-
-
-def follower_warned(follower):
-    deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline:
-        assert follower.newer() is None
-        time.sleep(0.05)
-    return True
 
 
 def test_command_lines(bootstrap, new_topic, opened, tmp_path, capsys, monkeypatch):

@@ -214,6 +214,7 @@ def test_too_many_names():
             model.learn_one({long: 1.0}, True)
 
 
+@pytest.mark.thorough
 def test_columns_do_not_depend_on_key_order_or_hash_seed():
     code = (
         "from streamsvm.memory.features import FeatureSpace; import numpy as np\n"

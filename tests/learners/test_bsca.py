@@ -34,7 +34,7 @@ def test_decisions_are_those_of_the_twin(options):
     model = BSCAClassifier(budget=15, gamma=0.8, scaling=None, reprocess=0, seed=0, **options)
     twin = naive.NaiveBSCA(15, 0.8, **options)
     agreed = 0
-    for number, (x, y) in enumerate(bananas(250)):
+    for number, (x, y) in enumerate(bananas(150)):
         expected = twin.decisions([x["a"], x["b"]])
         got = model.decision_function_one(x, "last"), model.decision_function_one(x, "average")
         if number < 60:  # to rounding; later one close decision between two merges may set the two apart
@@ -43,7 +43,7 @@ def test_decisions_are_those_of_the_twin(options):
         weight = 1.0 if number % 7 else 0.5
         model.learn_one(x, y, weight)
         twin.learn([x["a"], x["b"]], 1.0 if y else -1.0, weight)
-    assert agreed >= 0.95 * 500
+    assert agreed >= 0.95 * 300
 
 
 @pytest.mark.parametrize("C", [0.01, 0.5, 1000.0])

@@ -50,7 +50,7 @@ def test_decisions_are_those_of_the_twin(options):
     keep = type(options.get("maintenance", Merge())).__name__.lower()
     twin = naive.NaiveBSGD(15, 0.8, 1e-3, keep=keep, **{name: value for name, value in options.items() if name != "maintenance"})
     agreed, compared = 0, 0
-    for number, (x, y) in enumerate(bananas(250)):
+    for number, (x, y) in enumerate(bananas(150)):
         weight = 1.0 if number % 7 else 0.5
         expected = twin.decisions([x["a"], x["b"]])
         got = model.decision_function_one(x, "last"), model.decision_function_one(x, "average")
@@ -213,6 +213,7 @@ def test_probabilities_agree_with_predictions_and_are_calibrated():
             assert abs(((p > 0.5) == y)[inside].mean() - sure.mean()) < 0.1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("shift", "scale"), [(1000.0, 1.0), (0.0, 1000.0), (0.0, 1e-3)])
 def test_moving_or_scaling_all_features_changes_no_accuracy(shift, scale):
     X, y = arrays(300 if config.DISABLE_JIT else 5300)

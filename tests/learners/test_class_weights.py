@@ -53,6 +53,7 @@ def balanced(labels):
     return weights
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", CLASSIFIERS, ids=lambda kind: kind.__name__)
 def test_a_class_weighs_as_its_rows_would(kind):
     X, y = rows()

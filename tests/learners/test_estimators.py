@@ -9,9 +9,10 @@ import pkgutil
 import numpy as np
 import pytest
 from numba import config
-from river import base, checks, datasets
+from river import base, datasets
 
 import streamsvm
+from lists import checks_of_river, of_each_kind
 from problems import snapshot
 from streamsvm import learners
 
@@ -40,11 +41,9 @@ class Transactions:
 
 
 MODELS = [kind(**parameters) for kind in estimators() for parameters in kind._unit_test_params()]
-if config.DISABLE_JIT:  # one model of each kind: what is shared need not be checked for all of them so slowly
-    MODELS = list({type(model): model for model in MODELS}.values())
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(datasets, "CreditCard", Transactions)
-    CASES = [(model, check) for model in MODELS for check in checks.yield_checks(model)]
+    CASES = checks_of_river(MODELS)
 
 
 def name(value):
@@ -76,7 +75,7 @@ def test_river(model, check, monkeypatch):
     check(model.clone())
 
 
-@pytest.mark.parametrize("model", MODELS, ids=name)
+@pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
 def test_size_is_constant_and_the_budget_holds(model):
     model = model.clone()
     size = model.nbytes
@@ -92,7 +91,7 @@ def test_size_is_constant_and_the_budget_holds(model):
     assert np.isfinite(model.coefficients).all()
 
 
-@pytest.mark.parametrize("model", MODELS, ids=name)
+@pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
 def test_same_seed_same_rows_same_bytes(model):
     snapshots = set()
     for _ in range(2):

@@ -5,6 +5,7 @@ import pytest
 from numba.core.config import DISABLE_JIT
 from scipy import optimize
 
+from lists import first
 from saved import dumps, loads
 from streamsvm import BSCAClassifier, BSCARegressor, BSGDClassifier, BSGDRegressor, OneClassBSGD, SVMClassifier
 from streamsvm.budget import Removal
@@ -161,7 +162,7 @@ def test_pooled_moments_are_those_of_all_values():
     np.testing.assert_array_equal(first[1, :8], np.sort(np.concatenate(streams[1:]).astype(np.float32)))
 
 
-@pytest.mark.parametrize("names", [("no", "yes"), ("yes", "no"), (-1, 1), (1, -1)])
+@pytest.mark.parametrize("names", first(1, [("no", "yes"), ("yes", "no"), (-1, 1), (1, -1)], others=pytest.mark.once))
 def test_labels_that_came_in_another_order_are_the_same_labels(names):
     X, y = rows(800)
     labels = np.array(names)[y].tolist()
@@ -175,7 +176,9 @@ def test_labels_that_came_in_another_order_are_the_same_labels(names):
     assert np.mean(np.array(first.predict_many(T)) == np.array(names)[wanted]) > 0.9
 
 
-@pytest.mark.parametrize("known", [((0, 1), (1, 2)), ((0,), (1,)), ((0,), (1, 2)), ((0, 1, 2), (2, 0))])
+@pytest.mark.parametrize(
+    "known", first(1, [((0, 1), (1, 2)), ((0,), (1,)), ((0,), (1, 2)), ((0, 1, 2), (2, 0))], others=pytest.mark.once)
+)
 def test_labels_of_all_are_known(known):
     X, y = rows(1500, classes=3)
     names = np.array(["a", "b", "c"])

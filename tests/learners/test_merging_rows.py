@@ -65,6 +65,7 @@ def test_the_objective_has_the_rows_in_it(kind, monkeypatch):
     assert found < 0.99 * objective(mean[order])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("kind", [BSCAClassifier, BSGDClassifier])
 def test_rows_help(kind, classes):
@@ -79,6 +80,7 @@ def test_rows_help(kind, classes):
         model.learn_many(*rows(20, seed=8, classes=classes))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("classes", [3, 5])
 def test_noisy_rows_of_several_classes_help(classes):
     X, y = rows(8 * EACH, classes=classes)
@@ -117,6 +119,7 @@ def test_probabilities_are_those_of_the_rows():
     assert log_loss(others[0]) < min(log_loss(models[0]), 0.55)
 
 
+@pytest.mark.once
 def test_class_weights_weigh_the_rows():
     X, y = rows(300, seed=2)
     rare = np.flatnonzero((y == 1) | (np.arange(300) % 10 == 0))

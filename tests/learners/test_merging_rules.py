@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba.core.config import DISABLE_JIT
 
+from lists import first
 from saved import dumps, loads
 from streamsvm.learners import (
     BOGD,
@@ -43,7 +44,7 @@ def parts(kind, n=3, budget=BUDGET, **parameters):
     return models
 
 
-@pytest.mark.parametrize("parameters", SCALES, ids=repr)
+@pytest.mark.parametrize("parameters", first(1, SCALES, others=pytest.mark.once), ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_models_give_same_bytes_and_go_on(kind, parameters):
     results = []

@@ -140,6 +140,7 @@ def test_a_step_that_goes_too_far_is_shortened():
         assert loss(other.coefficients) <= before
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "classes"), CASES[:3])
 def test_probabilities_fit_the_rows(kind, classes):
     X, y = problem(classes, rows=4 * ROWS)

@@ -9,6 +9,7 @@ import pytest
 from numba import config
 from river import datasets
 
+from lists import first
 from problems import blobs, sine_classes, snapshot
 from streamsvm import BSCAClassifier, SVMClassifier, load, save
 from streamsvm.cli.main import main
@@ -116,6 +117,7 @@ def test_experts_of_second_order_as_their_twin(kind, functions, memory):
             w, seen = w - np.linalg.solve(A, 64 * (1.0 - memory) * w), A.copy()
 
 
+@pytest.mark.once
 def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
     model = SVMClassifier(max_features=40, seed=0)
     number = next(i for i, expert in enumerate(model._team) if expert.kind == kinds.ADDITIVE)
@@ -129,7 +131,7 @@ def test_the_sum_of_functions_begins_anew_where_features_get_fewer_of_them():
         assert np.flatnonzero(model._store.views.newton_weights[newton_number, 0])[-1] == n * functions
 
 
-@pytest.mark.parametrize("effort", ["low", "normal", "high"])
+@pytest.mark.parametrize("effort", first(1, ["high", "low", "normal"], others=pytest.mark.once))
 @pytest.mark.parametrize("classes", [2, 4])
 def test_many_rows_are_as_one_after_the_other(classes, effort):
     X, y = blobs(classes, 50 if config.DISABLE_JIT else N)
@@ -147,6 +149,7 @@ def test_many_rows_are_as_one_after_the_other(classes, effort):
         np.testing.assert_array_equal(np.array(single), getattr(many, f"{name}_many")(X[:9]))
 
 
+@pytest.mark.once
 def test_probabilities_begin_at_equal_ones_and_agree_with_predictions():
     model, wrong = SVMClassifier(max_features=4, max_classes=2, seed=0), 0.0
     for i, (x, y) in enumerate(rows(labels=(False, True))):
@@ -161,6 +164,7 @@ def test_probabilities_begin_at_equal_ones_and_agree_with_predictions():
     assert wrong / N < 0.6
 
 
+@pytest.mark.once
 def test_several_classes():
     X, y = blobs(4, N)
     model, right = SVMClassifier(max_features=2, seed=0), []
@@ -176,6 +180,7 @@ def test_several_classes():
     assert model.labels == list(dict.fromkeys(y.tolist()))
 
 
+@pytest.mark.once
 def test_a_third_class_leaves_the_decision_between_the_first_two():
     data = list(rows(90))
     model = learned(data)
@@ -197,6 +202,7 @@ def test_a_third_class_leaves_the_decision_between_the_first_two():
             assert scores["spam"] - scores["ham"] == pytest.approx(np.log(p / (1.0 - p)), rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("labels", [(False, True), ("ham", "spam"), ("ham", "spam", "eggs")], ids=str)
 def test_probabilities_begin_at_the_frequencies_of_the_classes(labels):
     model, counts = SVMClassifier(max_features=5, seed=3), dict.fromkeys(labels, 0)
@@ -372,6 +378,7 @@ def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
         np.testing.assert_allclose(again, raw, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
 @pytest.mark.parametrize("effort", ["low", "normal", "high"])
 def test_long_streams_leave_models_that_can_be_kept(effort):

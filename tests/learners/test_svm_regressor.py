@@ -493,6 +493,7 @@ def test_a_snapshot_of_a_classifier_is_refused(model):
         copy.deepcopy(model)._store.restore(other._store.snapshot())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(config.DISABLE_JIT, reason="minutes")
 @pytest.mark.parametrize("effort", ["normal", "high"])
 def test_long_streams_leave_models_that_can_be_kept(effort):

@@ -187,6 +187,7 @@ def test_any_river_model_can_be_kept(folder):
     assert load(save(folder, model, 50)).predict_proba_one(x) == model.predict_proba_one(x)
 
 
+@pytest.mark.thorough
 def test_reading_needs_no_more_than_the_package():
     code = "import sys, streamsvm; assert 'river.metrics' not in sys.modules; assert callable(streamsvm.load)"
     subprocess.run([sys.executable, "-c", code], check=True)

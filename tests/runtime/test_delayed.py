@@ -107,6 +107,7 @@ def test_every_message_has_the_fate_that_the_twin_gives_it(messages, max_age, ma
     check_sums(resumed.counts, len(rows), len(labels))
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 def test_killed_learner_ends_with_the_bytes_of_a_replay(tmp_path):
     rows, labels = streams(11, 1800, 60.0)

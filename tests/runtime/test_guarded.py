@@ -27,6 +27,10 @@ PIPELINES = {
     "table": lambda last: TableEncoder(scaler=BoundedScaler()) | last,
 }
 GOOD = [({"a": float(i % 5), "b": float(i % 3) - 1.0}, bool(i % 2)) for i in range(60)]
+LAST = [
+    "classifier",
+    *(pytest.param(last, marks=pytest.mark.thorough) for last in ("regressor", "target scaler", "river's target scaler")),
+]
 BAD = {
     "infinity": ({"a": 1.0, "b": math.inf}, True),
     "text": ({"a": 1.0, "b": "text"}, True),
@@ -45,7 +49,7 @@ def learned(rows, model):
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("name", PIPELINES)
-@pytest.mark.parametrize("last", ["classifier", "regressor", "target scaler", "river's target scaler"])
+@pytest.mark.parametrize("last", LAST)
 def test_a_refused_row_leaves_nothing_behind(name, bad, last):
     def model():
         if last == "classifier":

@@ -112,6 +112,7 @@ def places(value, at=()):
             yield from places(inner, (*at, key))
 
 
+@pytest.mark.thorough
 def test_a_wild_header_is_read_or_refused(run):
     delayed = run[0] == "delayed"
     for place in places(read_header(run[3])):

@@ -75,6 +75,7 @@ def test_runs_in_pieces_end_with_the_same_bytes(csv_file, tmp_path):
     assert run("pieces", [1, 699, 1, 2345, 1000, None]) == whole
 
 
+@pytest.mark.thorough
 def test_killed_twenty_times_at_random(csv_file, tmp_path):
     def arguments(name):
         (tmp_path / name).mkdir(exist_ok=True)

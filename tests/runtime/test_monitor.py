@@ -4,7 +4,6 @@ import json
 import math
 import socket
 import threading
-import time
 from contextlib import ExitStack
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -14,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from river import metrics
 
 from command_words import main
+from patience import until
 from streamsvm import BSGDClassifier, BSGDRegressor
 from streamsvm.runtime import (
     DelayedLabels,
@@ -29,10 +29,9 @@ from streamsvm.runtime.sinks import FileSink
 from streamsvm.runtime.timings import BOUNDS, Histogram
 
 
-def rows(n=300, every=None):
+def rows(n=300, before=lambda i: None):
     for i in range(n):
-        if every is not None:
-            time.sleep(every)
+        before(i)
         yield {"a": i % 7 / 7, "b": i % 5 / 5}, None if i % 50 == 49 else i % 2
 
 
@@ -109,15 +108,24 @@ def test_regression_and_prediction(tmp_path):
 
 
 def test_health_and_the_page_while_rows_come(monkeypatch):
-    monkeypatch.setattr(monitor, "_SECONDS", 0.02)
-    loop = LearningLoop(IterableSource(rows(200, every=0.01)), BSGDClassifier(budget=10))
+    monkeypatch.setattr(monitor, "_SECONDS", 0.001)
+    ready = threading.Event()
+
+    def waits(i):  # in the middle until it was looked at, later now and then for a further point
+        if i == 50:
+            ready.wait()
+        elif i > 50 and i % 10 == 0:
+            n = len(server.state()["points"])
+            until(lambda: len(server.state()["points"]) > n, every=0.001)
+
+    loop = LearningLoop(IterableSource(rows(200, waits)), BSGDClassifier(budget=10))
     with Monitor(loop) as server:
         assert (status(server, "/healthz"), status(server, "/readyz")) == (200, 503)
         thread = threading.Thread(target=loop.run)
         thread.start()
-        while loop.rows < 20:
-            time.sleep(0.01)
+        until(lambda: loop.rows >= 20)
         assert (status(server, "/healthz"), status(server, "/readyz")) == (200, 200)
+        ready.set()
         while thread.is_alive():
             samples(server)
             json.loads(got(server, "/state.json"), parse_constant=pytest.fail)
@@ -144,10 +152,7 @@ def test_the_history_stays_short(monkeypatch):
     loop = LearningLoop(IterableSource(rows()), BSGDClassifier(budget=10))
     with Monitor(loop) as server:
         loop.run()
-        deadline = time.monotonic() + 5.0
-        while server._seconds < 0.004 and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert server._seconds >= 0.004
+        until(lambda: server._seconds >= 0.004)
         assert len(server.state()["points"]) <= 17
 
 
@@ -166,9 +171,9 @@ def test_slow_clients_are_few_and_hung_up_on(monkeypatch, capfd):
         with pytest.raises(OSError, match="closed|reset"):
             got(server, "/healthz")
         monkeypatch.setattr(monitor, "_REQUEST_SECONDS", 1.0)
-        deadline = time.monotonic() + 10.0
         gone: set[int] = set()
-        while len(gone) < len(clients) and time.monotonic() < deadline:
+
+        def all_gone():
             for i, client in enumerate(clients):
                 try:
                     client.sendall(b"x")  # a byte now and then, so that it is never silent for long
@@ -179,10 +184,10 @@ def test_slow_clients_are_few_and_hung_up_on(monkeypatch, capfd):
                     pass
                 except OSError:
                     gone.add(i)
-            time.sleep(0.05)
-        assert len(gone) == len(clients)
-        while server._server._clients:  # their threads come to their ends
-            time.sleep(0.01)
+            return len(gone) == len(clients)
+
+        until(all_gone, every=0.05)
+        until(lambda: not server._server._clients)  # their threads come to their ends
         assert status(server, "/healthz") == 200
     assert capfd.readouterr() == ("", "")
 

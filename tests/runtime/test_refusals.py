@@ -97,6 +97,7 @@ def test_predict_has_the_same_policy(streams, tmp_path, capfd):
     assert "--on-error skip" in capfd.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_killed_run_has_each_refused_row_once(tmp_path):
     order = poison.mixed(poison.JSON)
     rows = poison.good_rows()

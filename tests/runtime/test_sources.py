@@ -17,6 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lists import first
+from patience import PATIENCE
 from streamsvm.runtime import BadRow, IterableSource, Row, StreamError, open_sink, open_source
 from streamsvm.runtime.labels import parse_label
 
@@ -57,6 +59,7 @@ def test_formats_and_every_position(tmp_path, kind, compressed):
         again.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", TEXTS)
 def test_standard_input_is_read_forward(tmp_path, kind):
     source = open_source(write(tmp_path, kind, False), label="y")
@@ -159,7 +162,7 @@ GOOD = {"csv": b"2,1\n", "jsonl": b'{"a": 2, "y": 1}\n', "libsvm": b"1 1:2\n"}
     ids=lambda value: str(value)[:20],
 )
 @pytest.mark.parametrize("n_after", [0, 3, 3000])
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("compressed", first(1, [False, True]))
 def test_a_malformed_row_is_given_as_a_bad_row_and_the_next_ones_are_read(tmp_path, kind, bad, reason, n_after, compressed):
     good = GOOD[kind]
     header = b"a,y\n" * (kind == "csv")
@@ -358,15 +361,15 @@ def test_rows_are_given_one_by_one_and_a_wait_can_be_ended(tmp_path, kind):
     for line in lines:
         feeding.writer.write(line)
         if line.strip() and line != b"a,b c,y\n":
-            given.append(tuple(feeding.rows.get(timeout=10)))
+            given.append(tuple(feeding.rows.get(timeout=PATIENCE)))
     assert given == (NUMBERED if kind == "libsvm" else ROWS)
     position = feeding.source.position
     assert position["offset"] == len(text)
     feeding.writer.write(b'"a row that\nis not' if kind == "csv" else lines[-1][:4])
     time.sleep(0.05)
     feeding.source.stop()
-    feeding.thread.join(10)
-    assert feeding.rows.get(timeout=10) is None
+    feeding.thread.join(PATIENCE)
+    assert feeding.rows.get(timeout=PATIENCE) is None
     assert feeding.source.position == position
     feeding.writer.close()
     feeding.source.close()
@@ -455,6 +458,7 @@ def test_a_stray_quote_does_not_swallow_rows_up_to_the_next_one(tmp_path):
     assert rows[-1] == ({"a": 7.0}, "x\ny, 2")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "head", "row", "blank"),
     [

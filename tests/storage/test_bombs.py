@@ -92,12 +92,14 @@ def fates(tmp_path_factory):
     return {Path(path).name: fate for path, fate in json.loads(done.stdout).items()}
 
 
+@pytest.mark.thorough
 def test_small_files_that_never_end_are_refused_at_once(fates):
     assert len(fates) > len(VALUES) + len(RECORDS) + 20
     bombs = {name: fate for name, fate in fates.items() if name not in RECORDS}
     assert {name: fate for name, fate in bombs.items() if "share so much" not in fate} == {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RECORDS)
 def test_so_are_those_of_many_copies(fates, name):
     assert "CorruptError" in fates[name]

@@ -156,6 +156,7 @@ def test_nothing_of_the_process_changes(tmp_path):
     assert {key for key, value in before.items() if after.get(key) != value} == set()
 
 
+@pytest.mark.thorough
 def test_changed_models_crash_nothing():
     script = Path(mutated_files.__file__)
     done = subprocess.run(

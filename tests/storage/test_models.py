@@ -223,6 +223,7 @@ def test_usual_models_need_no_trust(folder, step):
     assert save(folder, load(path), 1).read_bytes() == first
 
 
+@pytest.mark.thorough
 def test_sets_are_the_same_bytes_whatever_the_seed_of_the_hashes(tmp_path):
     script = (
         "import sys\nfrom river import preprocessing\nfrom streamsvm import BSGDClassifier\n"

@@ -98,6 +98,8 @@ MADE = {
     "time_series.metrics.HorizonMetric": lambda: time_series.HorizonMetric(metrics.MAE()),
 }
 SHARES = {False: 0.5, True: 0.5}
+#: Packages of those that take long to learn: the thorough list has them.
+SLOW = {"anomaly", "ensemble", "forest", "tree"}
 #: Modules with parts that other estimators make: they are saved with those.
 PARTS = ("cluster.odac.", "forest.online_extra_trees.", "misc.zstd", "rules.amrules.", "tree.")
 
@@ -159,7 +161,11 @@ def learned(model):
     return model
 
 
-@pytest.mark.parametrize("kind", discovered(), ids=name_of)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.thorough] * (kind.__module__.split(".")[1] in SLOW)) for kind in discovered()],
+    ids=name_of,
+)
 @pytest.mark.filterwarnings("ignore")
 def test_saved(kind):
     models = list(instances(kind))

@@ -226,6 +226,7 @@ def test_parameters_out_of_their_range(options):
         TableEncoder(**options)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("check", list(checks.yield_checks(TableEncoder())), ids=lambda check: check.__name__)
 def test_river_checks(check):
     check(TableEncoder())

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from river import base, checks, preprocessing
+from river import base, preprocessing
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVR
 
 from adapters import Majority
+from lists import checks_of_river
 from streamsvm import batch
 from streamsvm.batch import BatchAdapter, BatchClassifier, BatchRegressor, CSMOClassifier, CSMORegressor
 
@@ -22,7 +23,7 @@ def estimators():
 
 
 MODELS = [kind(**parameters) for kind in estimators() for parameters in kind._unit_test_params()]
-CASES = [(model, check) for model in MODELS for check in checks.yield_checks(model)]
+CASES = checks_of_river(MODELS)
 
 
 def name(value):

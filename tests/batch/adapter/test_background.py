@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from adapters import ROWS, adapter
+from patience import PATIENCE
 from saved import dumps
 from streamsvm._stopping import stop_if_asked, stoppable
 from streamsvm._threads import one_blas_thread
@@ -28,8 +28,6 @@ from streamsvm.batch import (
     HSSADMMRegressor,
 )
 from streamsvm.runtime import CheckpointFolder, load
-
-SECONDS = 60.0  # to wait at most for what takes none
 
 
 class Gate(ClassifierMixin, BaseEstimator):
@@ -67,7 +65,7 @@ def gate(monkeypatch):
     yield Gate
     Gate.opened.set()
     for thread in fits():
-        thread.join(SECONDS)
+        thread.join(PATIENCE)
     assert not fits()
 
 
@@ -91,13 +89,13 @@ def values(begin, end):
 def test_the_stream_goes_on_and_the_model_is_swapped_between_calls(gate):
     model = gated()
     learn(model, 0, 8)
-    assert gate.begun.acquire(timeout=SECONDS)
+    assert gate.begun.acquire(timeout=PATIENCE)
     assert (model.fitting, model.fitted_, model.n_fits, model.n_since_fit) == (True, None, 0, 3)
     frequent = max((False, True), key=[y for _, y in ROWS[:8]].count)
     assert model.predict_one(ROWS[0][0]) is frequent
     assert model.wait(0.0) is False
     gate.opened.set()
-    model._running.wait(SECONDS)
+    model._running.wait(PATIENCE)
     assert model.fitted_ is None  # until the next call
     assert model.predict_one(ROWS[0][0]) is False
     assert (model.fitting, model.fitted_.number_, model.n_fits, model.n_since_fit) == (False, 1, 1, 3)
@@ -138,7 +136,7 @@ def test_a_fit_that_fails_leaves_the_last_model(gate):
     learn(model, 0, 5)
     assert model.wait()
     learn(model, 5, 10)
-    model._running.wait(SECONDS)
+    model._running.wait(PATIENCE)
     model.predict_one(ROWS[0][0])  # says nothing
     with pytest.warns(RuntimeWarning, match="the fit of 10 rows failed, the model of 6 rows ago stays: no luck"):
         learn(model, 10, 11)
@@ -153,7 +151,7 @@ def test_a_first_fit_that_fails_is_raised_and_loses_no_row(gate):
     gate.outcomes = (ValueError("no luck"),) * 2
     model = gated()
     learn(model, 0, 5)
-    model._running.wait(SECONDS)
+    model._running.wait(PATIENCE)
     with pytest.raises(ValueError, match="no luck"):
         learn(model, 5, 6)
     assert (model.n_learned, model.n_fits) == (6, 0)
@@ -203,11 +201,11 @@ def test_what_has_ended_is_saved(gate):
     gate.opened.set()
     model = gated()
     learn(model, 0, 5)
-    model._running.wait(SECONDS)
+    model._running.wait(PATIENCE)
     assert pickle.loads(pickle.dumps(model)).fitted_.number_ == 1
     gate.outcomes = (None, ValueError("no luck"))
     learn(model, 5, 10)
-    model._running.wait(SECONDS)
+    model._running.wait(PATIENCE)
     twin = pickle.loads(pickle.dumps(model))  # does not know of the failure, and tries again
     assert (twin.n_fits, twin.n_since_fit) == (1, 5)
     with pytest.warns(RuntimeWarning, match="no luck"):
@@ -218,7 +216,7 @@ def test_fit_fits_at_once_and_stops_the_fit_that_runs(gate):
     model = gated()
     learn(model, 0, 6)
     (thread,) = fits()
-    assert gate.begun.acquire(timeout=SECONDS)
+    assert gate.begun.acquire(timeout=PATIENCE)
     with pytest.raises(ValueError, match="limit must be"):
         model.fit([], limit=-1)
     assert model.fitting
@@ -226,7 +224,7 @@ def test_fit_fits_at_once_and_stops_the_fit_that_runs(gate):
     timer.start()
     model.fit()
     timer.join()
-    thread.join(SECONDS)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert (model.n_fits, model.fitted_.number_, model.n_since_fit, model.fitting) == (1, 2, 0, False)
     np.testing.assert_array_equal(gate.seen[1], values(0, 6))
@@ -238,7 +236,7 @@ def test_an_adapter_that_is_gone_stops_its_fit(gate):
     (thread,) = fits()
     del model
     gc.collect()
-    thread.join(SECONDS)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert not gate.opened.is_set()
 
@@ -324,6 +322,7 @@ SOLVERS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
 def test_every_solver_stops_where_it_is_asked(solver):
@@ -343,31 +342,38 @@ def test_every_solver_stops_where_it_is_asked(solver):
 
 
 PROGRAM = """
-import sys, threading, time
+import sys, time
 import numpy as np
 from streamsvm.batch import BatchAdapter, CSMOClassifier
+class Telling(CSMOClassifier):
+    def fit(self, X, y):
+        super().fit(X, y)
+        print("fitted", flush=True)
+        return self
 rng = np.random.default_rng(0)
 X = rng.normal(size=(6000, 2)); y = rng.integers(0, int(sys.argv[1]), 6000)
 CSMOClassifier(n_jobs=int(sys.argv[2])).fit(X[:50], y[:50])
-model = BatchAdapter(CSMOClassifier(C=1e6, gamma=50.0, n_jobs=int(sys.argv[2])), window=6000, refit_every=6000, background=True)
+model = BatchAdapter(Telling(C=1e6, gamma=50.0, n_jobs=int(sys.argv[2])), window=6000, refit_every=6000, background=True)
 model.learn_many(X, y)
 time.sleep(.2)
 assert model.fitting
-print(time.time(), flush=True)
+print("ends", flush=True)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.once
 @pytest.mark.skipif(config.DISABLE_JIT, reason="compiled loops are what must stop")
 @pytest.mark.parametrize(("classes", "jobs"), [(2, 1), (3, 2)])
 def test_the_program_ends_in_the_middle_of_a_fit(classes, jobs):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(classes), str(jobs)], capture_output=True, text=True, check=True, timeout=SECONDS
+        [sys.executable, "-c", PROGRAM, str(classes), str(jobs)], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
-    assert time.time() - float(done.stdout) < 20.0  # the fit takes minutes
+    assert done.stdout == "ends\n"  # and the fit, which takes minutes, did not
     assert done.stderr == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("solver", SOLVERS[:1] + SOLVERS[2:4] + SOLVERS[5:], ids=lambda solver: type(solver).__name__)
 def test_solvers_of_the_package_need_no_trust_and_become_learners(tmp_path, solver):
     classifier = hasattr(solver, "class_weight")

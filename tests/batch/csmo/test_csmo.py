@@ -406,6 +406,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("model", "check"), CHECKS, ids=lambda value: getattr(getattr(value, "func", None), "__name__", type(value).__name__)
 )

@@ -14,7 +14,7 @@ from sklearn.svm.tests import test_svm as original
 
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 
-pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore")]  # scikit-learn's tests take warnings as they come
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore")]  # scikit-learn's tests take warnings as they come
 
 OURS = {"SVC": CSMOClassifier, "SVR": CSMORegressor, "OneClassSVM": CSMOOneClass}
 THEIRS = (svm.NuSVC, svm.NuSVR, svm.LinearSVC, svm.LinearSVR)

@@ -8,6 +8,7 @@ import pytest
 from numba import config
 from scipy import sparse
 
+from patience import PATIENCE
 from streamsvm._threads import thread_count
 from streamsvm.batch import CSMOClassifier, CSMOOneClass, CSMORegressor
 from streamsvm.batch.csmo import block_phase, solver, workers
@@ -52,6 +53,7 @@ CASES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", sorted(CASES))
 @pytest.mark.parametrize("jobs", [2, 3])
 def test_results_do_not_depend_on_the_number_of_threads(case, jobs):
@@ -92,7 +94,7 @@ def test_steps_share_their_loops(monkeypatch):
 
     def patient(*args):  # a busy machine may end the steps before it starts the second helper
         if len(args[-1].words) > 2:
-            both.wait(60.0)
+            both.wait(PATIENCE)
         return steps(*args)
 
     monkeypatch.setattr(workers, "help_with_steps", noted)

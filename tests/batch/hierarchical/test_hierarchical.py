@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import naive_batch
+from patience import PATIENCE
 from problems import sine_classes, sine_curve
 from streamsvm.batch import CSMOClassifier, CSMORegressor, HierarchicalSVC, HierarchicalSVR
 from streamsvm.batch.hierarchical import machine
@@ -346,7 +347,7 @@ def test_an_interrupt_before_the_first_walk_of_one_tree_leaves_the_others(monkey
         me = threading.get_ident()
         threads.append(me)
         if me != threads[0]:
-            assert walked.wait(60)
+            assert walked.wait(PATIENCE)
             raise KeyboardInterrupt
         result = walk(*arguments)
         walked.set()
@@ -414,6 +415,7 @@ def test_saved_and_distilled_models():
     assert np.abs(model.to_budget(60, X).predict_many(X) - model.predict(X)).mean() < 0.1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("part", "change"),
     [
@@ -475,6 +477,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("model", "check"), CHECKS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_conventions_of_scikit_learn(model, check):

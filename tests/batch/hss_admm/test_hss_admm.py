@@ -64,6 +64,7 @@ def test_steps_are_those_of_the_twin(beta, relaxation, regression):
     np.testing.assert_allclose(gone_on.b, solution.b, atol=1e-9)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
 def test_classifier_is_nearly_the_exact_one(C):
     X, y = load_breast_cancer(return_X_y=True)
@@ -100,6 +101,7 @@ def test_values_without_errors_are_found_though_nothing_is_to_be_balanced(C):
     np.testing.assert_allclose(ours.predict(X), exact.predict(X), atol=0.02)
 
 
+@pytest.mark.once
 def test_an_objective_of_nearly_nothing_need_not_be_found_to_the_last_digit():
     differences = []
     for seed in range(2 if SLOW else 4):  # how far it is found depends on rounding: by .008 to .034, and .017 in the mean
@@ -203,6 +205,7 @@ def test_three_classes_share_a_compression():
     assert model.score(X, names) > 0.95
 
 
+@pytest.mark.thorough
 @settings(max_examples=4 if SLOW else 60)
 @given(
     n=st.integers(2, 120),
@@ -332,6 +335,7 @@ def test_models_of_a_path_share_nothing():
     assert second.class_weight == {1: 2.0}
 
 
+@pytest.mark.once
 def test_weights_are_repetitions():
     X, y = two_classes(150)
     weights = np.random.default_rng(1).integers(0, 4, len(y))
@@ -502,6 +506,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("model", "check"), CHECKS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_conventions_of_scikit_learn(model, check):

@@ -9,6 +9,7 @@ import pytest
 from numba import config
 from pyarrow import csv, feather, parquet
 
+from lists import first
 from streamsvm.linear import BlockFile, OutOfCoreLinearSVC, OutOfCoreLinearSVR, write_blocks
 
 N = 100 if config.DISABLE_JIT else 3000
@@ -38,7 +39,7 @@ def save(found, path):
 
 @pytest.mark.once
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.parquet", "rows.feather", "rows.arrow"])
-@pytest.mark.parametrize("labels", ["numbers", "names", "truth"])
+@pytest.mark.parametrize("labels", first(1, ["names", "numbers", "truth"]))
 def test_tables_are_learned_as_arrays_are(tmp_path, name, labels):
     found, X, y = table(labels)
     path = save(found, tmp_path / name)

@@ -1,0 +1,37 @@
+"""Which of many cases the quick list of tests has, and which the run without compiling: markers, by discovery."""
+
+import pytest
+from river import checks
+
+
+def first(n, values, others=pytest.mark.thorough):
+    """Return values as parameters, all but the first ones with a mark."""
+    return [pytest.param(value, marks=[others] * (i >= n)) for i, value in enumerate(values)]
+
+
+def of_each_kind(values, kind_of=type):
+    """Return values as parameters, all but the first of each kind for the thorough list."""
+    found, parameters = set(), []
+    for value in values:
+        parameters.append(pytest.param(value, marks=[pytest.mark.thorough] * (kind_of(value) in found)))
+        found.add(kind_of(value))
+    return parameters
+
+
+def checks_of_river(models):
+    """Return each model with each of river's checks of it, as parameters.
+
+    The growth of memory only shows after many rows, so the thorough list has it. Features that come and go lead to other indexes
+    in compiled code; what else river asks is not asked again without compiling.
+    """
+    parameters = []
+    for of_kind in of_each_kind(models):
+        (model,) = of_kind.values
+        for check in checks.yield_checks(model):
+            marks = list(of_kind.marks)
+            if check.__name__ == "check_bounded_memory_growth":
+                marks.append(pytest.mark.thorough)
+            if check.__name__ not in ("check_emerging_features", "check_disappearing_features"):
+                marks.append(pytest.mark.once)
+            parameters.append(pytest.param(model, check, marks=marks))
+    return parameters
