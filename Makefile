@@ -53,9 +53,13 @@ build:  ## Build wheel and sdist into dist/
 	$(PYTHON) -m build
 
 .PHONY: dist
-dist:  ## Build both distributions into an empty dist/, and check them (pip install build twine)
+dist:  ## Build sdist, wheels and this platform's wheel into an empty dist/, and check them (pip install -e '.[release]')
 	rm -rf $(DIST)
 	$(PYTHON) -m build --outdir $(DIST) .
+	$(PYTHON) release/machine_code.py $(DIST)/platform
+	STREAMSVM_MACHINE_CODE_IN=$(abspath $(DIST))/platform $(PYTHON) -m build --outdir $(DIST)/platform --wheel .
+	$(PYTHON) -m auditwheel repair --wheel-dir $(DIST) $(DIST)/platform/*.whl
+	rm -r $(DIST)/platform
 	$(PYTHON) -m build --outdir $(DIST) --wheel edge
 	$(PYTHON) -m twine check --strict $(DIST)/*
 	$(PYTHON) release/check_dist.py $(DIST)

@@ -1,4 +1,4 @@
-"""Puts machine code into the wheel of a platform, where STREAMSVM_PLATFORM_WHEEL=1 asks for it.
+"""Puts machine code into the wheel of a platform: what is in the folder that STREAMSVM_MACHINE_CODE_IN names.
 
 `release/machine_code.py` makes it. Without it the wheel is one for all platforms, and numba compiles there.
 """
@@ -17,10 +17,10 @@ class MachineCode(BuildHookInterface):
     """Adds the module with machine code, which any CPython from 3.11 on can load."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version != "standard" or os.environ.get("STREAMSVM_PLATFORM_WHEEL") != "1":
+        folder = os.environ.get("STREAMSVM_MACHINE_CODE_IN")
+        if version != "standard" or folder is None:
             return
-        folder = Path(self.root, "streamsvm", "compiling")
-        files = [folder / "_machine_code.abi3.so", folder / "_machine_code.json"]
+        files = [Path(folder, f"_machine_code.{suffix}") for suffix in ("abi3.so", "json")]
         if missing := [path for path in files if not path.is_file()]:
             raise FileNotFoundError(f"{missing[0]} is missing: python release/machine_code.py makes it")
         build_data["pure_python"] = False

@@ -1,10 +1,10 @@
-"""What a first use costs: CPU seconds and seconds from the start of Python to the first learned row, with nothing compiled before.
+"""What a first use costs: CPU seconds, and seconds, from the start of Python to the first learned row with nothing compiled.
 
     python benchmarks/first_use.py                       # every public estimator, the command line, and river
     python benchmarks/first_use.py --only SVMClassifier learn --python other/bin/python
 
-Each use is a process of its own with an empty cache of compiled code; ``again`` is the same once more with what the first one left
-there. Where machine code was shipped, as in the wheel of a platform, both are the same.
+Each use is a process of its own with an empty folder of compiled code; ``again`` is the same once more with what the first one
+left there. Where machine code was shipped, as in the wheel of a platform, both are the same.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def main() -> None:
     rows, figures = [], {}
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, "rows.csv")
-        table.write_text("a,b,y\n" + "".join(f"{i * 37 % 100},{i * 61 % 90},{'yes' if i * 37 % 100 > i * 61 % 90 else 'no'}\n" for i in range(3000)))
+        table.write_text(
+            "a,b,y\n"
+            + "".join(f"{i * 37 % 100},{i * 61 % 90},{'yes' if i * 37 % 100 > i * 61 % 90 else 'no'}\n" for i in range(3000))
+        )
         commands = {"river": [python, "-c", RIVER], "learn": [python, "-m", "streamsvm", "learn", str(table), "--label", "y"]}
         for name in arguments.only or names:
             progress(name)

@@ -31,7 +31,10 @@ SOURCES = [
     *("edge/LICENSE", "edge/README.md", "edge/pyproject.toml", "streamsvm/", "tests/"),
 ]
 #: Whatever makes a distribution larger and helps nobody.
-RUBBISH = re.compile(r"__pycache__|\.py[co]$|\.nb[ic]$|\.egg-info|/\.(?!gitignore|ci/|github/)")
+RUBBISH = re.compile(r"__pycache__|\.py[co]$|\.egg-info|/\.(?!gitignore|ci/|github/)")
+#: What the wheel of a platform has beside.
+MACHINE_CODE = {f"streamsvm/compiling/_machine_code.{suffix}" for suffix in ("abi3.so", "json")}
+LARGEST_WHEEL = 12_000_000
 VERSION = re.compile(r'^__version__ = "(.*)"$', re.MULTILINE)
 
 
@@ -67,10 +70,16 @@ def main(folder: Path) -> None:
     assert not missing, f"the sdist lacks {missing}"
     packaged = {name.removeprefix("connectors/") for name in sources if name.startswith(("streamsvm/", "connectors/"))}
 
-    with zipfile.ZipFile(only(folder, "streamsvm-*.whl")) as wheel:
+    with zipfile.ZipFile(only(folder, "streamsvm-*-cp311-abi3-*.whl")) as wheel:
+        of_platform = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        metadata(wheel, "streamsvm")
+    assert (size := only(folder, "streamsvm-*-cp311-abi3-*.whl").stat().st_size) <= LARGEST_WHEEL, f"{size:,} bytes"
+    with zipfile.ZipFile(only(folder, "streamsvm-*-py3-none-any.whl")) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         assert names == packaged, sorted(names ^ packaged)
         assert all(name.startswith(PACKAGES) for name in names)
+        assert of_platform - names == MACHINE_CODE, of_platform ^ names
+        assert names <= of_platform
         assert {f"{package}py.typed" for package in PACKAGES} <= names
         whole = metadata(wheel, "streamsvm")
         [commands] = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]

@@ -1,10 +1,11 @@
 """Finds which compiled functions each public estimator calls, and writes them to streamsvm/compiling/entries.json.
 
-    python release/entries.py
+    python release/entries.py             # writes
+    python release/entries.py --check     # uses all, but for the golden digests, and fails where numba is imported
 
-An entry is a function that Python calls, or that compiled code calls by address, with the types of its arguments. Wheels have their
-machine code (`machine_code.py`), and `streamsvm compile` compiles them. Run this when an estimator calls a function that it did not
-call before: the tests of wheels then say that something is compiled.
+An entry is a function that Python calls, or that compiled code calls by address, with the types of its arguments. Wheels have
+their machine code (`machine_code.py`), and `streamsvm compile` compiles them. Run this when an estimator calls a function that it
+did not call before: the tests of wheels then say that something is compiled.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ def estimators() -> list[str]:
     for part in ("learners", "batch", "linear"):
         module = importlib.import_module(f"streamsvm.{part}")
         kinds = {name: getattr(module, name) for name in module.__all__}
-        names += [name for name, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "learn_one" if part == "learners" else "fit")]
+        names += [
+            name
+            for name, kind in kinds.items()
+            if isinstance(kind, type) and hasattr(kind, "learn_one" if part == "learners" else "fit")
+        ]
     return [name for name in names if name not in WRAPPERS]
 
 
@@ -120,7 +125,7 @@ def _use_solver(kind: Any) -> None:
             try:
                 model = kind(**kernel).fit(rows, y)
             except (ValueError, TypeError) as error:
-                if not re.search(r"sparse|kernel", str(error)):  # what a solver does not take
+                if not re.search(r"sparse|kernel|binary", str(error)):  # what a solver does not take
                     raise
                 continue
             model.predict(rows)
@@ -169,6 +174,32 @@ def entries() -> dict[str, list[str]]:
     return {place: sorted(set(signatures)) for place, signatures in sorted(found.items())}
 
 
+def use_any(name: str) -> None:
+    """Use an estimator, a learner of the command line, or what the golden digests are of."""
+    from streamsvm.cli.parsing import LEARNERS
+
+    first, *regression = name.split()
+    if first == GOLDEN:
+        use_golden()
+    elif first in LEARNERS:
+        use_command_line(first, bool(regression))
+    else:
+        use(first)
+
+
+def check(names: list[str]) -> None:
+    """Use what is named, where machine code was shipped; fail where that does not suffice."""
+    from streamsvm.compiling.machine_code import in_use, status
+
+    assert in_use(), status()
+    sys.modules["numba"] = None  # type: ignore[assignment] # so that to import it is an error
+    for name in names:
+        began = time.process_time()
+        use_any(name)
+        print(f"{name}: {time.process_time() - began:.1f} CPU s", flush=True)
+    print(f"{status()}; nothing was compiled for {len(names)} uses")
+
+
 def record(name: str) -> dict[str, list[str]]:
     """Return the entries that an estimator calls, in a process of its own."""
     began = time.perf_counter()
@@ -181,14 +212,11 @@ def main() -> None:
     """Write the entries of all estimators, or print those of one."""
     from streamsvm.cli.parsing import LEARNERS
 
+    if sys.argv[1:] == ["--check"]:
+        check([*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS)])
+        return
     if len(sys.argv) > 1:
-        name, *regression = sys.argv[1].split()
-        if name == GOLDEN:
-            use_golden()
-        elif name in LEARNERS:
-            use_command_line(name, bool(regression))
-        else:
-            use(name)
+        use_any(sys.argv[1])
         print(json.dumps(entries()))
         return
     names = [*estimators(), *LEARNERS, *(f"{learner} {REGRESSION}" for learner in LEARNERS), GOLDEN]

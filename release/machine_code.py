@@ -1,6 +1,6 @@
 """Makes the machine code of a wheel: a module of Python with all that the public estimators call.
 
-    python release/machine_code.py      # writes streamsvm/compiling/_machine_code.abi3.so, and .json beside it
+    python release/machine_code.py FOLDER      # writes _machine_code.abi3.so and _machine_code.json
 
 Numba compiles the entries of `streamsvm/compiling/entries.json` for `entries.PROCESSOR`; their LLVM code becomes position
 independent objects, which a C compiler (CC, or cc) links with `machine_code.c` and a function for each entry that takes Python's
@@ -20,7 +20,6 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,18 @@ from streamsvm.compiling.numba_functions import Function
 from streamsvm.compiling.signatures import Array, Group, Number, numba_types, parse
 
 #: Symbols that are not ours and may be left to be found: those of Python, and of C's libraries.
-FOREIGN = re.compile(r"_?Py\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
-                     r"(exp|exp2|expm1|log|log2|log10|log1p|pow|tanh|sqrt|sin|cos|floor|ceil|fma|rint|hypot|sinh|cosh|tan|atan2?)f?")
+FOREIGN = re.compile(
+    r"_?Py\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
+    r"(exp|exp2|expm1|log|log2|log10|log1p|pow|tanh|sqrt|sin|cos|floor|ceil|fma|rint|hypot|sinh|cosh|tan|atan2?)f?"
+)
 C_TYPES = {"f8": "double", "i8": "int64_t", "u8": "uint64_t", "f4": "float", "b1": "int8_t"}
-TO_PYTHON = {"f8": "PyFloat_FromDouble", "f4": "PyFloat_FromDouble", "i8": "PyLong_FromLongLong", "u8": "PyLong_FromUnsignedLongLong", "b1": "PyBool_FromLong"}
+TO_PYTHON = {
+    "f8": "PyFloat_FromDouble",
+    "f4": "PyFloat_FromDouble",
+    "i8": "PyLong_FromLongLong",
+    "u8": "PyLong_FromUnsignedLongLong",
+    "b1": "PyBool_FromLong",
+}
 
 
 def find(place: str) -> Any:
@@ -92,7 +99,13 @@ class Wrapper:
             self.declared.append(f"Given v{n};")
             code, size = np.dtype(kind.dtype).kind, np.dtype(kind.dtype).itemsize
             self.checks.append(f"take_array({at}, '{code}', {size}, {kind.ndim}, {int(not kind.read_only)}, &v{n})")
-            self.given += [("void *", "NULL"), ("void *", "NULL"), ("intptr_t", f"v{n}.size"), ("intptr_t", f"v{n}.itemsize"), ("void *", f"v{n}.data")]
+            self.given += [
+                ("void *", "NULL"),
+                ("void *", "NULL"),
+                ("intptr_t", f"v{n}.size"),
+                ("intptr_t", f"v{n}.itemsize"),
+                ("void *", f"v{n}.data"),
+            ]
             self.given += [("intptr_t", f"v{n}.{of}[{i}]") for of in ("shape", "strides") for i in range(kind.ndim)]
         else:
             self.declared.append(f"{C_TYPES[kind.dtype]} v{n};")
@@ -140,38 +153,55 @@ class Wrapper:
         yield ""
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     """Write the machine code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    library, about = folder / LIBRARY.name, folder / ABOUT.name
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     triple = binding.get_process_triple()
-    machine = binding.Target.from_triple(triple).create_target_machine(cpu=PROCESSOR, features="", opt=3, reloc="pic", codemodel="default")
+    machine = binding.Target.from_triple(triple).create_target_machine(
+        cpu=PROCESSOR, features="", opt=3, reloc="pic", codemodel="default"
+    )
     table = json.loads(TARGET.read_text())["entries"]
     entries = [(place, signature) for place, signatures in sorted(table.items()) for signature in signatures]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as work:
         wrappers, objects = [], []
         for number, (place, signature) in enumerate(entries):
             function, name = find(place), f"streamsvm_{number}"
-            path = Path(folder, f"{name}.o")
+            path = Path(work, f"{name}.o")
             path.write_bytes(object_of(function, numba_types(signature.partition(" -> ")[0]), name, machine))
             objects.append(str(path))
             wrappers.append(Wrapper(name, place, signature, bool(function.options.get("nogil"))))
             print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
-        source = Path(folder, "machine_code.c")
+        source = Path(work, "machine_code.c")
         rows = [f'    {{"{w.place}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c}},' for w in wrappers]
         lines = [line for w in wrappers for line in w.lines()]
         end = ["static const Entry entries[] = {", *rows, "};", f"static const int n_entries = {len(rows)};", ""]
         source.write_text("\n".join([Path(__file__).with_name("machine_code.c").read_text(), *lines, *end]))
         includes = [f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]
-        flags = ["-std=c11", "-O2", "-Wall", "-Werror", "-fPIC", "-fvisibility=hidden", "-shared", "-s", "-Wl,--gc-sections", "-Wl,-Bsymbolic"]
-        command = [*shlex.split(os.environ.get("CC", "cc")), *flags, *includes, str(source), *objects, "-o", str(LIBRARY), "-lm"]
+        flags = [
+            "-std=c11",
+            "-O2",
+            "-Wall",
+            "-Werror",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-shared",
+            "-s",
+            "-Wl,--gc-sections",
+            "-Wl,-Bsymbolic",
+        ]
+        command = [*shlex.split(os.environ.get("CC", "cc")), *flags, *includes, str(source), *objects, "-o", str(library), "-lm"]
         subprocess.run(command, check=True)
-    undefined = subprocess.run(["nm", "-D", "--undefined-only", str(LIBRARY)], check=True, capture_output=True, text=True).stdout
-    unknown = [name for name in (line.split()[-1].partition("@")[0] for line in undefined.splitlines()) if not FOREIGN.fullmatch(name)]
+    undefined = subprocess.run(["nm", "-D", "--undefined-only", str(library)], check=True, capture_output=True, text=True).stdout
+    unknown = [
+        name for name in (line.split()[-1].partition("@")[0] for line in undefined.splitlines()) if not FOREIGN.fullmatch(name)
+    ]
     assert not unknown, f"symbols that nobody has: {unknown}"
-    about = {"processor": PROCESSOR, "sources": sources_digest(), "library": hashlib.sha256(LIBRARY.read_bytes()).hexdigest()}
-    ABOUT.write_text(json.dumps(about, indent=1) + "\n")
-    print(f"\r{LIBRARY}: {len(entries)} entries, {LIBRARY.stat().st_size:,} bytes\033[K")
+    facts = {"processor": PROCESSOR, "sources": sources_digest(), "library": hashlib.sha256(library.read_bytes()).hexdigest()}
+    about.write_text(json.dumps(facts, indent=1) + "\n")
+    print(f"\r{library}: {len(entries)} entries, {library.stat().st_size:,} bytes\033[K")
 
 
-main()
+main(Path(sys.argv[1]))

@@ -1,6 +1,6 @@
 """Writes the table of the merging problem to the package: streamsvm/budget/merge_table.z.
 
-    python release/merge_table.py
+python release/merge_table.py
 """
 
 from pathlib import Path

@@ -25,7 +25,11 @@ __all__ = ["Merge", "merge"]
 
 # The tables, at the address that a block has.
 _tables = Intrinsic(
-    lambda codegen: codegen.array_at(lambda address: None, (2, GRID, GRID), np.float32),
+    lambda codegen: codegen.array_at(
+        lambda address: None,  # noqa: ARG005
+        (2, GRID, GRID),
+        np.float32,
+    ),
     (GRID,),
     interpreted=lambda address: merge_tables(),  # noqa: ARG005 - compiled code finds them there
 )

@@ -33,7 +33,17 @@ import numpy as np
 
 from streamsvm.compiling.functions import compiled
 
-__all__ = ["GRID", "compiled_degradation", "computed_tables", "golden_sections", "interpolate", "merge_tables", "packed", "unpacked", "weight_degradation"]
+__all__ = [
+    "GRID",
+    "compiled_degradation",
+    "computed_tables",
+    "golden_sections",
+    "interpolate",
+    "merge_tables",
+    "packed",
+    "unpacked",
+    "weight_degradation",
+]
 
 #: Points along each axis of the grid, as in the paper.
 GRID = 400

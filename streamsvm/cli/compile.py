@@ -20,7 +20,13 @@ def run(arguments: argparse.Namespace) -> bool:
 
     def say(done: int, functions: int, name: str) -> None:
         end = "\r" if sys.stderr.isatty() else "\n"
-        print(f"compiling {done + 1} of {functions}: {name}\033[K" if end == "\r" else f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
+        print(
+            f"compiling {done + 1} of {functions}: {name}\033[K"
+            if end == "\r"
+            else f"compiling {done + 1} of {functions}: {name}",
+            end=end,
+            file=sys.stderr,
+        )
 
     try:
         compiled = compile_ahead(uses, say=say)

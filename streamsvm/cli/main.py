@@ -266,7 +266,15 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
     )
     text = "an estimator, such as BSGDClassifier (default: all learners of the command line)"
     compiling.add_argument("names", nargs="*", metavar="NAME", help=text)
-    names = {"learn": learn, "predict": predict, "merge": merge, "inspect": inspect, "export": export, "compile": compiling, "demo": demo}
+    names = {
+        "learn": learn,
+        "predict": predict,
+        "merge": merge,
+        "inspect": inspect,
+        "export": export,
+        "compile": compiling,
+        "demo": demo,
+    }
     return parser, names
 
 

@@ -1,8 +1,8 @@
 """Compiles what a use of the library needs before it begins, in several processes side by side.
 
-What is needed is listed in ``entries.json``, which ``release/entries.py`` writes: for each public estimator, and for each learner of
-the command line. Processes share the work through the files of `stored`: who meets a function that another one is compiling waits
-for its file.
+What is needed is listed in ``entries.json``, which ``release/entries.py`` writes: for each public estimator, and for each learner
+of the command line. Processes share the work through the files of `stored`: who meets a function that another one is compiling
+waits for its file.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ def is_compiled(uses: Iterable[str]) -> bool:
     return INTERPRETED or machine_code.in_use() or not _waiting(uses)
 
 
-def compile_ahead(
-    uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None
-) -> int:
+def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
     """Compile what uses of the library need, and return how many functions were compiled.
 
     Parameters
@@ -118,7 +116,9 @@ def compile_ahead(
 def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
     code = "import sys; from streamsvm.compiling.ahead import help_to_compile; help_to_compile(*sys.argv[1:])"
     words = [sys.executable, "-c", code, str(process), str(processes), *uses]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(  # noqa: S603 - this interpreter, and names that were checked
+        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def help_to_compile(process: str, processes: str, *uses: str) -> None:

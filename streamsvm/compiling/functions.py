@@ -1,8 +1,8 @@
 """The decorator of compiled functions, and what numba must know to compile them.
 
-A function under `compiled` is one of three things. Where machine code was shipped that fits, it is a `Shipped` function, and numba
-is not even imported. Otherwise it is a dispatcher of numba's, which compiles it for its callers (see `numba_functions`). Under
-``NUMBA_DISABLE_JIT=1`` it stays what it is, a Python function.
+A function under `compiled` is one of three things. Where machine code was shipped that fits, it is a `Shipped` function, and
+numba is not even imported. Otherwise it is a dispatcher of numba's, which compiles it for its callers (see `numba_functions`).
+Under ``NUMBA_DISABLE_JIT=1`` it stays what it is, a Python function.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ change to a comment or a docstring gives none.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import sys
 from functools import cache
@@ -21,7 +22,7 @@ from streamsvm.compiling.functions import OVERLOADS
 __all__ = ["key_of", "size_of"]
 
 _FOLDER = Path(__file__).parent
-#: The files that tell numba how to generate code: keys depend on their text.
+#: The files that tell numba how to generate code: keys depend on them.
 _GENERATORS = ("codegen.py", "numba_functions.py")
 #: What numba implements itself, or nothing that is compiled calls.
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "scipy", "numba"}
@@ -50,13 +51,15 @@ def size_of(function: Any) -> int:
             continue
         found[id(python)] = len(python.__code__.co_code)
         for value in (python.__globals__.get(name) for name in _names(python.__code__)):
-            waiting += [getattr(value, name, None) for name in _names(python.__code__)] if isinstance(value, ModuleType) else [value]
+            waiting += (
+                [getattr(value, name, None) for name in _names(python.__code__)] if isinstance(value, ModuleType) else [value]
+            )
     return sum(found.values())
 
 
 @cache
 def _generators() -> str:
-    return _digest(*((_FOLDER / name).read_text() for name in _GENERATORS))
+    return _digest(*(ast.dump(ast.parse((_FOLDER / name).read_bytes())) for name in _GENERATORS))
 
 
 def _digest(*parts: str) -> str:

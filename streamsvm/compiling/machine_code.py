@@ -17,7 +17,6 @@ from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any
 
-
 __all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "sources_digest", "status"]
 
 LIBRARY = Path(__file__).with_name("_machine_code.abi3.so")
@@ -53,7 +52,7 @@ _UNTOLD = {"BMI", "BMI2", "LZCNT", "MOVBE"}
 
 
 def _features() -> dict[str, bool]:
-    from numpy._core._multiarray_umath import __cpu_features__  # noqa: PLC0415
+    from numpy._core._multiarray_umath import __cpu_features__  # type: ignore[import-not-found] # noqa: PLC0415
 
     return dict(__cpu_features__)
 
@@ -75,8 +74,7 @@ def _load() -> tuple[Any, str]:
             return None, "the sources have changed since it was made"
         loader = importlib.machinery.ExtensionFileLoader("streamsvm.compiling._machine_code", str(LIBRARY))
         spec = importlib.util.spec_from_file_location(loader.name, LIBRARY, loader=loader)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
+        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type] # a path that ends so has a spec
         loader.exec_module(module)
     except (OSError, ValueError, LookupError, TypeError, ImportError) as error:
         return None, f"{LIBRARY} cannot be loaded: {error}"
@@ -102,7 +100,7 @@ def _function() -> Any:
 class Shipped(_function()):  # type: ignore[misc]
     """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
 
-    def __new__(cls, py_func: Callable[..., Any], options: dict[str, Any], with_numba: Callable[[], Any]) -> Any:
+    def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:
         return super().__new__(cls, f"{py_func.__module__}:{py_func.__qualname__}")
 
     def __init__(self, py_func: Callable[..., Any], options: dict[str, Any], with_numba: Callable[[], Any]) -> None:
@@ -131,5 +129,3 @@ class Shipped(_function()):  # type: ignore[misc]
     def shipped_address(self, arguments: str, result: str) -> int:
         """Return the address of the machine code for a signature; 0 if there is none."""
         return int(self.shipped_entry(f"{arguments} -> {result}"))
-
-

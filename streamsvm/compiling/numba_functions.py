@@ -2,14 +2,14 @@
 
 All dealings with numba's private parts are here and in `streamsvm.compiling.stored`. They differ from numba's ways in these:
 
-- **Callees have no machine code.** Numba gives each function two wrappers, for Python and for C, and machine code. A function that
-  only compiled functions call needs neither: its callers take its LLVM code. It gets them when Python first calls it.
+- **Callees have no machine code.** Numba gives each function two wrappers, for Python and for C, and machine code. A function
+  that only compiled functions call needs neither: its callers take its LLVM code. It gets them when Python first calls it.
 - **Copies are local.** Numba compiles a function together with copies of all that it calls, and optimises these once more. The
   copies are weak symbols: of two with one name, the process executes the one that it loaded first, and a name has a number in it
-  that counts the functions of the process that compiled it. So which copies share a name, and which of them is executed, depended
-  on what was cached, and on the order in which functions were loaded; and copies that were optimised in different callers add up a
-  sum in different orders, where `streamsvm.kernels.FAST` lets them. Local copies make results the same to the last bit in every
-  process.
+  that counts the functions of the process that compiled it. So which copies share a name, and which of them is executed,
+  depended on what was cached, and on the order in which functions were loaded; and copies that were optimised in different
+  callers add up a sum in different orders, where `streamsvm.kernels.FAST` lets them. Local copies make results the same to the
+  last bit in every process.
 - **Nothing is collected.** Python's collector of garbage takes a fifth of the time that numba takes, and finds next to nothing.
 """
 
@@ -25,8 +25,9 @@ from typing import Any
 
 from numba import _dynfunc, types
 from numba.core import codegen as numba_codegen
-from numba.core import cpu, dispatcher, sigutils
+from numba.core import cpu, sigutils
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import _FunctionCompiler
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.extending import overload
 
@@ -197,7 +198,7 @@ def _change_numba() -> None:
     library = numba_codegen.JITCodeLibrary
     finalize, get_pointer = library._finalize_final_module, library.get_pointer_to_function
     get_executable = cpu.CPUContext.get_executable
-    customize = dispatcher._FunctionCompiler._customize_flags
+    customize = _FunctionCompiler._customize_flags
 
     def finalize_with_local_copies(self: Any) -> None:
         copies = _copies(self)
@@ -240,7 +241,7 @@ def _change_numba() -> None:
     library._finalize_final_module = finalize_when_needed
     library.get_pointer_to_function = get_pointer_to_function
     cpu.CPUContext.get_executable = executable
-    dispatcher._FunctionCompiler._customize_flags = without_wrappers
+    _FunctionCompiler._customize_flags = without_wrappers
 
 
 _change_numba()

@@ -1,9 +1,9 @@
 """Types of arguments and results, written as texts that need no numba.
 
 A type is a dtype's code, as numpy has it, for a number: ``f8``, ``i8``, ``u8``, ``f4``, ``b1``; the same and the number of
-dimensions for an array in C order: ``u1:1``; with an ``r`` if it cannot be written to: ``u1:1r``; or types in brackets for a tuple,
-after the place of its class for a named one: ``(f8 f8)``, ``streamsvm.kernels:Kernel(i8 f8 f8 i8)``. A signature is types, with a
-blank between them. ``-`` is no result.
+dimensions for an array in C order: ``u1:1``; with an ``r`` if it cannot be written to: ``u1:1r``; or types in brackets for a
+tuple, after the place of its class for a named one: ``(f8 f8)``, ``streamsvm.kernels:Kernel(i8 f8 f8 i8)``. A signature is types,
+with a blank between them. ``-`` is no result.
 """
 
 from __future__ import annotations

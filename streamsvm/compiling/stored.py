@@ -257,13 +257,14 @@ def folder() -> Path | None:
 
 def _cache_of_user() -> Path:
     given = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+    return Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
 
 
 def _tell_of_place(given: str | None, why: Exception, effect: str) -> None:
     place = f"NUMBA_CACHE_DIR={given}" if given else "the user's cache directory"
     warn(
-        f"{place} cannot be written to ({why}), so compiled code {effect}. Set NUMBA_CACHE_DIR to a folder that can be written to",
+        f"{place} cannot be written to ({why}), so compiled code {effect}. "
+        "Set NUMBA_CACHE_DIR to a folder that can be written to",
         RuntimeWarning,
     )
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.learners.compiled import least_squares
+from streamsvm.learners.compiled.iterates import RULE_STATE
 from streamsvm.learners.compiled.landmarks import finish
 from streamsvm.learners.compiled.least_squares import ADDING, IDLE, PRIOR, STEPPING, SWAPPING
-from streamsvm.learners.compiled.iterates import RULE_STATE
 from streamsvm.learners.compiled.triangle import row_start
 from streamsvm.memory.block import record
 from streamsvm.memory.landmarks import LandmarkStore, landmark_views

@@ -4,7 +4,14 @@ import pytest
 
 from streamsvm.compiling.signatures import Array, Group, Number, numba_types, parse, text_of
 
-TEXTS = ["f8", "i8 u8 f4 b1", "u1:1 f4:2 i8:1r", "(f8 i8) f8", "streamsvm.kernels:Kernel(i8 f8 f8 i8) f8:2", "((f8 f8) i8:1) u4:1"]
+TEXTS = [
+    "f8",
+    "i8 u8 f4 b1",
+    "u1:1 f4:2 i8:1r",
+    "(f8 i8) f8",
+    "streamsvm.kernels:Kernel(i8 f8 f8 i8) f8:2",
+    "((f8 f8) i8:1) u4:1",
+]
 
 
 def test_parsed():

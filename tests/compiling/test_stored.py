@@ -124,7 +124,9 @@ def test_without_any_place_nothing_is_cached(read_only):
 def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
     """Compile in a process of its own; how many functions it has compiled."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
@@ -165,7 +167,8 @@ def test_a_second_process_waits_for_what_the_first_compiles(tmp_path):
 
 def test_without_room_on_the_disk_every_process_compiles(tmp_path):
     # Files may have no more than 1,000 bytes.
-    small = f"import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); {COMPILE}"
+    small = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    small += f"resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); {COMPILE}"
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "STREAMSVM_MACHINE_CODE": "0"}
     done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True, env=environment)
     assert "compiled code cannot be kept on disk, so every process compiles it again: " in done.stderr
