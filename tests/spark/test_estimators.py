@@ -39,8 +39,7 @@ def test_a_fit_is_that_of_each_partition_merged(spark, rows, name, kind, passes)
     assert of_file(estimator.fit(framed(spark, X, y)).learner()) == of_file(model.learner())
 
 
-@pytest.mark.parametrize("width", [2, 32])
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("classes", "width"), [(2, 32), (3, 2)])
 def test_more_rounds_fit_coefficients_by_all_rows(spark, rows, classes, width, monkeypatch):
     monkeypatch.setattr(refits, "_WIDTH", width)  # so that four partitions are two groups, or one
     X, y = rows[0], rows[classes - 1]
