@@ -27,7 +27,7 @@ from numba import _dynfunc, types
 from numba.core import codegen as numba_codegen
 from numba.core import cpu, sigutils
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import _FunctionCompiler
+from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.extending import overload
 
