@@ -43,6 +43,9 @@ void *NRT_MemInfo_alloc_aligned(size_t size, unsigned alignment)
     return memory_of(base, (void *)(data - data % alignment), size);
 }
 
+void *NRT_MemInfo_alloc(size_t size) { return NRT_MemInfo_alloc_aligned(size, 64); }
+void numba_fatal_error(void) { abort(); }
+
 void NRT_MemInfo_call_dtor(void *of)
 {
     Memory *memory = of;
@@ -193,7 +196,7 @@ static int take_array(PyObject *object, char kind, int itemsize, int nd, int wri
 
 static int is_integer(PyObject *object) { return (PyLong_Check(object) && !PyBool_Check(object)) || PyArray_IsScalar(object, Integer); }
 
-static int take_i8(PyObject *object, int lenient, int64_t *given)
+static __attribute__((unused)) int take_i8(PyObject *object, int lenient, int64_t *given)
 {
     (void)lenient;
     if (!is_integer(object))
@@ -204,7 +207,7 @@ static int take_i8(PyObject *object, int lenient, int64_t *given)
     return !(*given == -1 && PyErr_Occurred()) || (PyErr_Clear(), 0);
 }
 
-static int take_u8(PyObject *object, int lenient, uint64_t *given)
+static __attribute__((unused)) int take_u8(PyObject *object, int lenient, uint64_t *given)
 {
     (void)lenient;
     if (!is_integer(object))
@@ -215,7 +218,7 @@ static int take_u8(PyObject *object, int lenient, uint64_t *given)
     return !(*given == (uint64_t)-1 && PyErr_Occurred()) || (PyErr_Clear(), 0);
 }
 
-static int take_f8(PyObject *object, int lenient, double *given)
+static __attribute__((unused)) int take_f8(PyObject *object, int lenient, double *given)
 {
     if (!PyFloat_Check(object) && !(lenient && (is_integer(object) || PyArray_IsScalar(object, Floating))))
         return 0;
@@ -223,7 +226,7 @@ static int take_f8(PyObject *object, int lenient, double *given)
     return !(*given == -1.0 && PyErr_Occurred()) || (PyErr_Clear(), 0);
 }
 
-static int take_f4(PyObject *object, int lenient, float *given)
+static __attribute__((unused)) int take_f4(PyObject *object, int lenient, float *given)
 {
     double number;
     if (!PyArray_IsScalar(object, Float32) && !(lenient && PyFloat_Check(object)))
@@ -233,7 +236,7 @@ static int take_f4(PyObject *object, int lenient, float *given)
     return !(number == -1.0 && PyErr_Occurred()) || (PyErr_Clear(), 0);
 }
 
-static int take_b1(PyObject *object, int lenient, int8_t *given)
+static __attribute__((unused)) int take_b1(PyObject *object, int lenient, int8_t *given)
 {
     (void)lenient;
     if (!PyBool_Check(object) && !PyArray_IsScalar(object, Bool))
@@ -242,7 +245,7 @@ static int take_b1(PyObject *object, int lenient, int8_t *given)
     return 1;
 }
 
-static int is_tuple(PyObject *object, Py_ssize_t size) { return PyTuple_Check(object) && PyTuple_Size(object) == size; }
+static __attribute__((unused)) int is_tuple(PyObject *object, Py_ssize_t size) { return PyTuple_Check(object) && PyTuple_Size(object) == size; }
 
 /* 0: the arguments do not fit. 1: the function was called; `result` is NULL where it raised. */
 typedef int (*Take)(PyObject *args, int lenient, PyObject **result);

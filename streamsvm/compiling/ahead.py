@@ -109,7 +109,7 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
         for helper in helpers:
             helper.terminate()
         for helper in helpers:
-            helper.wait()
+            helper.communicate()
     return len(waiting)
 
 

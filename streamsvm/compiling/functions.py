@@ -7,23 +7,13 @@ Under ``NUMBA_DISABLE_JIT=1`` it stays what it is, a Python function.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from streamsvm.compiling import machine_code
+from streamsvm.compiling.common import INTERPRETED, OVERLOADS, compilation
 
 __all__ = ["INTERPRETED", "OVERLOADS", "compilation", "compiled", "overload", "tell_numba", "with_numba"]
-
-#: Whether nothing is compiled.
-INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
-
-#: The compiled implementations of Python functions, as `overload` has collected them.
-OVERLOADS: dict[Any, Callable[..., Any]] = {}
-
-#: The seconds that this process has compiled functions of the library, or loaded them.
-compilation = SimpleNamespace(seconds=0.0)
 
 _untold: list[Callable[[], object]] = []
 _numba: Any = None

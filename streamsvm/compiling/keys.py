@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compiling.functions import OVERLOADS
+from streamsvm.compiling.common import OVERLOADS
 
 __all__ = ["key_of", "size_of"]
 

@@ -32,7 +32,7 @@ from numba.core.registry import CPUDispatcher, cpu_target
 from numba.extending import overload
 
 from streamsvm.compiling import codegen
-from streamsvm.compiling.functions import compilation
+from streamsvm.compiling.common import compilation
 from streamsvm.compiling.signatures import NOTHING, numba_types
 from streamsvm.compiling.stored import Stored
 

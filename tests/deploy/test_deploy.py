@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import types
 from pathlib import Path
 
 import pytest
