@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
     packaged = {name.removeprefix("connectors/") for name in sources if name.startswith(("streamsvm/", "connectors/"))}
 
     with zipfile.ZipFile(only(folder, "streamsvm-*-cp311-abi3-*.whl")) as wheel:
-        of_platform = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        of_platform = {name for name in wheel.namelist() if ".dist-info/" not in name and not name.endswith("/")}
         metadata(wheel, "streamsvm")
     assert (size := only(folder, "streamsvm-*-cp311-abi3-*.whl").stat().st_size) <= LARGEST_WHEEL, f"{size:,} bytes"
     with zipfile.ZipFile(only(folder, "streamsvm-*-py3-none-any.whl")) as wheel:

@@ -54,7 +54,7 @@ class Intrinsic:
         self, find: Callable[[Any], Any], compiled_from: object = (), interpreted: Callable[..., Any] | None = None
     ) -> None:
         self._find, self._interpreted = find, interpreted
-        self.compiled_from = find.__code__.co_code, find.__code__.co_names, compiled_from
+        self.compiled_from: tuple[Any, ...] = find.__code__.co_code, find.__code__.co_names, compiled_from
 
     def __call__(self, *values: Any) -> Any:
         if self._interpreted is None:

@@ -16,4 +16,4 @@ INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 OVERLOADS: dict[Any, Callable[..., Any]] = {}
 
 #: The seconds that this process has compiled functions of the library, or loaded them.
-compilation = SimpleNamespace(seconds=0.0)
+compilation: SimpleNamespace = SimpleNamespace(seconds=0.0)

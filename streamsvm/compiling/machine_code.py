@@ -102,7 +102,7 @@ def _function() -> Any:
     return object if module is None else module.Function
 
 
-class Shipped(_function()):  # type: ignore[misc]
+class _Shipped(_function()):  # type: ignore[misc]
     """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
 
     def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:
@@ -110,7 +110,9 @@ class Shipped(_function()):  # type: ignore[misc]
 
     def __init__(self, py_func: Callable[..., Any], options: dict[str, Any], with_numba: Callable[[], Any]) -> None:
         update_wrapper(self, py_func)
-        self.py_func, self.options, self._with_numba = py_func, options, with_numba
+        self.py_func: Callable[..., Any] = py_func
+        self.options: dict[str, Any] = options
+        self._with_numba = with_numba
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -134,3 +136,7 @@ class Shipped(_function()):  # type: ignore[misc]
     def shipped_address(self, arguments: str, result: str) -> int:
         """Return the address of the machine code for a signature; 0 if there is none."""
         return int(self.shipped_entry(f"{arguments} -> {result}"))
+
+
+#: What `compiled` makes of a function where there is machine code.
+Shipped: Any = _Shipped

@@ -7,6 +7,7 @@ uses.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,4 +78,4 @@ def _record(block: np.ndarray, start: int, dtype: np.typing.DTypeLike) -> Any:
     return array_at(block, start, (1,), dtype)[0]
 
 
-record = Intrinsic(lambda codegen: codegen.record(_record), interpreted=_record)
+record: Callable[..., Any] = Intrinsic(lambda codegen: codegen.record(_record), interpreted=_record)

@@ -76,7 +76,8 @@ class Layout(Generic[V]):
 
     def __init__(self, table: type[V], in_lines: tuple[str, ...]) -> None:
         arrays = {name: hint.__metadata__[0] for name, hint in get_type_hints(table, include_extras=True).items()}
-        self.start, self.line = STATE_END, LINE
+        self.start: int = STATE_END
+        self.line: int = LINE
         self.header: np.dtype[np.void] = arrays.pop("header").dtype
         self.arrays: dict[str, Array] = arrays
         self.in_lines: frozenset[str] = frozenset(in_lines)

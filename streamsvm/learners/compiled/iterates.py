@@ -9,6 +9,7 @@ made fewer errors recently.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -160,7 +161,7 @@ def follows_average(c: Any) -> bool:
 
 
 #: `follows_average`, for compiled code.
-prefers_average = compiled(follows_average)
+prefers_average: Callable[[Any], bool] = compiled(follows_average)
 
 
 @compiled
