@@ -63,6 +63,9 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._events.put(("assigned", {key.partition for key in assigned}))
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        # If a poll ends before the rebalance does, kafka-python forgets that it has begun one, where the topic was what changed:
+        # nobody would be told of the new partitions, and no more signs of life be given.
+        self._consumer._coordinator.request_rejoin()
         self._events.put(("revoked", {key.partition for key in revoked}))
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:

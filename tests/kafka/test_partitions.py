@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from unittest import mock
 from urllib.request import urlopen
 
@@ -175,6 +176,23 @@ def test_errors_of_an_outage_are_waited_out(topic, worker, tmp_path, caplog):
         one.run()
     assert n_failed == 4
     assert caplog.text.count("cannot be read for now") == 1
+    assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
+
+
+@pytest.mark.broker
+def test_a_rebalance_that_takes_longer_than_a_poll_is_completed(topic, worker, tmp_path, monkeypatch):
+    name, changes, began = topic(3000), [], time.monotonic()
+    one = worker(name)
+    monkeypatch.setattr(partitions, "POLL_MS", 1)
+
+    def change(one):
+        if one.rows == 0 and one.loops and len(changes) < 5:  # as if the topic were another one than when it was shared out
+            changes.append(one._consumer._coordinator._assignment_snapshot)
+            one._consumer._coordinator._assignment_snapshot = {}
+        assert time.monotonic() - began < PATIENCE
+
+    one.run(on_rows=change)
+    assert changes
     assert dumps(load(tmp_path / "state" / "partition-0")) == model_of(0, 3000)
 
 
