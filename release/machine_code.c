@@ -312,15 +312,8 @@ static PyObject *address_of(PyObject *of, PyObject *signature)
     return PyLong_FromLong(0);
 }
 
-static PyObject *count_entries(PyObject *of, PyObject *ignored)
-{
-    (void)ignored;
-    return PyLong_FromLong(((Function *)of)->end - ((Function *)of)->first);
-}
-
 static PyMethodDef methods_of_function[] = {
     {"shipped_entry", address_of, METH_O, "Return the address of the machine code for a signature; 0 if there is none."},
-    {"count_entries", count_entries, METH_NOARGS, "Return how many signatures have machine code."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot slots_of_function[] = {

@@ -10,7 +10,6 @@ values. Machine code depends neither on the version of Python nor on that of num
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -31,8 +30,8 @@ if os.environ.get("STREAMSVM_MACHINE_CODE") != "0":  # numba reads its settings 
 import numpy as np
 from llvmlite import binding
 
+from streamsvm.compiling.ahead import find
 from streamsvm.compiling.machine_code import ABOUT, LIBRARY, sources_digest
-from streamsvm.compiling.numba_functions import Function
 from streamsvm.compiling.signatures import Array, Group, Number, numba_types, parse
 
 #: Symbols that are not ours and may be left to be found: those of Python, and of C's libraries.
@@ -50,16 +49,6 @@ TO_PYTHON = {
     "u8": "PyLong_FromUnsignedLongLong",
     "b1": "PyBool_FromLong",
 }
-
-
-def find(place: str) -> Any:
-    """Return the function of a place."""
-    module, _, path = place.partition(":")
-    found: Any = importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    assert isinstance(found, Function), place
-    return found
 
 
 def object_of(function: Any, arguments: tuple[Any, ...], name: str, machine: Any) -> bytes:

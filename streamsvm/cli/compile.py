@@ -19,14 +19,8 @@ def run(arguments: argparse.Namespace) -> bool:
     uses = arguments.names or [name for name in names() if name.split()[0] in LEARNERS]
 
     def say(done: int, functions: int, name: str) -> None:
-        end = "\r" if sys.stderr.isatty() else "\n"
-        print(
-            f"compiling {done + 1} of {functions}: {name}\033[K"
-            if end == "\r"
-            else f"compiling {done + 1} of {functions}: {name}",
-            end=end,
-            file=sys.stderr,
-        )
+        end = "\033[K\r" if sys.stderr.isatty() else "\n"
+        print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
 
     try:
         compiled = compile_ahead(uses, say=say)

@@ -23,7 +23,7 @@ from streamsvm.compiling.functions import INTERPRETED, with_numba
 from streamsvm.compiling.keys import size_of
 from streamsvm.compiling.signatures import numba_types
 
-__all__ = ["compile_ahead", "entries_of", "is_compiled", "names"]
+__all__ = ["compile_ahead", "entries_of", "find", "names"]
 
 T = TypeVar("T")
 
@@ -56,23 +56,20 @@ def find(place: str) -> Any:
     return found
 
 
-def _waiting(uses: Iterable[str]) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Return the functions that no file has, the largest first, with the types of their arguments."""
+def _functions_of(uses: Iterable[str]) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Return the functions that uses need, the largest first, with the types of their arguments."""
     with_numba()
     entries = [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
-    waiting = [(function, kinds) for function, kinds in entries if not function.is_stored(kinds)]
-    return sorted(waiting, key=lambda entry: -size_of(entry[0]))
+    return sorted(entries, key=lambda entry: -size_of(entry[0]))
 
 
-def _share(waiting: list[T], process: int, processes: int) -> list[T]:
-    """Return all that waits in the order of a process: its own part first, and then what others may not have got to."""
-    own = waiting[process::processes]
-    return own + [entry for at, entry in reversed(list(enumerate(waiting))) if at % processes != process]
+def _share(functions: list[T], process: int, processes: int) -> list[T]:
+    """Return functions in the order of a process: its own part first, and then what others may not have got to.
 
-
-def is_compiled(uses: Iterable[str]) -> bool:
-    """Return whether nothing needs to be compiled for these uses."""
-    return INTERPRETED or machine_code.in_use() or not _waiting(uses)
+    All processes share the same list. What a file has already is for them to leave out: it may be more for the next process.
+    """
+    own = functions[process::processes]
+    return own + [entry for at, entry in reversed(list(enumerate(functions))) if at % processes != process]
 
 
 def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
@@ -97,11 +94,13 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
         raise ValueError(f"{unknown[0]!r} is not one of {', '.join(names())}")
     if INTERPRETED or machine_code.in_use():
         return 0
-    waiting = _waiting(uses)
-    n = min(processes or len(os.sched_getaffinity(0)), len(waiting))
+    functions = _functions_of(uses)
+    missing = sum(not function.is_stored(kinds) for function, kinds in functions)
+    n = max(1, min(processes or len(os.sched_getaffinity(0)), missing))
+    waiting = [(function, kinds) for function, kinds in _share(functions, 0, n) if not function.is_stored(kinds)]
     helpers = [_helper(process, n, uses) for process in range(1, n)]
     try:
-        for number, (function, kinds) in enumerate(_share(waiting, 0, max(n, 1))):
+        for number, (function, kinds) in enumerate(waiting):
             if say is not None:
                 say(number, len(waiting), function.py_func.__qualname__)
             function.compile_entry(kinds)
@@ -124,5 +123,6 @@ def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[b
 def help_to_compile(process: str, processes: str, *uses: str) -> None:
     """Compile what uses need, until all is there, or until the process has ended that asked for it, at its standard input."""
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
-    for function, kinds in _share(_waiting(uses), int(process), int(processes)):
-        function.compile_entry(kinds)
+    for function, kinds in _share(_functions_of(uses), int(process), int(processes)):
+        if not function.is_stored(kinds):
+            function.compile_entry(kinds)

@@ -17,7 +17,6 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -32,15 +31,13 @@ from numba.core.serialize import dumps
 from streamsvm._warnings import warn
 from streamsvm.compiling.keys import PYTHON, key_of
 
-__all__ = ["Stored", "compiled_here", "folder", "listeners"]
+__all__ = ["Stored", "compiled_here", "folder"]
 
 _MAGIC = b"streamsvm function 1\n"
 _DIGEST = 32
 _UNUSED = 60 * 24 * 3600.0
 _DAY = 24 * 3600.0
 
-#: Called with the name of each function that this process compiles, before it does.
-listeners: list[Callable[[str], object]] = []
 #: The names of the functions that this process has compiled, because no file had them.
 compiled_here: list[str] = []
 
@@ -63,10 +60,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         if found is not None:
             with contextlib.suppress(Exception):  # whatever a file may do that was written by another numba, say
                 return _rebuilt(target_context, found)
-        name = self._function.py_func.__qualname__
-        compiled_here.append(name)
-        for listener in listeners:
-            listener(name)
+        compiled_here.append(self._function.py_func.__qualname__)
         return None
 
     def has(self, sig: Any, target_context: Any) -> bool:

@@ -7,8 +7,24 @@ from numba import config
 import naive
 from streamsvm.budget import merge_search as merging
 from streamsvm.budget.merge_search import SEARCHES
-from streamsvm.budget.merge_table import GRID, compiled_degradation, golden_sections, merge_tables, weight_degradation
+from streamsvm.budget.merge_table import (
+    GRID,
+    compiled_degradation,
+    computed_tables,
+    golden_sections,
+    merge_tables,
+    packed,
+    unpacked,
+    weight_degradation,
+)
 from streamsvm.budget.smallest import oldest_argmin
+
+
+def test_the_tables_of_the_package_are_those_of_the_algorithm():
+    tables = computed_tables()
+    np.testing.assert_allclose(merge_tables(), tables, rtol=1e-6)  # another processor's exponentials may differ in the last bit
+    assert unpacked(packed(tables)).tobytes() == tables.tobytes()
+    assert not merge_tables().flags.writeable
 
 
 def problems(n):
