@@ -79,8 +79,9 @@ def test_it_is_the_machine_of_all_rows(local, machine, parts, order):
     X, y, w = random_set(parts)
     numbers = np.arange(400) if order == "random" else np.argsort(y, kind="stable")
     X, y, w = X[numbers], y[numbers], w[numbers]
-    whole = CSMOClassifier(**machine, tol=5e-5).fit(X, y, w)
-    found = local(X, y, np.array_split(np.arange(400), parts), w, tol=1e-4, **machine)
+    # Both so exact that the decision values differ by half of what is allowed, however a processor rounds.
+    whole = CSMOClassifier(**machine, tol=2e-5).fit(X, y, w)
+    found = local(X, y, np.array_split(np.arange(400), parts), w, tol=6e-5, **machine)
     assert found.objective_ == pytest.approx(whole.objective_, rel=1e-6)
     assert found.objective_ >= whole.objective_ - 1e-6 * abs(whole.objective_)
     assert found.duality_gap_ <= 1e-4 * abs(whole.objective_)
