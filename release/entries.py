@@ -189,14 +189,9 @@ def use_any(name: str) -> None:
 
 def check(names: list[str]) -> None:
     """Use what is named, where machine code was shipped; fail where that does not suffice."""
-    from streamsvm.compiling.ahead import entries_of
-    from streamsvm.compiling.machine_code import in_use, left_out, status
+    from streamsvm.compiling.machine_code import in_use, status
 
     assert in_use(), status()
-    missing = left_out()
-    compile_some = [name for name in names if any(f"{place} {signature}" in missing for place, signature in entries_of([name]))]
-    print(f"numba compiles for {', '.join(compile_some)}: {', '.join(sorted(missing))}")
-    names = [name for name in names if name not in compile_some]
     sys.modules["numba"] = None  # type: ignore[assignment] # so that to import it is an error
     for name in names:
         began = time.process_time()

@@ -148,6 +148,121 @@ int numba_do_raise(PyObject *exception)
     return 0;
 }
 
+/* Linear algebra of matrices of doubles ('d') and floats ('s'): numba's names for what scipy has. Numbers are Fortran's. */
+
+static void *of_scipy(const char *module, const char *name)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *found = PyImport_ImportModule(module);
+    PyObject *functions = found ? PyObject_GetAttrString(found, "__pyx_capi__") : NULL;
+    PyObject *capsule = functions ? PyMapping_GetItemString(functions, name) : NULL;
+    const char *signature = capsule ? PyCapsule_GetName(capsule) : NULL;
+    void *function = signature && strstr(signature, " int *") ? PyCapsule_GetPointer(capsule, signature) : NULL;
+    if (function == NULL) {
+        PyErr_Print();
+        Py_FatalError("scipy has no linear algebra for integers of 32 bits");
+    }
+    Py_DecRef(capsule);
+    Py_DecRef(functions);
+    Py_DecRef(found);
+    PyGILState_Release(state);
+    return function;
+}
+
+/* A pointer to a function of scipy, for doubles or floats. */
+#define SCIPY(type, module, name)                                                                  \
+    static void *found[2];                                                                         \
+    int is_double = kind == 'd';                                                                   \
+    if (found[is_double] == NULL)                                                                  \
+        found[is_double] = of_scipy("scipy.linalg.cython_" module, is_double ? "d" name : "s" name); \
+    type function = (type)found[is_double];
+
+int numba_xxdot(char kind, char conjugate, Py_ssize_t n, void *x, void *y, void *result)
+{
+    (void)conjugate;
+    SCIPY(void *, "blas", "dot")
+    int32_t size = (int32_t)n, step = 1;
+    if (is_double)
+        *(double *)result = ((double (*)(int32_t *, void *, int32_t *, void *, int32_t *))function)(&size, x, &step, y, &step);
+    else
+        *(float *)result = ((float (*)(int32_t *, void *, int32_t *, void *, int32_t *))function)(&size, x, &step, y, &step);
+    return 0;
+}
+
+typedef void (*Gemv)(char *, int32_t *, int32_t *, void *, void *, int32_t *, void *, int32_t *, void *, void *, int32_t *);
+
+int numba_xxgemv(char kind, char trans, Py_ssize_t m, Py_ssize_t n, void *alpha, void *a, Py_ssize_t lda, void *x, void *beta, void *y)
+{
+    SCIPY(Gemv, "blas", "gemv")
+    int32_t rows = (int32_t)m, columns = (int32_t)n, stride = (int32_t)lda, step = 1;
+    function(&trans, &rows, &columns, alpha, a, &stride, x, &step, beta, y, &step);
+    return 0;
+}
+
+typedef void (*Gemm)(char *, char *, int32_t *, int32_t *, int32_t *, void *, void *, int32_t *, void *, int32_t *, void *, void *, int32_t *);
+
+int numba_xxgemm(char kind, char transa, char transb, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, void *alpha, void *a, Py_ssize_t lda,
+                 void *b, Py_ssize_t ldb, void *beta, void *c, Py_ssize_t ldc)
+{
+    SCIPY(Gemm, "blas", "gemm")
+    int32_t rows = (int32_t)m, columns = (int32_t)n, inner = (int32_t)k;
+    int32_t stride_a = (int32_t)lda, stride_b = (int32_t)ldb, stride_c = (int32_t)ldc;
+    function(&transa, &transb, &rows, &columns, &inner, alpha, a, &stride_a, b, &stride_b, beta, c, &stride_c);
+    return 0;
+}
+
+typedef void (*Getrf)(int32_t *, int32_t *, void *, int32_t *, int32_t *, int32_t *);
+
+int numba_xxgetrf(char kind, Py_ssize_t m, Py_ssize_t n, void *a, Py_ssize_t lda, int32_t *pivots)
+{
+    SCIPY(Getrf, "lapack", "getrf")
+    int32_t rows = (int32_t)m, columns = (int32_t)n, stride = (int32_t)lda, info = 0;
+    function(&rows, &columns, a, &stride, pivots, &info);
+    return info;
+}
+
+/* How much room LAPACK asks for: a number in its own type. */
+static int32_t room(int is_double, const void *asked) { return is_double ? (int32_t) * (const double *)asked : (int32_t) * (const float *)asked; }
+
+typedef void (*Getri)(int32_t *, void *, int32_t *, int32_t *, void *, int32_t *, int32_t *);
+
+int numba_ez_xxgetri(char kind, Py_ssize_t n, void *a, Py_ssize_t lda, int32_t *pivots)
+{
+    SCIPY(Getri, "lapack", "getri")
+    int32_t size = (int32_t)n, stride = (int32_t)lda, asking = -1, info = 0;
+    double asked = 0.0;
+    function(&size, a, &stride, pivots, &asked, &asking, &info);
+    int32_t n_work = room(is_double, &asked);
+    void *work = malloc((size_t)n_work * sizeof(double));
+    if (info != 0 || work == NULL) {
+        free(work);
+        return -1;
+    }
+    function(&size, a, &stride, pivots, work, &n_work, &info);
+    free(work);
+    return info;
+}
+
+typedef void (*Syevd)(char *, char *, int32_t *, void *, int32_t *, void *, void *, int32_t *, int32_t *, int32_t *, int32_t *);
+
+int numba_ez_xxxevd(char kind, char jobz, char uplo, Py_ssize_t n, void *a, Py_ssize_t lda, void *w)
+{
+    SCIPY(Syevd, "lapack", "syevd")
+    int32_t size = (int32_t)n, stride = (int32_t)lda, asking = -1, info = 0, n_integers = 0;
+    double asked = 0.0;
+    function(&jobz, &uplo, &size, a, &stride, w, &asked, &asking, &n_integers, &asking, &info);
+    int32_t n_work = room(is_double, &asked);
+    void *work = malloc((size_t)n_work * sizeof(double));
+    int32_t *integers = malloc((size_t)n_integers * sizeof(int32_t));
+    if (info != 0 || work == NULL || integers == NULL)
+        info = -1;
+    else
+        function(&jobz, &uplo, &size, a, &stride, w, work, &n_work, integers, &n_integers, &info);
+    free(work);
+    free(integers);
+    return info;
+}
+
 /* Calls from Python. */
 
 typedef struct {

@@ -35,8 +35,6 @@ from streamsvm.compiling.machine_code import ABOUT, LIBRARY, sources_digest
 from streamsvm.compiling.signatures import Array, Group, Number, numba_types, parse
 
 #: Symbols that are not ours and may be left to be found: those of Python, and of C's libraries.
-#: Matrix products and decompositions, which numba takes from scipy: functions that need them are left to numba.
-LINEAR_ALGEBRA = re.compile(rb"numba_(ez_)?xx\w+")
 FOREIGN = re.compile(
     r"_?Py\w+|_ITM_\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
     r"(exp|exp2|expm1|log|log2|log10|log1p|pow|tanh|sqrt|sin|cos|floor|ceil|fma|rint|hypot|sinh|cosh|tan|atan2?)f?"
@@ -157,15 +155,11 @@ def main(folder: Path) -> None:
     table = json.loads(TARGET.read_text())["entries"]
     entries = [(place, signature) for place, signatures in sorted(table.items()) for signature in signatures]
     with tempfile.TemporaryDirectory() as work:
-        wrappers, objects, left_out = [], [], []
+        wrappers, objects = [], []
         for number, (place, signature) in enumerate(entries):
             function, name = find(place), f"streamsvm_{number}"
             path = Path(work, f"{name}.o")
-            content = object_of(function, numba_types(signature.partition(" -> ")[0]), name, machine)
-            if LINEAR_ALGEBRA.search(content):
-                left_out.append(f"{place} {signature}")
-                continue
-            path.write_bytes(content)
+            path.write_bytes(object_of(function, numba_types(signature.partition(" -> ")[0]), name, machine))
             objects.append(str(path))
             wrappers.append(Wrapper(name, place, signature, bool(function.options.get("nogil"))))
             print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
@@ -197,11 +191,10 @@ def main(folder: Path) -> None:
     facts = {
         "processor": PROCESSOR,
         "sources": sources_digest(),
-        "left_out": left_out,
         "library": hashlib.sha256(library.read_bytes()).hexdigest(),
     }
     about.write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"\r{library}: {len(wrappers)} entries, {len(left_out)} left to numba, {library.stat().st_size:,} bytes\033[K")
+    print(f"\r{library}: {len(wrappers)} entries, {library.stat().st_size:,} bytes\033[K")
 
 
 main(Path(sys.argv[1]))

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from river import drift, metrics
+from river import metrics
 
 from streamsvm import (
     BSCAClassifier,
@@ -177,6 +177,8 @@ def make_drift(text: str | None, on_drift: OnDrift | None, regression: bool = Fa
         if on_drift is not None:
             raise UsageError(f"--on-drift {on_drift} is about drift, and there is no --drift DETECTOR that looks for it")
         return None
+    from river import drift  # noqa: PLC0415 - takes a second, and few streams need it
+
     call = _parse_call(text)
     known = {name: getattr(drift, name) for name in _DETECTORS}
     known |= {} if regression else {name: getattr(drift.binary, name) for name in drift.binary.__all__}

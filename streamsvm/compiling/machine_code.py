@@ -17,7 +17,7 @@ from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "left_out", "sources_digest", "status"]
+__all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "sources_digest", "status"]
 
 LIBRARY = Path(__file__).with_name("_machine_code.abi3.so")
 ABOUT = LIBRARY.with_name("_machine_code.json")
@@ -84,11 +84,6 @@ def _load() -> tuple[Any, str]:
 def in_use() -> bool:
     """Return whether there is machine code that fits this machine and these sources."""
     return _load()[0] is not None
-
-
-def left_out() -> set[str]:
-    """Return the places of the entries that have no machine code, with their signatures, where there is some."""
-    return set(json.loads(ABOUT.read_bytes())["left_out"])
 
 
 def status() -> str:

@@ -8,16 +8,19 @@ import math
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from river import base, preprocessing
+from river import base
 
 from streamsvm.checks import shown
 from streamsvm.frames import as_frame, as_rows
 from streamsvm.tables.dates import CYCLES, cyclic
-from streamsvm.tables.merging import Units, merge_transformers
+from streamsvm.tables.merging import Units, merge_transformers, standard_scaler
 from streamsvm.tables.reading import Dates, Names, Reading, as_names
+
+if TYPE_CHECKING:
+    from river import preprocessing
 
 __all__ = ["LONGEST_FEATURE", "TableEncoder", "WhenMissing"]
 
@@ -135,7 +138,7 @@ class TableEncoder(base.MiniBatchTransformer):
             raise ValueError(f"{len(self.categorical)} categorical columns are more than max_columns={max_columns}")
         if not _is_scaler(scaler):
             raise ValueError(_NO_SCALER.format(shown(scaler)))
-        self._scaler: Any = preprocessing.StandardScaler() if scaler == "standard" else scaler and scaler.clone()
+        self._scaler: Any = standard_scaler()() if scaler == "standard" else scaler and scaler.clone()
         #: Rows and mean of each column of numbers that was learned, and the feature of each value of each categorical one.
         self._numbers: dict[Hashable, tuple[int, float]] = {}
         self._features: dict[Hashable, dict[str, str]] = {}
@@ -368,7 +371,7 @@ class TableEncoder(base.MiniBatchTransformer):
         for name, values in features.items():
             if any(feature != f"{name}={text}" or len(feature) > LONGEST_FEATURE for text, feature in values.items()):
                 raise ValueError(f"the values of column {shown(name)} are not those of their features")
-        if learned.__class__ is not (preprocessing.StandardScaler if scaler == "standard" else scaler.__class__):
+        if learned.__class__ is not (standard_scaler() if scaler == "standard" else scaler.__class__):
             raise ValueError("the encoder and its scaler do not fit")
         if scaler == "standard":
             _check_scaler(learned)

@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from river import preprocessing
+if TYPE_CHECKING:
+    from river import preprocessing
 
-__all__ = ["Units", "merge_transformers", "units_between"]
+__all__ = ["Units", "merge_transformers", "standard_scaler", "units_between"]
 
 #: Of each feature: the factor and the shift by which values that one transformer has scaled come into the units of another.
 Units = Mapping[Any, tuple[float, float]]
 _Scale = Mapping[Any, tuple[float, float]]
+
+
+def standard_scaler() -> type[preprocessing.StandardScaler]:
+    """Return river's class StandardScaler."""
+    from river import preprocessing  # noqa: PLC0415 - takes a second, and few streams need it
+
+    return preprocessing.StandardScaler
 
 
 def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
@@ -42,6 +50,7 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
 
     Examples
     --------
+    >>> from river import preprocessing
     >>> scalers = preprocessing.StandardScaler(), preprocessing.StandardScaler()
     >>> for scaler, values in zip(scalers, [(1.0, 3.0), (5.0, 7.0)]):
     ...     for value in values:
@@ -53,7 +62,7 @@ def merge_transformers(transformer: Any, others: Sequence[Any]) -> list[Units]:
     kind = type(transformer)
     if unlike := [other for other in others if type(other) is not kind]:
         raise ValueError(f"a {kind.__name__} cannot be merged with a {type(unlike[0]).__name__}: give models of one kind")
-    if kind is preprocessing.StandardScaler:
+    if kind is standard_scaler():
         return _pool(transformer, others)
     if not hasattr(transformer, "merge_with"):
         raise ValueError(

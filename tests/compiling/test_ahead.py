@@ -57,9 +57,9 @@ def environment(folder):
 
 @pytest.mark.thorough
 def test_afterwards_nothing_is_left_to_compile(tmp_path):
-    words = [sys.executable, "-m", "streamsvm", "compile", "OnlineLinearSVC"]
+    words = [sys.executable, "-m", "streamsvm", "compile", "linear"]
     done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
-    n = len(ahead.entries_of(["OnlineLinearSVC"]))
+    n = len(ahead.entries_of(["linear"]))
     assert done.stdout == f"compiled {n} functions\n"
     assert f"compiling {n} of {n}: " in done.stderr
     again = subprocess.run(words, check=True, capture_output=True, text=True, env=environment(tmp_path))
@@ -72,7 +72,7 @@ def test_afterwards_nothing_is_left_to_compile(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers(tmp_path, how):
-    words = [sys.executable, "-m", "streamsvm", "compile", "BSGDClassifier"]
+    words = [sys.executable, "-m", "streamsvm", "compile", "OutOfCoreLinearSVC"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as process:
         while not list(tmp_path.glob("*.code")):
             assert process.poll() is None

@@ -19,7 +19,7 @@ def shipped(tmp_path, monkeypatch):
     monkeypatch.setattr(machine_code, "ABOUT", about)
     monkeypatch.setattr(machine_code, "_features", lambda: dict.fromkeys(machine_code._FEATURES[LEVEL], True))
     monkeypatch.delenv("STREAMSVM_MACHINE_CODE", raising=False)
-    facts = {"processor": LEVEL, "sources": machine_code.sources_digest(), "left_out": []}
+    facts = {"processor": LEVEL, "sources": machine_code.sources_digest()}
 
     def why(content=None, **changes):
         about.write_text(json.dumps(facts | {"library": hashlib.sha256(library.read_bytes()).hexdigest()} | changes))
