@@ -23,7 +23,6 @@ from common import argument_parser, progress, show, write
 USE = """
 import sys
 import numpy as np
-from streamsvm.compiling import machine_code
 name = sys.argv[1]
 rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 5)).astype(np.float32)

@@ -2,6 +2,7 @@
 
    `machine_code.py` writes the functions `take_*` and the table of entries behind this file. It uses Python's stable ABI. */
 
+#define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -89,21 +90,21 @@ void *NRT_MemInfo_varsize_realloc(void *of, size_t size)
     return data;
 }
 
-/* Our arrays are in C order: another shape has the strides of that order. */
+/* Our arrays are in C order: another shape has the strides of that order. Those of an array without elements may be any. */
 int numba_attempt_nocopy_reshape(npy_intp nd, const npy_intp *shape, const npy_intp *strides, npy_intp new_nd, const npy_intp *new_shape,
                                  npy_intp *new_strides, npy_intp itemsize, int is_f_order)
 {
     npy_intp size = 1, new_size = 1, i;
+    int ordered = !is_f_order;
     for (i = nd - 1; i >= 0; i--) {
-        if (shape[i] != 1 && strides[i] != size * itemsize)
-            return 0;
+        ordered = ordered && (shape[i] == 1 || strides[i] == size * itemsize);
         size *= shape[i];
     }
     for (i = new_nd - 1; i >= 0; i--) {
         new_strides[i] = new_size * itemsize;
         new_size *= new_shape[i];
     }
-    return !is_f_order && size == new_size;
+    return size == new_size && (ordered || size == 0);
 }
 
 /* Errors of functions that compiled code calls by address: shown, as numba shows them. */
@@ -150,37 +151,51 @@ int numba_do_raise(PyObject *exception)
 
 /* Linear algebra of matrices of doubles ('d') and floats ('s'): numba's names for what scipy has. Numbers are Fortran's. */
 
-static void *of_scipy(const char *module, const char *name)
+enum { DOT, GEMV, GEMM, GETRF, GETRI, SYEVD, N_OF_SCIPY };
+static const char *const of_scipy[] = {"dot", "gemv", "gemm", "getrf", "getri", "syevd"};
+static void *scipy[N_OF_SCIPY][2];
+
+static void *found_in(PyObject *module, const char *prefix, const char *name)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *found = PyImport_ImportModule(module);
-    PyObject *functions = found ? PyObject_GetAttrString(found, "__pyx_capi__") : NULL;
-    PyObject *capsule = functions ? PyMapping_GetItemString(functions, name) : NULL;
+    char full[16];
+    PyOS_snprintf(full, sizeof full, "%s%s", prefix, name);
+    PyObject *functions = module ? PyObject_GetAttrString(module, "__pyx_capi__") : NULL;
+    PyObject *capsule = functions ? PyMapping_GetItemString(functions, full) : NULL;
     const char *signature = capsule ? PyCapsule_GetName(capsule) : NULL;
-    void *function = signature && strstr(signature, " int *") ? PyCapsule_GetPointer(capsule, signature) : NULL;
-    if (function == NULL) {
-        PyErr_Print();
-        Py_FatalError("scipy has no linear algebra for integers of 32 bits");
-    }
+    void *function = NULL;
+    if (signature && strstr(signature, " int *"))
+        function = PyCapsule_GetPointer(capsule, signature);
+    else if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_ImportError, "the linear algebra of scipy takes other integers than those of 32 bits");
     Py_DecRef(capsule);
     Py_DecRef(functions);
-    Py_DecRef(found);
-    PyGILState_Release(state);
     return function;
 }
 
-/* A pointer to a function of scipy, for doubles or floats. */
-#define SCIPY(type, module, name)                                                                  \
-    static void *found[2];                                                                         \
-    int is_double = kind == 'd';                                                                   \
-    if (found[is_double] == NULL)                                                                  \
-        found[is_double] = of_scipy("scipy.linalg.cython_" module, is_double ? "d" name : "s" name); \
-    type function = (type)found[is_double];
+/* Find scipy's functions, with the interpreter's lock; 0 and an error if they are not there. */
+static int has_scipy(void)
+{
+    static int has;
+    PyObject *blas = NULL, *lapack = NULL;
+    if (has)
+        return 1;
+    if ((blas = PyImport_ImportModule("scipy.linalg.cython_blas")) && (lapack = PyImport_ImportModule("scipy.linalg.cython_lapack")))
+        for (int i = 0; i < N_OF_SCIPY && !PyErr_Occurred(); i++)
+            for (int is_double = 0; is_double < 2 && !PyErr_Occurred(); is_double++)
+                scipy[i][is_double] = found_in(i < GETRF ? blas : lapack, is_double ? "d" : "s", of_scipy[i]);
+    Py_DecRef(blas);
+    Py_DecRef(lapack);
+    return has = !PyErr_Occurred();
+}
+
+#define SCIPY(type, which)       \
+    int is_double = kind == 'd'; \
+    type function = (type)scipy[which][is_double];
 
 int numba_xxdot(char kind, char conjugate, Py_ssize_t n, void *x, void *y, void *result)
 {
     (void)conjugate;
-    SCIPY(void *, "blas", "dot")
+    SCIPY(void *, DOT)
     int32_t size = (int32_t)n, step = 1;
     if (is_double)
         *(double *)result = ((double (*)(int32_t *, void *, int32_t *, void *, int32_t *))function)(&size, x, &step, y, &step);
@@ -193,7 +208,7 @@ typedef void (*Gemv)(char *, int32_t *, int32_t *, void *, void *, int32_t *, vo
 
 int numba_xxgemv(char kind, char trans, Py_ssize_t m, Py_ssize_t n, void *alpha, void *a, Py_ssize_t lda, void *x, void *beta, void *y)
 {
-    SCIPY(Gemv, "blas", "gemv")
+    SCIPY(Gemv, GEMV)
     int32_t rows = (int32_t)m, columns = (int32_t)n, stride = (int32_t)lda, step = 1;
     function(&trans, &rows, &columns, alpha, a, &stride, x, &step, beta, y, &step);
     return 0;
@@ -204,7 +219,7 @@ typedef void (*Gemm)(char *, char *, int32_t *, int32_t *, int32_t *, void *, vo
 int numba_xxgemm(char kind, char transa, char transb, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, void *alpha, void *a, Py_ssize_t lda,
                  void *b, Py_ssize_t ldb, void *beta, void *c, Py_ssize_t ldc)
 {
-    SCIPY(Gemm, "blas", "gemm")
+    SCIPY(Gemm, GEMM)
     int32_t rows = (int32_t)m, columns = (int32_t)n, inner = (int32_t)k;
     int32_t stride_a = (int32_t)lda, stride_b = (int32_t)ldb, stride_c = (int32_t)ldc;
     function(&transa, &transb, &rows, &columns, &inner, alpha, a, &stride_a, b, &stride_b, beta, c, &stride_c);
@@ -215,7 +230,7 @@ typedef void (*Getrf)(int32_t *, int32_t *, void *, int32_t *, int32_t *, int32_
 
 int numba_xxgetrf(char kind, Py_ssize_t m, Py_ssize_t n, void *a, Py_ssize_t lda, int32_t *pivots)
 {
-    SCIPY(Getrf, "lapack", "getrf")
+    SCIPY(Getrf, GETRF)
     int32_t rows = (int32_t)m, columns = (int32_t)n, stride = (int32_t)lda, info = 0;
     function(&rows, &columns, a, &stride, pivots, &info);
     return info;
@@ -228,17 +243,16 @@ typedef void (*Getri)(int32_t *, void *, int32_t *, int32_t *, void *, int32_t *
 
 int numba_ez_xxgetri(char kind, Py_ssize_t n, void *a, Py_ssize_t lda, int32_t *pivots)
 {
-    SCIPY(Getri, "lapack", "getri")
+    SCIPY(Getri, GETRI)
     int32_t size = (int32_t)n, stride = (int32_t)lda, asking = -1, info = 0;
     double asked = 0.0;
     function(&size, a, &stride, pivots, &asked, &asking, &info);
     int32_t n_work = room(is_double, &asked);
     void *work = malloc((size_t)n_work * sizeof(double));
-    if (info != 0 || work == NULL) {
-        free(work);
-        return -1;
-    }
-    function(&size, a, &stride, pivots, work, &n_work, &info);
+    if (info == 0 && work != NULL)
+        function(&size, a, &stride, pivots, work, &n_work, &info);
+    else
+        info = -1;
     free(work);
     return info;
 }
@@ -247,17 +261,17 @@ typedef void (*Syevd)(char *, char *, int32_t *, void *, int32_t *, void *, void
 
 int numba_ez_xxxevd(char kind, char jobz, char uplo, Py_ssize_t n, void *a, Py_ssize_t lda, void *w)
 {
-    SCIPY(Syevd, "lapack", "syevd")
+    SCIPY(Syevd, SYEVD)
     int32_t size = (int32_t)n, stride = (int32_t)lda, asking = -1, info = 0, n_integers = 0;
     double asked = 0.0;
     function(&jobz, &uplo, &size, a, &stride, w, &asked, &asking, &n_integers, &asking, &info);
     int32_t n_work = room(is_double, &asked);
     void *work = malloc((size_t)n_work * sizeof(double));
     int32_t *integers = malloc((size_t)n_integers * sizeof(int32_t));
-    if (info != 0 || work == NULL || integers == NULL)
-        info = -1;
-    else
+    if (info == 0 && work != NULL && integers != NULL)
         function(&jobz, &uplo, &size, a, &stride, w, work, &n_work, integers, &n_integers, &info);
+    else
+        info = -1;
     free(work);
     free(integers);
     return info;
@@ -344,7 +358,8 @@ static __attribute__((unused)) int take_f8(PyObject *object, int lenient, double
 static __attribute__((unused)) int take_f4(PyObject *object, int lenient, float *given)
 {
     double number;
-    if (!PyArray_IsScalar(object, Float32) && !(lenient && PyFloat_Check(object)))
+    (void)lenient;
+    if (!PyArray_IsScalar(object, Float32))
         return 0;
     number = PyFloat_AsDouble(object);
     *given = (float)number;
@@ -368,6 +383,7 @@ typedef struct {
     const char *place, *signature;
     Take take;
     void *address;
+    int needs_scipy;
 } Entry;
 
 static const Entry entries[];
@@ -402,7 +418,7 @@ static PyObject *call_function(PyObject *of, PyObject *args, PyObject *keywords)
 {
     Function *self = (Function *)of;
     PyObject *result;
-    if (keywords == NULL)
+    if (keywords == NULL || PyDict_Size(keywords) == 0)
         for (int lenient = 0; lenient < 2; lenient++)
             for (int i = self->first; i < self->end; i++)
                 if (entries[i].take(args, lenient, &result))
@@ -423,7 +439,7 @@ static PyObject *address_of(PyObject *of, PyObject *signature)
         return NULL;
     for (int i = self->first; i < self->end; i++)
         if (strcmp(entries[i].signature, text) == 0)
-            return PyLong_FromVoidPtr(entries[i].address);
+            return !entries[i].needs_scipy || has_scipy() ? PyLong_FromVoidPtr(entries[i].address) : NULL;
     return PyLong_FromLong(0);
 }
 
@@ -447,6 +463,12 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_machine_code", "Mac
 PyMODINIT_FUNC PyInit__machine_code(void)
 {
     import_array();
+#ifdef LEVEL
+    if (!__builtin_cpu_supports(LEVEL)) {
+        PyErr_SetString(PyExc_ImportError, "the processor is none of " LEVEL);
+        return NULL;
+    }
+#endif
     PyObject *made = PyModule_Create(&module), *type = PyType_FromSpec(&function);
     if (made == NULL || type == NULL || PyModule_AddObject(made, "Function", type) < 0)
         return NULL;

@@ -30,13 +30,15 @@ if os.environ.get("STREAMSVM_MACHINE_CODE") != "0":  # numba reads its settings 
 import numpy as np
 from llvmlite import binding
 
-from streamsvm.compiling.ahead import find
+from streamsvm.compiling.common import find
 from streamsvm.compiling.machine_code import ABOUT, LIBRARY, sources_digest
 from streamsvm.compiling.signatures import Array, Group, Number, numba_types, parse
 
+#: What numba calls scipy's matrix products and decompositions.
+LINEAR_ALGEBRA = re.compile(rb"numba_(ez_)?xx\w+")
 #: Symbols that are not ours and may be left to be found: those of Python, and of C's libraries.
 FOREIGN = re.compile(
-    r"_?Py\w+|_ITM_\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
+    r"_?Py\w+|_ITM_\w+|(mem(cpy|set|move|cmp)|malloc|free|realloc|abort|str(cmp|len|str)|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__\w+)|"
     r"(exp|exp2|expm1|log|log2|log10|log1p|pow|tanh|sqrt|sin|cos|floor|ceil|fma|rint|hypot|sinh|cosh|tan|atan2?)f?"
 )
 C_TYPES = {"f8": "double", "i8": "int64_t", "u8": "uint64_t", "f4": "float", "b1": "int8_t"}
@@ -71,9 +73,10 @@ def object_of(function: Any, arguments: tuple[Any, ...], name: str, machine: Any
 class Wrapper:
     """The C function that calls an entry with Python's values."""
 
-    def __init__(self, name: str, place: str, signature: str, nogil: bool) -> None:
+    def __init__(self, name: str, place: str, signature: str, nogil: bool, needs_scipy: bool) -> None:
         arguments, _, result = signature.partition(" -> ")
         self.name, self.place, self.arguments, self.result, self.nogil = name, place, arguments, result, nogil
+        self.needs_scipy = needs_scipy
         self.declared: list[str] = []  # C declarations of the values
         self.checks: list[str] = []  # conditions under which the arguments fit
         self.given: list[tuple[str, str]] = []  # type and value of what the machine code takes
@@ -121,6 +124,9 @@ class Wrapper:
         yield from (f"        || !{check}" for check in self.checks)
         yield "    )"
         yield "        return 0;"
+        if self.needs_scipy:
+            yield "    if (!has_scipy())"
+            yield "        return *result = NULL, 1;"
         yield f"    Result_{self.name} out = {{0}};"
         yield "    const Failure *failure = NULL;"
         call = f"{self.name}({', '.join(['&out', '&failure', *(value for _, value in self.given)])})"
@@ -159,12 +165,17 @@ def main(folder: Path) -> None:
         for number, (place, signature) in enumerate(entries):
             function, name = find(place), f"streamsvm_{number}"
             path = Path(work, f"{name}.o")
-            path.write_bytes(object_of(function, numba_types(signature.partition(" -> ")[0]), name, machine))
+            content = object_of(function, numba_types(signature.partition(" -> ")[0]), name, machine)
+            path.write_bytes(content)
             objects.append(str(path))
-            wrappers.append(Wrapper(name, place, signature, bool(function.options.get("nogil"))))
+            needs_scipy = LINEAR_ALGEBRA.search(content) is not None
+            wrappers.append(Wrapper(name, place, signature, bool(function.options.get("nogil")), needs_scipy))
             print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
         source = Path(work, "machine_code.c")
-        rows = [f'    {{"{w.place}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c}},' for w in wrappers]
+        rows = [
+            f'    {{"{w.place}", "{w.arguments} -> {w.result}", take_{w.name}, (void *){w.name}_c, {w.needs_scipy:d}}},'
+            for w in wrappers
+        ]
         lines = [line for w in wrappers for line in w.lines()]
         end = ["static const Entry entries[] = {", *rows, "};", f"static const int n_entries = {len(rows)};", ""]
         source.write_text("\n".join([Path(__file__).with_name("machine_code.c").read_text(), *lines, *end]))
@@ -180,6 +191,7 @@ def main(folder: Path) -> None:
             "-s",
             "-Wl,--gc-sections",
             "-Wl,-Bsymbolic",
+            *([f'-DLEVEL="{PROCESSOR}"'] if PROCESSOR.startswith("x86-64-") else []),
         ]
         command = [*shlex.split(os.environ.get("CC", "cc")), *flags, *includes, str(source), *objects, "-o", str(library), "-lm"]
         subprocess.run(command, check=True)

@@ -5,9 +5,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from hypothesis import settings
-from numba.core.config import DISABLE_JIT
 
 import checkpoints
+from streamsvm.compiling.common import INTERPRETED
 from streamsvm.runtime import CheckpointFolder
 
 settings.register_profile("whole", deadline=None)  # a first example compiles, and a machine may have other work
@@ -17,7 +17,7 @@ settings.load_profile("whole")
 collect_ignore = ["warm_learner.py"]
 collect_ignore += ["user_code.py"]  # which checkers of types read, and nothing runs
 
-if find_spec("pyspark") is None or DISABLE_JIT:
+if find_spec("pyspark") is None or INTERPRETED:
     collect_ignore += ["spark", "spark_frames.py"]  # 450 MB: an environment of its own, and a step of its own in .ci/run
 
 #: What stands above compiled code, or compiles: it says nothing new without compiling.
@@ -35,14 +35,14 @@ ONCE = (
     "test_types.py",
 )
 
-if DISABLE_JIT:
+if INTERPRETED:
     # Compiled arithmetic overflows in silence: integers wrap around (random numbers are made of that), floats become infinite.
     np.seterr(all="ignore")
     collect_ignore += ONCE
 
 
 def pytest_configure(config):
-    if DISABLE_JIT:
+    if INTERPRETED:
         config.option.markexpr = f"({config.option.markexpr or 'not thorough'}) and not once"
 
 

@@ -81,6 +81,7 @@ def test_clean_rows_are_not_bounded():
     )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("at", [0, 1, 5, 20, 31, 32, 33, 500, 2999])
 @pytest.mark.parametrize("value", [1e10, -1e10, 3e38, 100.0])
 def test_one_absurd_value_moves_no_other_by_much(at, value):

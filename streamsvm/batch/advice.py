@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from streamsvm._warnings import warn
-from streamsvm.compiling.functions import compilation
+from streamsvm.compiling.common import compilation
 
 __all__ = ["Alternative", "Stopwatch", "advise", "exact", "hierarchical", "linear", "watch"]
 

@@ -18,7 +18,8 @@ class Strategy:
 
     To write a strategy of your own, subclass this and implement `event`; the attributes below say what the strategy needs. You
     can pass any instance to a learner as ``maintenance``. Make parameters the fields of a frozen dataclass, because learners
-    are cloned and saved together with their strategy.
+    are cloned and saved together with their strategy. Leave out numba's ``cache=True``: it does not see that a new version of
+    this package has other functions or stores.
 
     Examples
     --------

@@ -9,7 +9,8 @@ import sys
 from streamsvm.cli import UsageError
 from streamsvm.cli.parsing import LEARNERS
 from streamsvm.compiling.ahead import compile_ahead, names
-from streamsvm.compiling.machine_code import status
+from streamsvm.compiling.common import INTERPRETED
+from streamsvm.compiling.machine_code import in_use, status
 
 __all__ = ["run"]
 
@@ -26,5 +27,8 @@ def run(arguments: argparse.Namespace) -> bool:
         compiled = compile_ahead(uses, say=say)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    print(status() if compiled == 0 else f"compiled {compiled} functions")
+    if compiled:
+        print(f"compiled {compiled} functions")
+    else:
+        print(status() if in_use() or INTERPRETED else "nothing is left to compile")
     return False

@@ -7,7 +7,6 @@ waits for its file.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -21,11 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streamsvm.compiling import machine_code
-from streamsvm.compiling.functions import INTERPRETED, with_numba
+from streamsvm.compiling.common import INTERPRETED, find
+from streamsvm.compiling.functions import with_numba
 from streamsvm.compiling.keys import size_of
 from streamsvm.compiling.signatures import numba_types
 
-__all__ = ["compile_ahead", "entries_of", "find", "names"]
+__all__ = ["compile_ahead", "entries_of", "help_to_compile", "names"]
 
 T = TypeVar("T")
 
@@ -47,15 +47,6 @@ def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
     """Return the places and signatures of the functions that uses need."""
     used = (_table()["uses"][use].items() for use in uses)
     return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
-
-
-def find(place: str) -> Any:
-    """Return the function of a place, ``module:name``."""
-    module, _, path = place.partition(":")
-    found: Any = importlib.import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
 
 
 def _functions_of(uses: Iterable[str]) -> list[tuple[Any, tuple[Any, ...]]]:
@@ -124,7 +115,7 @@ def _ctrl_c() -> Iterator[Callable[[], None]]:
     """
     pressed = threading.Event()
 
-    def press(number: int, frame: Any) -> None:
+    def press(*_: object) -> None:
         pressed.set()
         raise KeyboardInterrupt
 
@@ -132,7 +123,10 @@ def _ctrl_c() -> Iterator[Callable[[], None]]:
         if pressed.is_set():
             raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
         yield raise_if_pressed  # the caller answers
         return
     signal.signal(signal.SIGINT, press)
@@ -144,9 +138,11 @@ def _ctrl_c() -> Iterator[Callable[[], None]]:
 
 def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:
     code = "import sys; from streamsvm.compiling.ahead import help_to_compile; help_to_compile(*sys.argv[1:])"
-    words = [sys.executable, "-c", code, str(process), str(processes), *uses]
+    words = [sys.executable, "-P", "-c", code, str(process), str(processes), *uses]
+    # It imports what this process imports: -P, for files of the folder where it was started are not among that.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
     return subprocess.Popen(  # noqa: S603 - this interpreter, and names that were checked
-        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     )
 
 
@@ -156,3 +152,4 @@ def help_to_compile(process: str, processes: str, *uses: str) -> None:
     for function, kinds in _share(_functions_of(uses), int(process), int(processes)):
         if not function.is_stored(kinds):
             function.compile_entry(kinds)
+    os._exit(0)  # a thread that waits for its standard input cannot be ended in order

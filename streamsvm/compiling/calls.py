@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from typing import Any
 
-from streamsvm.compiling.functions import INTERPRETED, with_numba
+from streamsvm.compiling.common import INTERPRETED
+from streamsvm.compiling.functions import with_numba
 from streamsvm.compiling.signatures import BLOCK
 
 __all__ = ["BLOCK", "Intrinsic", "address_of", "caller"]
@@ -45,7 +46,7 @@ class Intrinsic:
     find
         Returns what numba knows the function as, from `streamsvm.compiling.codegen`; called once numba is needed.
     compiled_from
-        What tells it from others that ``find`` returns.
+        What else tells it from others, beside the code of ``find`` and its constants.
     interpreted
         What Python code calls, where there is such a thing.
     """
@@ -54,7 +55,8 @@ class Intrinsic:
         self, find: Callable[[Any], Any], compiled_from: object = (), interpreted: Callable[..., Any] | None = None
     ) -> None:
         self._find, self._interpreted = find, interpreted
-        self.compiled_from: tuple[Any, ...] = find.__code__.co_code, find.__code__.co_names, compiled_from
+        code = find.__code__
+        self.compiled_from: tuple[Any, ...] = code.co_code, code.co_names, code.co_consts, compiled_from
 
     def __call__(self, *values: Any) -> Any:
         if self._interpreted is None:

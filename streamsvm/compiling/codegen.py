@@ -8,6 +8,7 @@ This module is imported once numba is needed; `streamsvm.compiling.calls.Intrins
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,10 @@ class OpenBlock(types.Type):  # type: ignore[misc]
         self.array_types: dict[str, Any] = {"header": types.Array(from_dtype(layout.header), 1, "C")} | {
             name: types.Array(from_dtype(np.dtype(array.dtype)), len(array.shape), "C") for name, array in layout.arrays.items()
         }
-        super().__init__(f"OpenBlock({name})")
+        # Types of one name are one type: another layout has another name.
+        arrays = [(name, str(of), layout.arrays[name].shape) for name, of in self.array_types.items() if name != "header"]
+        made_from = layout.start, layout.line, str(layout.header), arrays, sorted(layout.in_lines)
+        super().__init__(f"OpenBlock({name}, {hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]})")
 
 
 @register_model(OpenBlock)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["INTERPRETED", "OVERLOADS", "compilation"]
+__all__ = ["INTERPRETED", "OVERLOADS", "compilation", "find"]
 
 #: Whether nothing is compiled.
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
@@ -17,3 +18,12 @@ OVERLOADS: dict[Any, Callable[..., Any]] = {}
 
 #: The seconds that this process has compiled functions of the library, or loaded them.
 compilation: SimpleNamespace = SimpleNamespace(seconds=0.0)
+
+
+def find(place: str) -> Any:
+    """Return the function of a place, ``module:name``."""
+    module, _, path = place.partition(":")
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found

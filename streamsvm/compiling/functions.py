@@ -7,27 +7,31 @@ Under ``NUMBA_DISABLE_JIT=1`` it stays what it is, a Python function.
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from streamsvm.compiling import machine_code
-from streamsvm.compiling.common import INTERPRETED, OVERLOADS, compilation
+from streamsvm.compiling.common import INTERPRETED, OVERLOADS
 
-__all__ = ["INTERPRETED", "OVERLOADS", "compilation", "compiled", "overload", "tell_numba", "with_numba"]
+__all__ = ["compiled", "overload", "tell_numba", "with_numba"]
 
-_untold: list[Callable[[], object]] = []
+_untold: deque[Callable[[], object]] = deque()
 _numba: Any = None
+_telling = threading.RLock()  # what is told may need numba itself
 
 
 def with_numba() -> Any:
     """Import numba, tell it what it must know, and return `numba_functions`."""
     global _numba  # noqa: PLW0603 - set once
     if _numba is None:
-        from streamsvm.compiling import numba_functions  # noqa: PLC0415 - half a second, which machine code saves
+        with _telling:
+            from streamsvm.compiling import numba_functions  # noqa: PLC0415 - half a second, which machine code saves
 
-        _numba = numba_functions
-        while _untold:
-            _untold.pop(0)()
+            _tell()
+            _numba = numba_functions
+            _tell()  # what another thread has added meanwhile
     return _numba
 
 
@@ -35,9 +39,17 @@ def tell_numba(tell: Callable[[], object]) -> None:
     """Call ``tell``, which registers something with numba, once numba is needed."""
     if INTERPRETED:
         return
-    if _numba is None:
-        _untold.append(tell)
-    else:
+    _untold.append(tell)
+    if _numba is not None:
+        _tell()
+
+
+def _tell() -> None:
+    while True:
+        try:
+            tell = _untold.popleft()
+        except IndexError:  # or another thread has taken the last one
+            return
         tell()
 
 

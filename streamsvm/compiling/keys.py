@@ -7,12 +7,12 @@ change to a comment or a docstring gives none.
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import importlib.util
 import sys
+from enum import EnumType
 from functools import cache
-from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType
+from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, MethodDescriptorType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,12 @@ from streamsvm.compiling.common import OVERLOADS
 
 __all__ = ["key_of", "size_of"]
 
-_FOLDER = Path(__file__).parent
-#: The files that tell numba how to generate code: keys depend on them.
-_GENERATORS = ("codegen.py", "numba_functions.py")
+#: The modules that tell numba how to generate code: keys depend on them.
+_GENERATORS = "streamsvm.compiling.codegen", "streamsvm.compiling.numba_functions"
 #: What numba implements itself, or nothing that is compiled calls.
 _LIBRARIES = sys.stdlib_module_names | {"numpy", "scipy", "numba"}
 _WITHIN = "what describes it"
-_NUMBERS = int | float | complex | str | bytes | None | np.generic | np.dtype
+_NUMBERS = int | float | complex | str | bytes | None | EllipsisType | np.generic | np.dtype
 
 
 def key_of(function: Any) -> str:
@@ -38,6 +37,7 @@ def key_of(function: Any) -> str:
     TypeError
         It refers to something that has no stable description.
     """
+    # A global that is set anew once numba has compiled the function is not seen, as numba itself does not see it.
     return _digest(_generators(), *_described(function, ()))
 
 
@@ -59,7 +59,9 @@ def size_of(function: Any) -> int:
 
 @cache
 def _generators() -> str:
-    return _digest(*(ast.dump(ast.parse((_FOLDER / name).read_bytes())) for name in _GENERATORS))
+    loaders: list[Any] = [importlib.util.find_spec(name).loader for name in _GENERATORS]  # type: ignore[union-attr]
+    codes = [loader.get_code(name) for loader, name in zip(loaders, _GENERATORS, strict=True)]
+    return _digest(*(part for code in codes for part in _code(code, None)))
 
 
 def _digest(*parts: str) -> str:
@@ -71,16 +73,26 @@ def _described(thing: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
     if isinstance(thing, _NUMBERS):
         return type(thing).__name__, repr(thing)
     if isinstance(thing, tuple | list):
-        return type(thing).__name__, *(part for item in thing for part in _described(item, within))
+        fields = getattr(thing, "_fields", ())
+        parts = [part for item in thing for part in (*_described(item, within), "then")]
+        return type(thing).__name__, *fields, *parts, "end"
+    if isinstance(thing, CodeType):
+        return "code", *_code(thing, None), "end"
     if isinstance(thing, dict):
         return "dict", *_described(list(thing.items()), within)
     if isinstance(thing, set | frozenset):
-        return "set", *sorted(map(repr, thing))
+        return "set", *sorted(map(repr, thing)), "end"
     if isinstance(thing, np.ndarray):
         return "array", str(thing.dtype), str(thing.shape), hashlib.sha256(thing.tobytes()).hexdigest()
+    if isinstance(thing, EnumType):
+        members: dict[str, Any] = dict(thing.__members__)
+        members = {name: member.value for name, member in members.items()}
+        return "enum", thing.__module__, thing.__qualname__, *_described(members, within)
+    if isinstance(thing, type) and type(thing).__module__.startswith("numba."):  # whose methods are compiled, too
+        raise TypeError(f"{thing.__qualname__} has no key")
     if isinstance(thing, ModuleType | type | BuiltinFunctionType | MethodDescriptorType | np.ufunc):
-        fields = getattr(thing, "_fields", ())
-        return "name", getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", thing.__name__), *map(str, fields)
+        fields = *getattr(thing, "_fields", ()), *map(str, getattr(thing, "_field_defaults", {}).items())
+        return "name", getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", thing.__name__), *fields
     if hasattr(thing, "compiled_from"):  # a function that numba knows by other means
         return "made from", *_described(thing.compiled_from, within)
     if any(thing is other for other in within):
@@ -93,15 +105,14 @@ def _described(thing: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
         return _function(thing, (*within, thing))
     if isinstance(thing, FunctionType):
         return "name", thing.__module__, thing.__qualname__
-    raise TypeError(f"{thing!r} has no key")
+    raise TypeError(f"an object of {type(thing).__module__}.{type(thing).__qualname__} has no key")
 
 
 def _compiled(function: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
     known = function.__dict__.get("_described")
     if known is None:
-        options = sorted(
-            f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in function.options.items()
-        )
+        given = function.options if hasattr(function, "options") else function.targetoptions  # numba's, of a user's function
+        options = sorted(f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in given.items())
         known = "compiled", *options, *_described(function.py_func, within)
         if _WITHIN not in known:  # what refers back is described differently from elsewhere
             known = function.__dict__["_described"] = ("key", _digest(*known))
@@ -112,7 +123,7 @@ def _function(function: FunctionType, within: tuple[Any, ...]) -> tuple[str, ...
     code = function.__code__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     parts = ["function", function.__module__, function.__qualname__, *_code(code, function.__doc__)]
-    for thing in (function.__defaults__ or (), *cells):
+    for thing in (function.__defaults__ or (), function.__kwdefaults__ or {}, *cells):
         parts += _described(thing, within)
     names = set(_names(code))
     for name in sorted(names & function.__globals__.keys()):
@@ -121,17 +132,22 @@ def _function(function: FunctionType, within: tuple[Any, ...]) -> tuple[str, ...
 
 
 def _refers_to(thing: Any, names: set[str], within: tuple[Any, ...]) -> tuple[str, ...]:
-    if isinstance(thing, ModuleType) and thing.__name__.startswith("streamsvm."):
+    if isinstance(thing, ModuleType) and thing.__name__.partition(".")[0] not in _LIBRARIES:
+        if any(thing is other for other in within):
+            return "module", thing.__name__
         found = sorted(names & vars(thing).keys())
-        return thing.__name__, *(part for name in found for part in (name, *_described(vars(thing)[name], within)))
+        inner = [part for name in found for part in (name, *_refers_to(vars(thing)[name], names, (*within, thing)))]
+        return "module", thing.__name__, *inner, "end"
     return _described(thing, within)
 
 
 def _code(code: CodeType, doc: str | None) -> tuple[str, ...]:
     constants = code.co_consts[1:] if doc is not None and code.co_consts[:1] == (doc,) else code.co_consts
-    parts = [code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars, str(code.co_flags), str(code.co_argcount)]
+    arguments = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    parts = [code.co_code.hex(), code.co_exceptiontable.hex(), str(arguments)]
+    parts += map(str, (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))
     for constant in constants:
-        parts += _code(constant, None) if isinstance(constant, CodeType) else [repr(constant)]
+        parts += _described(constant, ())
     return tuple(parts)
 
 

@@ -15,7 +15,10 @@ import os
 from collections.abc import Callable
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
+from types import MethodType
 from typing import Any
+
+from streamsvm.compiling.common import find
 
 __all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "sources_digest", "status"]
 
@@ -24,8 +27,8 @@ ABOUT = LIBRARY.with_name("_machine_code.json")
 
 #: The parts of the package that machine code is made from.
 _SOURCES = ("batch", "budget", "compiling", "hss", "kernels.py", "learners", "linear", "memory", "preprocessing.py")
-#: What processors must have, as numpy names it, by the name that LLVM has for their level.
-_FEATURES = {"x86-64-v3": ("AVX2", "FMA3", "F16C", "BMI", "BMI2", "LZCNT", "MOVBE"), "generic": ()}
+#: What processors must have, as numpy names it, by the name that LLVM has for their level. The module itself asks for the rest.
+_FEATURES = {"x86-64-v3": ("AVX2", "FMA3", "F16C"), "generic": ()}
 
 
 def sources_digest() -> str:
@@ -43,12 +46,7 @@ def _lacking(processor: str) -> list[str]:
     """Return what this machine's processor lacks."""
     if processor not in _FEATURES:
         return [processor]
-    wanted = _FEATURES[processor]
-    return [name for name in wanted if not _features().get(name, name in _UNTOLD)]
-
-
-#: Features that numpy does not tell of, but all processors have that have the others.
-_UNTOLD = {"BMI", "BMI2", "LZCNT", "MOVBE"}
+    return [name for name in _FEATURES[processor] if not _features().get(name)]
 
 
 def _features() -> dict[str, bool]:
@@ -127,6 +125,18 @@ class _Shipped(_function()):  # type: ignore[misc]
     def signatures(self) -> list[Any]:
         """The types of arguments for which numba has compiled the function."""
         return list(self.dispatcher.signatures) if "dispatcher" in self.__dict__ else []
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        return find, (f"{self.py_func.__module__}:{self.py_func.__qualname__}",)
 
     def shipped_address(self, arguments: str, result: str) -> int:
         """Return the address of the machine code for a signature; 0 if there is none."""

@@ -1,6 +1,7 @@
 """Functions that numba compiles, for the library's own callers: once, no more than is called, and kept on disk.
 
-All dealings with numba's private parts are here and in `streamsvm.compiling.stored`. They differ from numba's ways in these:
+All dealings with numba's private parts are here, in `streamsvm.compiling.stored` and in `streamsvm.compiling.codegen`. The
+functions differ from numba's own in these:
 
 - **Callees have no machine code.** Numba gives each function two wrappers, for Python and for C, and machine code. A function
   that only compiled functions call needs neither: its callers take its LLVM code. It gets them when Python first calls it.
@@ -9,7 +10,7 @@ All dealings with numba's private parts are here and in `streamsvm.compiling.sto
   that counts the functions of the process that compiled it. So which copies share a name, and which of them is executed,
   depended on what was cached, and on the order in which functions were loaded; and copies that were optimised in different
   callers add up a sum in different orders, where `streamsvm.kernels.FAST` lets them. Local copies make results the same to the
-  last bit in every process.
+  last bit in every process. Names begin with a number of the process, lest two functions from two files share one.
 - **Nothing is collected.** Python's collector of garbage takes a fifth of the time that numba takes, and finds next to nothing.
 """
 
@@ -17,6 +18,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
+import secrets
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,13 +30,14 @@ from typing import Any
 from numba import _dynfunc, types
 from numba.core import codegen as numba_codegen
 from numba.core import cpu, sigutils
+from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
+from numba.core.dispatcher import Dispatcher, _FunctionCompiler  # type: ignore[attr-defined]
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.extending import overload
 
 from streamsvm.compiling import codegen
-from streamsvm.compiling.common import compilation
+from streamsvm.compiling.common import compilation, find
 from streamsvm.compiling.signatures import NOTHING, numba_types
 from streamsvm.compiling.stored import Stored
 
@@ -116,11 +121,20 @@ class Function(CPUDispatcher):  # type: ignore[misc] # numba has no types
 
     def is_stored(self, arguments: tuple[Any, ...]) -> bool:
         """Return whether a file has the function, for types of arguments, so that Python can call it."""
-        before, self._as_entry = self._as_entry, True
-        try:
-            return arguments in self._entries or self._cache.has(arguments, self.targetctx)
-        finally:
-            self._as_entry = before
+        return arguments in self._entries or self._cache.has(arguments, self.targetctx)
+
+    def get_compile_result(self, sig: Any) -> Any:
+        """Return numba's result for a signature: for functions that are given to compiled ones."""
+        return self.compile_entry(tuple(sigutils.normalize_signature(sig)[0]))
+
+    def __copy__(self) -> Function:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Function:
+        return self
+
+    def __reduce__(self) -> Any:
+        return find, (f"{self.py_func.__module__}:{self.py_func.__qualname__}",)
 
     def compile(self, sig: Any) -> Any:
         """Compile the function, or load it: for compiled callers, where nobody has asked for more."""
@@ -190,6 +204,11 @@ def _copies(library: Any) -> list[Any]:
     return [function for function in functions if function.linkage.name == "linkonce_odr"]
 
 
+def _is_called_by_python(function: Any) -> bool:
+    """Return whether a module has a function under its name as one that is compiled. Others are implementations for callers."""
+    return isinstance(getattr(sys.modules.get(function.__module__), function.__name__, None), Dispatcher)
+
+
 def _defines(library: Any, name: str) -> bool:
     return any(function.name == name and not function.is_declaration for function in library._final_module.functions)
 
@@ -228,16 +247,18 @@ def _change_numba() -> None:
     def executable(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
         library._ensure_finalized()
         if getattr(library, "_waits", False) and not _defines(library, fndesc.llvm_cpython_wrapper_name):
-            # Numba wants one all the same. Nobody calls it; it would raise.
+            # Numba wants one all the same. Nobody calls it; it would raise a MemoryError.
             return _dynfunc.make_function(fndesc.lookup_module(), fndesc.qualname, "", _RAISES, env, (library,))
         return get_executable(self, library, fndesc, env)
 
     def without_wrappers(self: Any, flags: Any) -> Any:
         # Numba's own functions, and implementations of `overload`: nobody calls them from Python.
-        if _state.depth and self.py_func.__module__.partition(".")[0] in {"numba", "streamsvm"}:
+        ours = (self.py_func.__module__ or "").partition(".")[0] in {"numba", "streamsvm"}
+        if _state.depth and ours and not _is_called_by_python(self.py_func):
             flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
         return customize(self, flags)
 
+    FunctionIdentity._unique_ids = itertools.count(secrets.randbits(48))
     library._finalize_final_module = finalize_when_needed
     library.get_pointer_to_function = get_pointer_to_function
     cpu.CPUContext.get_executable = executable

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["BLOCK", "NOTHING", "Array", "Group", "Number", "Type", "parse", "text_of"]
+__all__ = ["BLOCK", "NOTHING", "Array", "Group", "Number", "Type", "numba_type", "numba_types", "parse", "text_of"]
 
 
 class Number(NamedTuple):
@@ -57,12 +57,16 @@ def parse(text: str) -> tuple[Type, ...]:
         place, closed, dtype, ndim, read_only, _ = found.groups()
         if place is not None:
             open_.append((place, []))
+        elif closed and len(open_) == 1:
+            raise ValueError(f"{text!r} is no signature at {text[at:]!r}")
         elif closed:
             group = Group(open_[-1][0], tuple(open_.pop()[1]))
             open_[-1][1].append(group)
         elif dtype:
             open_[-1][1].append(Array(dtype, int(ndim), bool(read_only)) if ndim else Number(dtype))
         at = found.end()
+    if len(open_) > 1:
+        raise ValueError(f"{text!r} is no signature: a bracket is open")
     return tuple(open_[0][1])
 
 

@@ -2,7 +2,7 @@
 
 Numba's own cache does not see that a callee in another file has changed. Here a changed function has another key, and so have its
 callers (see `keys`); what no run has used for two months is deleted. While a process compiles a function, others that need it
-wait, so that several processes share the work of compiling. Files are executed: the folder must be the user's alone.
+wait, so that several processes share the work of compiling. Files are executed: who else could have written them is not trusted.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import fcntl
 import hashlib
 import os
 import pickle
+import re
+import secrets
 import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import llvmlite
 import numba
+import numpy as np
 from llvmlite import binding
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
@@ -37,6 +41,11 @@ _MAGIC = b"streamsvm function 1\n"
 _DIGEST = 32
 _UNUSED = 60 * 24 * 3600.0
 _DAY = 24 * 3600.0
+#: Seconds after which a process compiles what another one has not compiled yet, which may have been stopped.
+_PATIENCE = 120.0
+#: The names of files of compiled functions and of their locks end so, those of files that are being written begin so.
+_OURS = re.compile(r"-[0-9a-f]{40}\.(code|lock)$")
+_PART = ".part-streamsvm-"
 
 #: The names of the functions that this process has compiled, because no file had them.
 compiled_here: list[str] = []
@@ -52,11 +61,11 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
-        path = self._path(sig, target_context)
-        found = None if path is None else _read(path)
-        if found is None and path is not None:
-            self._lock(path)
-            found = _read(path)  # by who had the lock
+        name = self._name(sig, target_context, self._function.is_entry)
+        found = _find(name)
+        if found is None and name is not None and (place := folder()) is not None:
+            self._lock(place / name)
+            found = _find(name)  # by who had the lock
         if found is not None:
             with contextlib.suppress(Exception):  # whatever a file may do that was written by another numba, say
                 return _rebuilt(target_context, found)
@@ -64,14 +73,13 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         return None
 
     def has(self, sig: Any, target_context: Any) -> bool:
-        """Return whether there is a file for types of arguments."""
-        path = self._path(sig, target_context)
-        return path is not None and path.is_file()
+        """Return whether there is a file of the function as an entry, for types of arguments."""
+        return _find(self._name(sig, target_context, True)) is not None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        path = self._path(sig, data.target_context)
-        if path is not None:
-            _write(path, _packed(data, self._function.is_entry))
+        name, place = self._name(sig, data.target_context, self._function.is_entry), folder()
+        if name is not None and place is not None:
+            _write(place / name, _packed(data, self._function.is_entry))
 
     def release(self, held: int) -> None:
         """Let other processes go on that wait for what this one has compiled since it held so many locks."""
@@ -79,6 +87,8 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
             path, file = self._locked.pop()
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)  # a fork of this process may have it open
             file.close()
 
     @property
@@ -86,26 +96,35 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         """How many locks this process holds for the function: more than one while it is compiled for itself."""
         return len(self._locked)
 
-    def _path(self, sig: Any, target_context: Any) -> Path | None:
-        place = folder() if self._enabled else None
-        if place is None:
+    def _name(self, sig: Any, target_context: Any, entry: bool) -> str | None:
+        if not self._enabled:
             return None
-        kind = "entry" if self._function.is_entry else "callee"
+        try:
+            key = key_of(self._function)
+        except TypeError:  # a user's function, which refers to something that may be another in the next process
+            return None
         arguments = "|".join(map(str, getattr(sig, "args", sig)))
-        parts = key_of(self._function), arguments, kind, str(target_context.codegen().magic_tuple()), _surroundings()
+        parts = key, arguments, "entry" if entry else "callee", str(target_context.codegen().magic_tuple()), _surroundings()
         name = "".join(c if c.isalnum() or c in "._" else "-" for c in self._function.py_func.__qualname__)[:80]
-        return place / f"{name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.code"
+        return f"{name}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}.code"
 
     def _lock(self, path: Path) -> None:
-        lock = path.with_suffix(".lock")
+        """Wait until no other process compiles the function; not longer than `_PATIENCE`, for it may have been stopped."""
+        lock, deadline = path.with_suffix(".lock"), time.monotonic() + _PATIENCE
         with contextlib.suppress(OSError):
-            file = lock.open("wb")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX)
-            except BaseException:
+            while time.monotonic() < deadline:
+                file = lock.open("wb")
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if _is_there(lock, file):
+                        self._locked.append((lock, file))
+                        return
+                except BlockingIOError:
+                    time.sleep(0.02)
+                except BaseException:
+                    file.close()
+                    raise
                 file.close()
-                raise
-            self._locked.append((lock, file))
 
     @property
     def cache_path(self) -> str:
@@ -121,56 +140,81 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         """Forget nothing: another source has other files."""
 
 
+def _is_there(path: Path, file: IO[bytes]) -> bool:
+    """Return whether a path is still that of an open file, which who held its lock may have deleted."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
 @cache
 def _surroundings() -> str:
-    versions = numba.__version__, llvmlite.__version__, PYTHON
-    options = (numba.config.OPT, numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE, numba.config.ENABLE_AVX)
-    return "|".join(map(str, (*versions, *options, numba.config.BOUNDSCHECK)))
+    versions = numba.__version__, llvmlite.__version__, np.__version__, PYTHON
+    options = "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "BOUNDSCHECK", "USING_SVML", "DEBUGINFO_DEFAULT"
+    return "|".join(map(str, (*versions, *(getattr(numba.config, name, None) for name in options))))
+
+
+def _find(name: str | None) -> Any:
+    """Return what a file of this name holds, in one of the folders; None if there is none that is whole."""
+    for place in _readable() if name is not None else ():
+        if (found := _read(place / str(name))) is not None:
+            return found
+    return None
 
 
 def _read(path: Path) -> Any:
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            about, content = os.fstat(file.fileno()), file.read()
     except OSError:
         return None
     start = len(_MAGIC) + _DIGEST
-    if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(content[start:]).digest() != content[len(_MAGIC) : start]:
+    whole = content[: len(_MAGIC)] == _MAGIC and hashlib.sha256(content[start:]).digest() == content[len(_MAGIC) : start]
+    if not whole or not _is_trusted(about):
         return None
-    with contextlib.suppress(OSError):
-        if time.time() - path.stat().st_mtime > _DAY:
-            path.touch()  # it is in use
+    if time.time() - about.st_mtime > _DAY:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it is in use
     with contextlib.suppress(Exception):
-        return pickle.loads(content[start:])  # noqa: S301 - from a folder that only this user can write to
+        return pickle.loads(content[start:])  # noqa: S301 - from a file that only this user or root can write to
     return None
 
 
+def _is_trusted(about: os.stat_result) -> bool:
+    """Return whether nobody can write to a file or folder but this user and the superuser."""
+    return about.st_uid in {os.geteuid(), 0} and not about.st_mode & 0o022
+
+
 def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(f"{_PART}{secrets.token_hex(8)}")
     try:
         _delete_unused(path.parent)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            try:
+        try:
+            with part.open("xb") as file:
+                os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o755)
                 file.write(_MAGIC + hashlib.sha256(content).digest() + content)
-                file.close()
-                Path(file.name).replace(path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
-        _tell_of_disk(str(error))
+        _tell_of_disk(error.errno)
 
 
 @cache
-def _tell_of_disk(error: str) -> None:
-    warn(f"compiled code cannot be kept on disk, so every process compiles it again: {error}", RuntimeWarning)
+def _tell_of_disk(number: int) -> None:
+    why = os.strerror(number)
+    warn(f"compiled code cannot be kept on disk, so every process compiles it again: {why}", RuntimeWarning)
 
 
 @cache
 def _delete_unused(place: Path) -> None:
     # Once in a process that compiles.
     for path in place.iterdir():
-        with contextlib.suppress(OSError):
-            if path.suffix in {".code", ".part", ".lock"} and time.time() - path.stat().st_mtime > _UNUSED:
-                path.unlink()
+        if path.name.startswith(_PART) or _OURS.search(path.name):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _UNUSED:
+                    path.unlink()
 
 
 def _packed(result: Any, entry: bool) -> bytes:
@@ -233,14 +277,13 @@ def _rebuilt(target_context: Any, found: Any) -> Any:
 
 @cache
 def folder() -> Path | None:
-    """Return the folder of compiled functions; None if no folder can be written to, of which a warning tells."""
+    """Return the folder that compiled functions are written to; None if there is none, of which a warning tells."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     try:
-        return _usable(Path(given) if given else _cache_of_user() / "streamsvm")
+        return _usable(_preferred())
     except (OSError, RuntimeError) as error:
         why = error
-    makers = [_folder_of_user, _folder_of_process] if hasattr(os, "geteuid") else [_folder_of_process]
-    for make in makers:
+    for make in (_folder_of_user, _folder_of_process):
         with contextlib.suppress(OSError):
             place = _usable(make())
             _tell_of_place(given, why, f"is kept in {place}")
@@ -249,9 +292,24 @@ def folder() -> Path | None:
     return None
 
 
-def _cache_of_user() -> Path:
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+def _readable() -> Iterator[Path]:
+    """Yield the folders where compiled functions may be: first one that perhaps is there to be read only, as in an image."""
+    first = None
+    with contextlib.suppress(OSError, RuntimeError):
+        if _is_trusted(_preferred().stat()):
+            first = _preferred()
+            yield first
+    second = folder()
+    if second is not None and second != first:
+        yield second
+
+
+def _preferred() -> Path:
+    # Not NUMBA_CACHE_DIR itself: who set it may have other files there, and so has numba.
+    given, cache = os.environ.get("NUMBA_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
+    if given:
+        return Path(given, "streamsvm")
+    return (Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache") / "streamsvm"
 
 
 def _tell_of_place(given: str | None, why: Exception, effect: str) -> None:
@@ -264,8 +322,11 @@ def _tell_of_place(given: str | None, why: Exception, effect: str) -> None:
 
 
 def _usable(place: Path) -> Path:
-    place.mkdir(0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=place, suffix=".part"):
+    """Return a folder, which is made if it is not there; OSError if it cannot be written to, or others could write to it."""
+    place.mkdir(0o755, parents=True, exist_ok=True)
+    if not _is_trusted(place.stat()):
+        raise PermissionError(f"other users can write to {place}")
+    with tempfile.NamedTemporaryFile(dir=place, prefix=_PART):
         return place
 
 
@@ -282,6 +343,11 @@ def _folder_of_user() -> Path:
 
 def _folder_of_process() -> Path:
     """Return a new folder that is removed at the end of the process."""
-    place = Path(tempfile.mkdtemp(prefix="streamsvm-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    place, process = Path(tempfile.mkdtemp(prefix="streamsvm-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:  # not a fork of it
+            shutil.rmtree(place, ignore_errors=True)
+
+    atexit.register(remove)
     return place

@@ -96,7 +96,7 @@ class Layout(Generic[V]):
             return table(header, *opened)  # type: ignore[call-overload]
 
         name, of = table.__qualname__, [(name, array.dtype, array.shape) for name, array in arrays.items()]
-        compiled_from = name, str(self.header), list(map(str, of)), sorted(in_lines)
+        compiled_from = name, self.start, self.line, str(self.header), list(map(str, of)), sorted(in_lines)
         self.views: Callable[[np.ndarray], V] = Intrinsic(
             lambda codegen: codegen.opener(views, self, name), compiled_from, interpreted=views
         )

@@ -65,12 +65,14 @@ def test_the_other_machine_is_named(model, y, other):
         assert f"s for 300 rows: {other} would take about " in text
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("model", [CSMOClassifier(kernel="sigmoid"), CSMOClassifier(kernel=lambda A, B: A @ B.T), CSMOOneClass()])
 def test_where_there_is_no_other_machine(model):
     assert not found(model)
 
 
+@pytest.mark.once
 @pytest.mark.usefixtures("slow")
 def test_rows_that_cannot_be_dense(monkeypatch):
     monkeypatch.setattr(machine, "LARGEST_DENSE", 800.0)
@@ -79,6 +81,7 @@ def test_rows_that_cannot_be_dense(monkeypatch):
     assert found(CSMOClassifier(kernel="linear"), wide)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("model", [CSMOClassifier(), HierarchicalSVC(**SMALL)])
 def test_quick_fits_say_nothing(model):
     assert not found(model)

@@ -29,6 +29,7 @@ def agreement(exact, learner, X):
     return float((np.asarray(learner.predict_many(X)) == exact.predict(X)).mean())
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("labels", [[0, 1], [1, 2], ["b", "a"], [False, True], ["x", "y", "z"], [3, 1, 2, 0]], ids=str)
 def test_labels_are_those_of_the_machine(labels):
     X, y = blobs(len(labels))
@@ -68,6 +69,7 @@ def test_numbers_are_those_of_the_machine():
     assert np.abs(other.predict_many(X) - exact.predict(X)).mean() < 0.05
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("learner", ["bsca", "bsgd"])
 def test_it_goes_on_learning(learner):
     X, y = blobs()
@@ -134,6 +136,7 @@ def test_rows_that_are_learned_next_do_no_harm():
     assert (np.mean(gains, axis=0) + 2.0 * error > -0.01).all()
 
 
+@pytest.mark.once
 def test_the_same_seed_gives_the_same_learner():
     X, y = blobs()
     exact = CSMOClassifier(gamma=0.5).fit(X, y)
@@ -141,6 +144,7 @@ def test_the_same_seed_gives_the_same_learner():
     assert one == two != other
 
 
+@pytest.mark.once
 def test_names_and_parameters_are_carried_over():
     X, y = blobs()
     frame = pd.DataFrame(X, columns=["width", "height"])
@@ -199,6 +203,7 @@ def test_what_does_not_fit_is_refused():
         exact.to_budget(10, nonsense=1)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("standardize", [True, False])
 def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
     X, y = blobs()
@@ -214,6 +219,7 @@ def test_an_adapter_becomes_a_pipeline_that_learns_on(standardize):
     assert model.predict_one(rows[0][0]) in ("in", "out")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("learner", ["bsca", "bsgd"])
 def test_what_an_adapter_accepts_its_learner_accepts(learner):
     X, y = blobs(rows=80)

@@ -13,6 +13,7 @@ from streamsvm.batch.csmo import columns
 from streamsvm.sklearn_base import SklearnEstimator
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "changes",
     [

@@ -97,6 +97,7 @@ def partner(search, coefficients, stamps, distances, first):
     return found, out
 
 
+@pytest.mark.once
 def test_partners_are_those_of_the_twin():
     n_stores = 20
     equal = dict.fromkeys(SEARCHES, 0)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from streamsvm.compiling.calls import address_of
-from streamsvm.compiling.functions import INTERPRETED, compiled, with_numba
+from streamsvm.compiling.common import INTERPRETED
+from streamsvm.compiling.functions import compiled, with_numba
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
 
@@ -55,7 +56,7 @@ def test_addresses_need_the_result_that_is_asked_for():
 
 
 def test_seconds_of_compilation_are_counted():
-    from streamsvm.compiling.functions import compilation
+    from streamsvm.compiling.common import compilation
 
     before = compilation.seconds
     function = with_numba().Function(lambda x: x + 1.5, {})

@@ -1,15 +1,18 @@
 """Keys: what a compiled function is compiled from."""
 
+import enum
 import importlib
 import pkgutil
 import subprocess
 import sys
 import types
+from typing import NamedTuple
 
 import pytest
 
 import streamsvm
-from streamsvm.compiling.functions import INTERPRETED, compiled
+from streamsvm.compiling.common import INTERPRETED
+from streamsvm.compiling.functions import compiled
 from streamsvm.compiling.keys import key_of, size_of
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
@@ -45,6 +48,73 @@ def test_what_changes_nothing_changes_no_key():
     assert key() == key()
     documented = CALLEE.replace(":\n", ':\n    """Add a number."""\n', 1)
     assert key(callee="# a comment\n\n" + documented) == key(callee=documented.replace("Add", "Return the sum with"))
+
+
+class One(enum.IntEnum):
+    MEMBER = 1
+
+
+class Two(enum.IntEnum):
+    MEMBER = 2
+
+
+Two.__name__, Two.__qualname__ = One.__name__, One.__qualname__
+
+
+def pair(*names):
+    return NamedTuple("Pair", [(name, float) for name in names])(1.0, 2.0)
+
+
+def module(**values):
+    made = types.ModuleType("some_helpers")
+    vars(made).update(values)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"number": ((1,), 2)}, {"number": ((1, 2),)}),
+        ({"number": One}, {"number": Two}),
+        ({"number": pair("x", "y")}, {"number": pair("y", "x")}),
+        ({"number": module(x=1.0)}, {"number": module(x=2.0)}),
+        ({"number": module(inner=module(x=1.0))}, {"number": module(inner=module(x=2.0))}),
+        ({"caller": "def caller(x, *, k=1.0):\n    return x * k\n"}, {"caller": "def caller(x, *, k=2.0):\n    return x * k\n"}),
+        ({"caller": "def caller(x, k):\n    return x\n"}, {"caller": "def caller(x, *, k):\n    return x\n"}),
+    ],
+    ids=str,
+)
+def test_what_a_function_refers_to_is_in_its_key(one, other):
+    caller = "def caller(x):\n    return x + NUMBER.x + NUMBER.inner.x\n"
+    keys = [key(**{"caller": caller, **source}) for source in (one, other, one)]
+    assert keys[0] == keys[2] != keys[1]
+
+
+def test_a_helper_that_numba_compiles_is_in_the_key():
+    import numba
+
+    keys = {key(number=numba.njit(fastmath=fast)(lambda x: x)) for fast in (False, True)}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(("place", "value"), [("block:STATE_END", 448), ("block:LINE", 128), ("merge:GRID", 300)])
+def test_what_generated_code_depends_on_is_in_the_key(place, value):
+    name, _, constant = place.partition(":")
+    module = {"block": "streamsvm.memory.block", "merge": "streamsvm.budget.merge_table"}[name]
+    code = f"""
+import sys
+import {module} as module
+if sys.argv[1:]: module.{constant} = {value}
+from streamsvm.learners.bsgd import step
+from streamsvm.budget.merge import merge
+from streamsvm.compiling.keys import key_of
+print(key_of(merge if {name!r} == "merge" else step.learn_one))
+"""
+    keys = [
+        subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True).stdout
+        for words in ([], ["changed"])
+    ]
+    assert keys[0] != keys[1]
 
 
 def test_functions_that_call_themselves_have_keys():

@@ -4,7 +4,8 @@ import struct
 
 import pytest
 
-from streamsvm.compiling.functions import INTERPRETED, with_numba
+from streamsvm.compiling.common import INTERPRETED
+from streamsvm.compiling.functions import with_numba
 from streamsvm.compiling.signatures import numba_types
 from streamsvm.learners.compiled import linear_step
 

@@ -25,7 +25,7 @@ def test_texts_are_those_of_the_types(text):
     assert " ".join(map(text_of, numba_types(text))) == text
 
 
-@pytest.mark.parametrize("text", ["f", "f8:", "float64", "f8;f8"])
+@pytest.mark.parametrize("text", ["f", "f8:", "float64", "f8;f8", "(f8", "f8)"])
 def test_others_are_refused(text):
     with pytest.raises(ValueError, match="is no signature"):
         parse(text)

@@ -7,12 +7,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import streamsvm
-from streamsvm.compiling.functions import INTERPRETED
+from streamsvm.compiling.common import INTERPRETED
 
 pytestmark = [pytest.mark.thorough, pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")]
 
@@ -76,13 +78,17 @@ def test_a_folder_of_the_temporary_directory_is_used(read_only):
     assert compiled
     the_warning(run(read_only, code))
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*.code")} == compiled
-    done = run(read_only, code, NUMBA_CACHE_DIR=str(made))
-    assert (done.returncode, done.stderr) == (0, "")
+    image = read_only / "tmp" / "image" / "streamsvm"  # filled before, and read only
+    shutil.copytree(made, image)
+    image.chmod(0o555)
+    done = run(read_only, f"{code}; {COUNT}", NUMBA_CACHE_DIR=str(image.parent))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    image.chmod(0o755)
     # The command line, as in a container: it writes to its folder and to the cache.
     (read_only / "tmp" / "rows.csv").write_text("a,b,y\n" + "".join(f"{i % 5},{i % 3},{i % 2}\n" for i in range(100)))
     words = ["learn", "tmp/rows.csv", "--label", "y", "--model", "linear", "--checkpoint", "tmp/state", "--quiet"]
     learn = f"from streamsvm.cli.main import main; import sys; sys.exit(main({words!r}))"
-    done = run(read_only, learn, NUMBA_CACHE_DIR=str(made), TMPDIR="/proc")
+    done = run(read_only, learn, NUMBA_CACHE_DIR=str(image.parent), TMPDIR="/proc")
     assert (done.returncode, done.stderr) == (0, "")
     assert (read_only / "tmp" / "state" / "checkpoint-000000000100.ckpt").exists()
 
@@ -121,6 +127,10 @@ def test_without_any_place_nothing_is_cached(read_only):
     assert "), so compiled code is not kept: every process compiles it again" in warning
 
 
+def files(folder):
+    return list((folder / "streamsvm").iterdir())
+
+
 def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
     """Compile in a process of its own; how many functions it has compiled."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
@@ -134,7 +144,7 @@ def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
 def test_damaged_files_are_compiled_again(tmp_path):
     assert compile_in(tmp_path) == 1
     assert compile_in(tmp_path) == 0
-    [path] = tmp_path.iterdir()
+    [path] = files(tmp_path)
     whole = path.read_bytes()
     for content in (whole[:1000], b"", whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:], b"other" + whole[5:]):
         path.write_bytes(content)
@@ -146,12 +156,12 @@ def test_damaged_files_are_compiled_again(tmp_path):
 def test_another_processor_has_files_of_its_own(tmp_path):
     assert compile_in(tmp_path) == 1
     assert compile_in(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == 1
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(files(tmp_path)) == 2
 
 
 def test_a_second_process_waits_for_what_the_first_compiles(tmp_path):
     assert compile_in(tmp_path) == 1
-    [path] = tmp_path.iterdir()
+    [path] = files(tmp_path)
     aside = path.rename(tmp_path / "aside")
     with path.with_suffix(".lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -172,4 +182,57 @@ def test_without_room_on_the_disk_every_process_compiles(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "STREAMSVM_MACHINE_CODE": "0"}
     done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True, env=environment)
     assert "compiled code cannot be kept on disk, so every process compiles it again: " in done.stderr
+    assert files(tmp_path) == []
+
+
+def test_what_others_could_have_written_is_not_executed(tmp_path):
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    path.chmod(0o666)
+    assert compile_in(tmp_path) == 1
+    assert compile_in(tmp_path) == 0
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        assert compile_in(tmp_path) == 1
+
+
+def test_only_old_files_of_ours_are_deleted(tmp_path):
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    kept = [path.with_name(name) for name in ("poetry.lock", "film.part", "my.code")]
+    old = [path.with_name(f"old-{'0' * 40}.{kind}") for kind in ("code", "lock")] + [path.with_name(".part-streamsvm-0")]
+    for made in (*kept, *old):
+        made.touch()
+        os.utime(made, (0, 0))
+    assert compile_in(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == 1
+    assert set(kept) < set(files(tmp_path))
+    assert not set(old) & set(files(tmp_path))
+
+
+def test_a_process_that_was_stopped_does_not_stop_others(tmp_path):
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    path.unlink()
+    with path.with_suffix(".lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert compile_in(tmp_path, f"from streamsvm.compiling import stored; stored._PATIENCE = 1.0; {COMPILE}; {COUNT}") == 1
+
+
+def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
+    from streamsvm.compiling.stored import Stored
+
+    first, second, third = Stored(None), Stored(None), Stored(None)
+    path = tmp_path / "f.code"
+    first._lock(path)
+    waits = threading.Thread(target=second._lock, args=[path])
+    waits.start()
+    time.sleep(0.1)
+    first.release(0)
+    waits.join()
+    assert second.held == 1
+    with path.with_suffix(".lock").open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    second.release(0)
+    third._lock(path)
+    third.release(0)
     assert list(tmp_path.iterdir()) == []

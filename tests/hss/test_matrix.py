@@ -96,6 +96,7 @@ def test_no_negative_eigenvalue_and_solves_are_exact(n, d, levels, gamma, tolera
     assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-6 * n)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("log_shift", first(1, [-10, -2, -6]))
 @pytest.mark.parametrize(
     ("d", "parameters"), [(1, {"gamma": 1.0, "rel_tol": 1e-3}), (2, {"gamma": 0.5, "rel_tol": 1e-4}), (3, {"kernel": "linear"})]
@@ -114,6 +115,7 @@ def test_small_shifts_lose_no_more_digits_than_a_dense_factorisation(d, paramete
     assert factorization.logdet == pytest.approx(np.linalg.slogdet(A)[1], rel=1e-4)
 
 
+@pytest.mark.once
 @pytest.mark.filterwarnings("ignore:the compressed matrix has an error")
 def test_rows_far_apart_leave_no_negative_eigenvalue():
     X = np.random.default_rng(1).normal(size=(N, 3))
@@ -270,6 +272,7 @@ def test_progress_is_shown(capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("split", ["principal-axis", "two-means"])
 @pytest.mark.parametrize("kernel", [{"gamma": 0.5}, {"kernel": "linear"}, {"kernel": "poly", "degree": 2, "coef0": 1.0}])
 def test_the_extension_is_the_product_at_the_same_rows(kernel, split):

@@ -52,6 +52,7 @@ def test_leaves_hold_what_is_near():
             assert np.ptp(X[tree.order[tree.begin[leaf] : tree.end[leaf]]], axis=0).max() < 2.0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("d", "found"), [(2, 0.95), (10, 0.5)])
 def test_most_neighbours_are_found(d, found):
     X = np.random.default_rng(0).normal(size=(2000, d)).astype(np.float32)

@@ -47,6 +47,7 @@ def test_the_area_under_the_curve_by_river_is_the_exact_one(nu):
     assert 0.0 < min(scores[2:]) < max(scores) < 1.0
 
 
+@pytest.mark.once
 def test_filters_of_river_take_the_scores():
     detector = anomaly.QuantileFilter(OneClassBSGD(50), q=0.9)
     model = preprocessing.StandardScaler() | detector
@@ -61,6 +62,7 @@ def test_filters_of_river_take_the_scores():
     assert anomaly.ThresholdFilter(OneClassBSGD(), threshold=0.9).classify(0.95)
 
 
+@pytest.mark.once
 def test_a_score_falls_with_the_decision_value_and_has_no_ties():
     model = OneClassBSGD(50, kernel="linear", scaling=None, averaging=0)
     for x, _ in stream(300):

@@ -19,6 +19,7 @@ def bananas(rows=ROWS):
     return [({"a": x["1"], "b": x["2"]}, y) for x, y in datasets.Bananas().take(rows)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "options",
     [
@@ -90,6 +91,7 @@ def scores_of(model, slot):
     return coefficients @ np.array(kernels), coefficients[:, slot]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_support_vector_is_stepped_up_to_the_margin(classes):
     rng = np.random.default_rng(0)
@@ -131,6 +133,7 @@ def test_a_support_vector_is_stepped_up_to_the_margin(classes):
     assert stepped > 5
 
 
+@pytest.mark.once
 def test_a_support_vector_stands_for_the_weight_of_its_rows():
     X, y = np.random.default_rng(0).normal(size=(200, 2)), np.arange(200) % 2
     model = BSCAClassifier(budget=200, gamma=1.0, scaling=None, C=0.3, relaxation=1.0, tol=0.0, reprocess=3, averaging=0, seed=3)

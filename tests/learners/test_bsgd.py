@@ -66,6 +66,7 @@ def test_decisions_are_those_of_the_twin(options):
     assert agreed >= 0.95 * compared
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "maintenance", [*(Merge(search) for search in SEARCHES), Removal(), Removal("random"), Projection()], ids=str
 )
@@ -84,6 +85,7 @@ def test_budget_memory_and_unused_slots(maintenance):
     np.testing.assert_allclose(views.norms[: model.n_support], expected, rtol=1e-5)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
 def test_other_kernels_learn(kernel):
     model = preprocessing.StandardScaler() | BSGDClassifier(
@@ -96,6 +98,7 @@ def test_other_kernels_learn(kernel):
     assert right / 400 > 0.78
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-5])
 def test_projection_of_a_linear_model_loses_nothing(scale):
     # Three vectors span the plane, so a model of four is the unbudgeted one, whatever the units of the rows.
@@ -128,6 +131,7 @@ FRAMES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", FRAMES)
 def test_many_is_one_after_the_other(kind):
     X, y = arrays()
@@ -153,6 +157,7 @@ def _list(series):
     return series.to_pylist() if hasattr(series, "to_pylist") else list(series)
 
 
+@pytest.mark.once
 def test_predicting_changes_nothing_and_saves_nothing():
     quiet, chatty = BSGDClassifier(budget=10, seed=1), BSGDClassifier(budget=10, seed=1)
     for x, y in bananas(200):
@@ -263,6 +268,7 @@ def test_parameters_that_do_not_go_together():
         BSGDClassifier(budget=2**30, max_features=2**30)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("options", [{"learning_rate": "constant", "eta0": 1e4, "l2": 9e-5}, {"l2": 1e-15}, {"l2": 1e9}], ids=str)
 def test_numbers_stay_finite_however_fast_the_model_forgets(options):
     X, y = arrays()

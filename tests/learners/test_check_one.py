@@ -12,6 +12,7 @@ NAMES = [ROW, {}, {"a": 1.0}, {"c": 1.0}, {"c": 1.0, "d": 1.0}, {"x" * 1100: 1.0
 LABELS = ["ham", "spam", "eggs", "more", None, float("nan"), "x" * 1100, [1], 1.5]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("overflow", ["raise", "hash", "ignore"])
 @pytest.mark.parametrize("n_labels", [0, 1, 2, 3])
 def test_of_a_classifier(overflow, n_labels):

@@ -91,6 +91,7 @@ def test_size_is_constant_and_the_budget_holds(model):
     assert np.isfinite(model.coefficients).all()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("model", of_each_kind(MODELS), ids=name)
 def test_same_seed_same_rows_same_bytes(model):
     snapshots = set()

@@ -50,6 +50,7 @@ RULES = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("rule", RULES)
 def test_decisions_are_those_of_the_twin(rule):
     kind, options, budget = RULES[rule]
@@ -66,6 +67,7 @@ def test_decisions_are_those_of_the_twin(rule):
         assert model.n_support == budget
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos, Projectron, ProjectronPP])
 def test_the_average_is_that_of_the_iterates(kind):
     rows = bananas(150)
@@ -139,6 +141,7 @@ def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
     assert pickle.dumps(many) == before
 
 
+@pytest.mark.once
 def test_the_inverse_of_the_projectron_stays_one_while_gamma_is_found():
     model = Projectron(budget=60, eta=0.05, scaling=None)
     rows = bananas(600 if config.DISABLE_JIT else 1000)
@@ -152,6 +155,7 @@ def test_the_inverse_of_the_projectron_stays_one_while_gamma_is_found():
     assert np.abs(K @ inverse - np.eye(n)).max() < 0.02
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("rule", [*RULES, "fogd", "pegasos"])
 def test_many_is_one_after_the_other_and_pickles_go_on_alike(rule):
     kind, options, budget = RULES.get(rule) or {"fogd": (FOGD, {"seed": 3}, 50), "pegasos": (KernelPegasos, {}, 1000)}[rule]
@@ -224,6 +228,7 @@ def test_support_vectors_that_coincide_once_gamma_is_known_become_one(kind):
     np.testing.assert_allclose(sorted(model.coefficients[0]), sorted([total, -np.sign(total)]), rtol=1e-3)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("coef0", "outlier"), [(1.0, 30.0), (0.0, 30.0), (1.0, 1e9), (0.0, 1e9)])
 @pytest.mark.parametrize("kind", [Projectron, ProjectronPP])
 def test_an_outlier_that_changes_a_polynomial_kernel_leaves_an_inverse(kind, coef0, outlier):

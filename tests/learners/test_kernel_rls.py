@@ -85,6 +85,7 @@ def test_corrections_are_normalised_least_mean_squares():
         np.testing.assert_allclose(model._store.views.corrections[0, : len(v)], v, atol=1e-5)
 
 
+@pytest.mark.once
 def test_the_first_landmarks_are_rows_that_no_landmark_is_near():
     X, y = blobs(rows=300)
     model, L = KernelRLSClassifier(25, gamma=GAMMA), []
@@ -95,6 +96,7 @@ def test_the_first_landmarks_are_rows_that_no_landmark_is_near():
     np.testing.assert_array_equal(model.support_vectors, np.float32(L))
 
 
+@pytest.mark.once
 def test_gamma_is_that_of_the_first_500_rows():
     X, y = blobs(rows=700)
     model = KernelRLSClassifier(10)

@@ -91,6 +91,7 @@ def kernels(model, X, Z):
     return np.exp(-model.effective_gamma * np.square(X[:, None] - Z).sum(axis=2))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [BSGDClassifier, BSCAClassifier, BSCARegressor])
 def test_merged_coefficients_make_the_objective_smallest(kind, monkeypatch):
     monkeypatch.setattr(merging, "_NOISE", 0.0)
@@ -129,6 +130,7 @@ def test_merged_coefficients_make_the_objective_smallest(kind, monkeypatch):
     assert found < 0.99 * objective(mean[order])
 
 
+@pytest.mark.once
 def test_the_scale_is_that_of_all_rows():
     models = parts(BSGDClassifier)
     X, _ = rows(3 * EACH)
@@ -246,6 +248,7 @@ def test_models_that_cannot_become_one_are_refused(parameters, reason):
     assert dumps(model) == before
 
 
+@pytest.mark.once
 def test_other_classes_windows_and_kernels_that_were_found_are_refused():
     model = BSCAClassifier(budget=10, replay=20)
     with pytest.raises(ValueError, match="window of rows"):

@@ -105,6 +105,7 @@ def test_noisy_rows_of_several_classes_help(classes):
     assert with_rows > without
 
 
+@pytest.mark.once
 def test_probabilities_are_those_of_the_rows():
     models, others = (parts(BSCAClassifier) for _ in range(2))
     models[0].merge_with(*models[1:])

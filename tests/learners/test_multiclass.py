@@ -105,6 +105,7 @@ def test_many_is_one_after_the_other_whenever_labels_come():
     assert loaded.predict_proba_one(rows[0]) == one.predict_proba_one(rows[0])
 
 
+@pytest.mark.once
 def test_probabilities_agree_with_predictions():
     model = preprocessing.StandardScaler() | BSGDClassifier(budget=50)
     right = 0

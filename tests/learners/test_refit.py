@@ -74,6 +74,7 @@ def step_by_parts(model, X, y, w, parts, ridge=0.1):
 CASES = [(BSCAClassifier, 2), (BSGDClassifier, 2), (BSCAClassifier, 3), (BSCARegressor, 0)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("scaling", ["auto", None])
 @pytest.mark.parametrize(("kind", "classes"), CASES)
 def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
@@ -93,6 +94,7 @@ def test_steps_lead_to_the_smallest_loss(kind, classes, scaling):
     assert after == pytest.approx(best.fun, rel=0.05 if classes > 2 else 1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "classes"), CASES)
 def test_equations_have_the_gradient_of_the_loss(kind, classes):
     model, X, y = fitted(kind, classes)
@@ -102,6 +104,7 @@ def test_equations_have_the_gradient_of_the_loss(kind, classes):
     np.testing.assert_allclose(Equations.of(model, X, y, w).g.ravel(), -gradient, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("kind", "classes"), CASES)
 def test_parts_make_the_step_of_all(kind, classes):
     model, X, y = fitted(kind, classes)
@@ -175,6 +178,7 @@ def test_columns_are_found_by_their_names():
     np.testing.assert_array_equal(turned.g, Equations.of(model, pd.DataFrame(X, columns=["a", "b", "c"]), y).g)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -208,6 +212,7 @@ def linear_loss(model, a, X, y, w):
     return total
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", [OnlineLinearSVC, OnlineLinearSVR])
 def test_steps_of_linear_models_lead_to_the_smallest_loss(kind, fit_intercept):

@@ -24,6 +24,7 @@ def waves(rows=ROWS):
     return X, np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.normal(size=rows)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("model", "twin"),
     [
@@ -79,6 +80,7 @@ def test_a_bias_that_is_not_fitted_stays():
     assert model.intercept.tolist() == [50.0]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [BSGDRegressor, BSCARegressor])
 def test_many_is_one_after_the_other(kind):
     X, y = waves(300)

@@ -65,6 +65,7 @@ class NaiveScale:
         return np.clip(scaled, -8.0, 8.0)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("drift", [0.0, 3.0])
 def test_it_is_the_twin_with_lists(drift):
     model = BSGDClassifier(budget=15, l2=1e-3, seed=0, scaling="auto", max_features=3)
@@ -84,6 +85,7 @@ def test_it_is_the_twin_with_lists(drift):
     assert model.scale_in_use.spread == pytest.approx(scale.spread, rel=1e-6)
 
 
+@pytest.mark.once
 def test_decisions_are_those_of_the_attributes():
     model = learned(BSCAClassifier(budget=30, seed=0, scaling="auto"), stream(500, drift=2.0))
     sign = 1.0 if model.positive_label else -1.0
@@ -221,6 +223,7 @@ def test_epochs_are_in_the_scale_in_use():
     assert decisions == pytest.approx(model.decision_function_many(X), rel=0.01, abs=0.01)
 
 
+@pytest.mark.once
 def test_the_projectrons_inverse_follows_the_scale():
     rows = stream(600, drift=4.0)
     model = Projectron(budget=15, scaling="auto", gamma=0.5)
@@ -236,6 +239,7 @@ def test_the_projectrons_inverse_follows_the_scale():
     assert checked > 20
 
 
+@pytest.mark.once
 def test_nogds_inverse_follows_the_scale():
     model = NOGD(budget=8, rank=8, scaling="auto", gamma=0.5)
     for x, y in stream(400, drift=3.0):
@@ -258,6 +262,7 @@ def test_frequencies_stay():
     assert (model.scale_in_use.spread > 1.2 * scale).all()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kernel", ["linear", "poly"])
 def test_kernels_of_products_take_centred_rows(kernel):
     model = learned(BSGDClassifier(budget=20, kernel=kernel, scaling="auto"), stream(200, centre=(1.0, 50.0, 1e-3)))

@@ -20,6 +20,7 @@ def expansion(a, b, gamma=0.7):
     return np.exp(-gamma * distances) @ a + b
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("labels", [[1, 2], [False, True], [True, False], ["ham", "spam"], [-1, 1], [1, -1]])
 @pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, sparse.csr_array, sparse.coo_array])
 def test_the_second_label_is_that_of_values_above_zero(labels, form):

@@ -254,6 +254,7 @@ def test_gamma_follows_without_scaling():
     assert first_of(model, kinds.ASCENT).views.header[0]["gamma"] != first
 
 
+@pytest.mark.once
 def test_stored_vectors_follow_the_scale():
     # The rows that are stored have today's distances, whatever the scale was when they came.
     model = learned(rows(100))
@@ -269,6 +270,7 @@ def test_stored_vectors_follow_the_scale():
     np.testing.assert_allclose(again[:, :-1], raw[:, :-1], atol=1e-4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("effort", ["low", "normal", "high"])
 def test_snapshots_go_on_as_the_model_does(effort, tmp_path):
     data = list(rows(60 if config.DISABLE_JIT else N))
@@ -359,6 +361,7 @@ def test_states_of_least_squares_that_compiled_code_could_not_trust_are_refused(
         pickle.loads(corrupted(of_high_effort, corrupt))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("n", [50, pytest.param(800, marks=pytest.mark.skipif(config.DISABLE_JIT, reason="minutes"))])
 def test_landmarks_follow_the_scale_until_the_normal_equations_are_of_them(n):
     model = learned(rows(n), effort="high")
@@ -515,6 +518,7 @@ def test_weights_of_rows():
     assert all(np.isfinite(report.weight) for report in model.experts)
 
 
+@pytest.mark.once
 def test_more_features_than_the_experts_of_second_order_take():
     model = SVMClassifier(max_features=80, seed=0)
     rng = np.random.default_rng(0)

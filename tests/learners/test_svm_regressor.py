@@ -282,6 +282,7 @@ def test_many_rows_are_as_one_after_the_other(effort):
     np.testing.assert_array_equal(single, many.predict_many(X[:9]))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("effort", EFFORTS)
 def test_snapshots_go_on_as_the_model_does(effort, tmp_path):
     data = list(rows())
@@ -304,6 +305,7 @@ def test_before_the_first_row_and_after_it():
     assert model.predict_many(np.zeros((0, 1))).shape == (0,)
 
 
+@pytest.mark.once
 def test_reports(model, plain):
     reports = model.experts
     assert len({(report.name, report.output) for report in reports}) == len(reports)
@@ -341,6 +343,7 @@ def test_ahead_of_a_single_learner(effort):
     assert error(rows(), effort=effort) < np.mean(found[N // 2 :])
 
 
+@pytest.mark.once
 def test_a_stream_in_which_the_last_target_says_most():
     data = list(datasets.TrumpApproval())[: 100 if config.DISABLE_JIT else None]
     found = errors(data, max_features=6)
@@ -348,6 +351,7 @@ def test_a_stream_in_which_the_last_target_says_most():
     assert found[50:].mean() < 1.3 * repeated[49:].mean()
 
 
+@pytest.mark.once
 def test_weights_of_rows():
     model, zero = learned(rows(40)), learned(rows(40))
     zero.learn_one({"f0": 1.0, "f9": 2.0}, 3.0, w=0.0)
@@ -421,6 +425,7 @@ def test_targets_whose_level_changes_for_good(plain):
     assert errors(changed)[-N // 4 :].mean() < 2.0 * plain[-N // 4 :].mean()
 
 
+@pytest.mark.once
 def test_features_that_are_constant_for_long_or_come_late(plain):
     def changed():
         for i, (x, y) in enumerate(rows()):
@@ -449,6 +454,7 @@ def test_duplicates_only():
     assert model.predict_one({"a": 1.0, "b": -2.0}) == pytest.approx(0.5, abs=0.6)
 
 
+@pytest.mark.once
 def test_more_features_than_the_experts_of_second_order_take():
     model = made(max_features=80)
     rng = np.random.default_rng(0)

@@ -55,6 +55,7 @@ def test_classifier_is_at_the_optimum(settings, dense):
     assert model.coef_.shape == (1, X.shape[1])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "settings",
     [
@@ -78,6 +79,7 @@ def test_regressor_is_at_the_optimum(settings):
     assert model.coef_.shape == (X.shape[1],)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_a_path_is_that_of_single_fits(loss, tmp_path):
     X, y = two_classes()
@@ -100,6 +102,7 @@ def test_a_path_is_that_of_single_fits(loss, tmp_path):
         start.fit_path(X, y, [1.0, 0.0])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
     X, y = two_classes()
@@ -137,6 +140,7 @@ def test_files_are_learned_as_arrays_are(tmp_path, suffix, monkeypatch):
             assert after.meta != before.meta  # it was parsed again
 
 
+@pytest.mark.once
 def test_regression_of_a_file(tmp_path):
     X, y = curve()
     dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=False)

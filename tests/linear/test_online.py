@@ -22,6 +22,7 @@ def problem(n=300, d=6, seed=0):
     return X, X @ rng.normal(size=d) + 0.5 * rng.normal(size=n) - 0.3
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("labels", [[False, True], [-1, 1], [1, 2], ["ham", "spam"], ["spam", 1.5]])
 @pytest.mark.parametrize("kind", [OutOfCoreLinearSVC, LinearSVC, SGDClassifier])
 def test_decides_as_the_machine(kind, labels):

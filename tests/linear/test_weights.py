@@ -236,6 +236,7 @@ def test_what_a_file_says_of_weights_is_checked(tmp_path, change):
         BlockFile(path)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["rows.txt", "rows.csv", "rows.parquet", "stream"])
 def test_sources_have_weights(tmp_path, name):
     X, y = two_classes(200)

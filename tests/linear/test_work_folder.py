@@ -101,6 +101,7 @@ def test_a_text_of_another_folder_is_another_one(tmp_path):
     assert one > 0.0 > other
 
 
+@pytest.mark.once
 def test_few_files_are_open_however_long_it_takes(tmp_path, monkeypatch):
     X, y = two_classes(60, 40)
     most, block = [0], BlockFile.block

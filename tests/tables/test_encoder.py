@@ -73,6 +73,7 @@ def test_values_have_features_within_a_bound_and_buckets_beyond():
     assert len({next(iter(encoder.transform_one({"city": str(i)}))) for i in range(200)}) == 4
 
 
+@pytest.mark.once
 def test_a_million_cities_fit_into_fixed_memory():
     encoder = TableEncoder(categorical="city", when_missing="indicator")
     model = encoder | BSGDClassifier(budget=5, max_features=200)

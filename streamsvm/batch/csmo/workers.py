@@ -15,7 +15,7 @@ from streamsvm.batch.csmo.columns import Rows
 from streamsvm.batch.csmo.steps import steps
 from streamsvm.batch.csmo.sweeps import WorkingSet, help_with_steps
 from streamsvm.batch.csmo.team import Team
-from streamsvm.compiling.functions import INTERPRETED
+from streamsvm.compiling.common import INTERPRETED
 from streamsvm.kernels import GIVEN, Kernel
 
 __all__ = ["Workers"]

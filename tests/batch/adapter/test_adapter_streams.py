@@ -167,6 +167,7 @@ def test_solvers_of_scikit_learn(solver):
     assert loads(dumps(model, trusted=True), trusted=True).predict_one({0: 1.0}) == model.predict_one({0: 1.0})
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "kind", [int, lambda v: 2 * v - 1, str, lambda v: ("t", v), lambda v: 1 if v else "n", lambda v: v + 0.5, lambda v: 1e300 * v]
 )

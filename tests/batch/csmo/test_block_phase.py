@@ -37,6 +37,7 @@ def state_of(X, positive, C=3.0):
 CASES = [(0.3, False), (0.3, True), (3.0, False), (3.0, True), pytest.param(100.0, False, marks=pytest.mark.once), (100.0, True)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("C", "shrinking"), CASES)
 def test_solutions_are_those_of_libsvm(C, shrinking):
     X, y = rows()

@@ -53,6 +53,7 @@ KERNELS = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["dense", "sparse"])
 @pytest.mark.parametrize("conjugate", [True, False])
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel["kernel"])
@@ -145,6 +146,7 @@ def test_two_valued_features_are_packed_and_equal_rows_merged():
     assert np.allclose(shifted.decision_function(3.0 * X - 7.0), ours.decision_function(X), atol=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("conjugate", [True, False])
 def test_shrinking_changes_nothing_but_time(conjugate, monkeypatch):
     monkeypatch.setattr(solver, "_SHRINK_EVERY", 20)

@@ -100,6 +100,7 @@ def test_the_gap_is_the_true_one_of_any_problem(kernel, coef0, model, log_scale,
     assert true_gap(model, X, y) <= 1.01 * model.gap_ + rounding
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("offset", [1e4, 1e8, 1.7e9])
 def test_rows_far_from_the_origin_are_as_near_to_each_other(offset):
     rng = np.random.default_rng(0)

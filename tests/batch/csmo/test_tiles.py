@@ -13,6 +13,7 @@ def kernel(gamma):
     return Kernel(RBF, gamma, 0.0, 3)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("n", "m", "d"), [(1, 1, 1), (700, 300, 5), (513, 257, 12), (30, 900, 3)])
 def test_products_and_matrices(n, m, d):
     rng = np.random.default_rng(n)

@@ -161,6 +161,7 @@ def test_training_rows_are_predicted_as_they_were_learned():
     assert 2.0 * (primal - losses) == pytest.approx(b @ (model.decision_function(X) - model.intercept_), rel=0.01)
 
 
+@pytest.mark.once
 def test_threads_change_nothing_and_seeds_do():
     X, y = two_classes()
     one, two, other = (
@@ -171,6 +172,7 @@ def test_threads_change_nothing_and_seeds_do():
     assert np.abs(one.decision_function(X) - other.decision_function(X)).max() > 1e-3
 
 
+@pytest.mark.once
 def test_three_classes_and_a_path_share_the_trees(monkeypatch):
     X, y = (part[:: 3 if SLOW else 1] for part in load_iris(return_X_y=True))
     names = np.array(["setosa", "versicolor", "virginica"])[y]
@@ -189,6 +191,7 @@ def test_three_classes_and_a_path_share_the_trees(monkeypatch):
         np.testing.assert_allclose(alone.decision_function(X), m.decision_function(X), atol=0.1)
 
 
+@pytest.mark.once
 def test_weights_are_repetitions():
     X, y = two_classes(150)
     weights = np.random.default_rng(1).integers(0, 4, len(y))
@@ -231,6 +234,7 @@ def test_equal_rows_of_different_targets_are_no_reason_to_stop():
     assert np.isfinite(model.predict(X)).all()
 
 
+@pytest.mark.once
 def test_sparse_rows_are_those_of_an_array():
     X, y = two_classes(200)
     X[np.abs(X) < 0.5] = 0.0
@@ -241,6 +245,7 @@ def test_sparse_rows_are_those_of_an_array():
         HierarchicalSVC(memory_limit=4000.0).fit(sparse.csr_array(X), y)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

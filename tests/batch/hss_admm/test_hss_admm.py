@@ -43,6 +43,7 @@ def exact_regressor(**parameters):
     return HSSADMMRegressor(predict_with="exact", **parameters)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
 @pytest.mark.parametrize(("beta", "relaxation"), [(100.0, 1.0), (3.0, 1.6), (0.2, 1.9)])
 def test_steps_are_those_of_the_twin(beta, relaxation, regression):
@@ -196,6 +197,7 @@ def test_differences_far_from_the_margin_are_seen():
     assert off[0] == 0.0  # classified as well
 
 
+@pytest.mark.once
 def test_three_classes_share_a_compression():
     X, y = load_iris(return_X_y=True)
     names = np.array(["setosa", "versicolor", "virginica"])[y]
@@ -349,6 +351,7 @@ def test_weights_are_repetitions():
     np.testing.assert_allclose(heavy.decision_function(X), same.decision_function(X), atol=1e-8)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -518,6 +521,7 @@ def test_conventions_of_scikit_learn(model, check):
 COMPRESSED = {"gamma": 0.5, "predict_with": "compressed", "leaf_size": 40, "max_rank": 15}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("regression", [False, True])
 def test_compressed_values_are_those_of_the_fit(regression):
     X, y = curve() if regression else two_classes()
@@ -533,6 +537,7 @@ def test_compressed_values_are_those_of_the_fit(regression):
         np.testing.assert_allclose(values, K.extend(Z, b) + model.intercept_[0], atol=1e-7 * np.abs(b).sum())
 
 
+@pytest.mark.once
 def test_compressed_values_of_several_classes_equal_rows_and_rows_without_weight():
     iris, kinds = load_iris(return_X_y=True)
     weights = np.where(np.arange(150) % 7, 1.0, 0.0)
@@ -552,6 +557,7 @@ def test_compressed_values_are_as_good_as_exact_ones():
     assert compressed.score(X[1::2], y[1::2]) > exact.score(X[1::2], y[1::2]) - 0.02
 
 
+@pytest.mark.once
 def test_the_kernel_of_predictions_is_that_of_the_last_fit():
     X, y = two_classes()
     model = exact_classifier(gamma=0.5, rel_tol=0.1, max_iter=5000)
@@ -562,6 +568,7 @@ def test_the_kernel_of_predictions_is_that_of_the_last_fit():
     np.testing.assert_array_equal(again.decision_function(X), exact)
 
 
+@pytest.mark.once
 def test_saved_and_distilled_models_with_compressed_values():
     X, y = two_classes()
     model = HSSADMMClassifier(**COMPRESSED).fit(X, y)

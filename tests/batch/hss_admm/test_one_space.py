@@ -55,6 +55,7 @@ def test_walks_go_through_the_compressed_matrix(n):
     assert quadratic == pytest.approx(b @ (K @ b), rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("C", [0.1, 10.0])
 def test_a_start_solves_the_dense_problem(C):
     X, y = two_classes()
@@ -67,6 +68,7 @@ def test_a_start_solves_the_dense_problem(C):
     assert ((bounds.lower <= results.b[:, 0]) & (results.b[:, 0] <= bounds.upper)).all()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("walks", [0, 1500])
 def test_a_problem_that_walks_do_not_solve_goes_on(walks, monkeypatch):
     X, y = two_classes()
@@ -125,6 +127,7 @@ def test_the_default_regression_is_the_exact_one():
     assert np.abs(ours.predict(X) - exact.predict(X)).max() < 0.01
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("limit", ["_SOLVED_EXACTLY", "_POLISH_WORK"])
 def test_too_many_rows_are_not_solved_exactly(limit, monkeypatch):
     monkeypatch.setattr(machine, limit, 1)
@@ -211,6 +214,7 @@ def test_an_interrupt_of_a_walk_leaves_the_last_one(monkeypatch):
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("machines", [1, 3])
 def test_an_interrupt_of_the_exact_solution_leaves_that_of_the_walks(machines, monkeypatch):
     X, y = load_iris(return_X_y=True) if machines == 3 else two_classes()
@@ -233,6 +237,7 @@ def test_an_interrupt_of_admm_leaves_the_last_walk(monkeypatch):
     assert model.score(X, y) > 0.6
 
 
+@pytest.mark.once
 def test_an_interrupt_of_what_follows_the_walks_leaves_these(monkeypatch):
     X, y = two_classes()
     expected = HSSADMMClassifier(0.1, **FINE).fit(X, y).decision_function(X)

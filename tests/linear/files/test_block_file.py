@@ -117,6 +117,7 @@ def test_every_corrupt_byte_is_noticed(tmp_path):
             np.testing.assert_array_equal(targets, labels)
 
 
+@pytest.mark.once
 @settings(max_examples=200)
 @given(data=st.data())
 def test_no_file_is_taken_for_another(tmp_path_factory, data):

@@ -37,6 +37,7 @@ def test_rows_without_values_and_rows_that_are_alike():
     assert nothing.objective_ == 4.0
 
 
+@pytest.mark.once
 def test_few_rows_are_free_after_some_passes():
     X, y = two_classes(10 * N)
     history = OutOfCoreLinearSVC(C=10.0, memory_limit=LITTLE).fit(X, y).history_
@@ -50,6 +51,7 @@ def test_few_rows_are_free_after_some_passes():
     assert [one.seconds for one in history] == sorted(one.seconds for one in history)
 
 
+@pytest.mark.once
 def test_nothing_is_taken_from_another_loss(tmp_path):
     X, y = two_classes()
     with pytest.warns(ConvergenceWarning, match="for C=100000 ") as caught:
@@ -111,6 +113,7 @@ def exact_objective(w, C, X, y):
     return float(sum(v * v for v in w) / 2 + Fraction(C) * sum(losses))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("scale", "C"),
     [(1e3, 1.0), *(pytest.param(*each, marks=pytest.mark.thorough) for each in ((1e3, 1e4), (1e5, 1.0), (1e5, 1e4), (1e6, 1.0)))],
@@ -132,6 +135,7 @@ def test_the_gap_of_rows_that_are_not_scaled_is_true(scale, C):
         assert primal - model.duality_gap_ <= 1.001 * exact_objective(other.coef_[0] / scale, C, X, y)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("scaling", "C"), [(1000.0, 1.0), (100.0, 100.0)])
 def test_a_fit_that_does_not_converge_is_better_than_none(scaling, C):
     X, y = two_classes(600)
@@ -178,6 +182,7 @@ def test_w_that_rounding_has_moved_comes_back(monkeypatch):
     assert model.objective_ <= 1.0011 * clean.objective_
 
 
+@pytest.mark.once
 def test_coefficients_that_are_in_memory_are_those_on_disk(monkeypatch, tmp_path):
     X, y = two_classes()
     with BlockWriter(tmp_path / "rows", block_bytes=4000) as writer:

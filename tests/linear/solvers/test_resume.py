@@ -129,6 +129,7 @@ def test_a_state_that_does_not_fit_is_not_used(tmp_path):
     assert fit() == expected
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("at", first(1, [4, 1, 9]))
 @pytest.mark.parametrize("C", [2.0, 10.0 if SLOW else 50.0, 1e-4])
 def test_after_a_fit_that_was_killed_another_problem_is_solved(tmp_path, monkeypatch, at, C):
