@@ -17,17 +17,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from streamsvm.compiling import machine_code
 from streamsvm.compiling.common import INTERPRETED, find
 from streamsvm.compiling.functions import with_numba
-from streamsvm.compiling.keys import size_of
+from streamsvm.compiling.keys import parts_of
 from streamsvm.compiling.signatures import numba_types
 
 __all__ = ["compile_ahead", "entries_of", "help_to_compile", "names"]
-
-T = TypeVar("T")
 
 ENTRIES = Path(__file__).with_name("entries.json")
 
@@ -50,19 +48,30 @@ def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _functions_of(uses: Iterable[str]) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Return the functions that uses need, the largest first, with the types of their arguments."""
+    """Return the functions that uses need, with the types of their arguments."""
     with_numba()
-    entries = [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
-    return sorted(entries, key=lambda entry: -size_of(entry[0]))
+    return [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
 
 
-def _share(functions: list[T], process: int, processes: int) -> list[T]:
-    """Return functions in the order of a process: its own part first, and then what others may not have got to.
+def _share(parts: list[dict[Any, int]], process: int, processes: int) -> list[int]:
+    """Return which functions a process compiles, in order, of what each is made from: its own, and then what others may not have
+    got to.
 
-    All processes share the same list. What a file has already is for them to leave out: it may be more for the next process.
+    Functions that share callees go to one process, for another one would wait for these. All processes share the same list; what
+    a file has already is for them to leave out: it may be more for the next process.
     """
-    own = functions[process::processes]
-    return own + [entry for at, entry in reversed(list(enumerate(functions))) if at % processes != process]
+    own: list[list[int]] = [[] for _ in range(processes)]
+    made: list[dict[Any, int]] = [{} for _ in range(processes)]
+
+    def time_with(number: int, at: int) -> int:
+        loads = [sum((of | parts[number] if here == at else of).values()) for here, of in enumerate(made)]
+        return max(loads) + sum(loads)
+
+    for number in sorted(range(len(parts)), key=lambda number: -sum(parts[number].values())):
+        best = min(range(processes), key=lambda at: time_with(number, at))
+        own[best].append(number)
+        made[best] |= parts[number]
+    return own[process] + [number for other in range(processes) if other != process for number in reversed(own[other])]
 
 
 def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
@@ -88,9 +97,10 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
     if INTERPRETED or machine_code.in_use():
         return 0
     functions = _functions_of(uses)
-    missing = sum(not function.is_stored(kinds) for function, kinds in functions)
-    n = max(1, min(processes or len(os.sched_getaffinity(0)), missing))
-    waiting = [(function, kinds) for function, kinds in _share(functions, 0, n) if not function.is_stored(kinds)]
+    missing = {number for number, (function, kinds) in enumerate(functions) if not function.is_stored(kinds)}
+    n = max(1, min(processes or len(os.sched_getaffinity(0)), len(missing)))
+    order = _share([parts_of(function) for function, _ in functions], 0, n)
+    waiting = [functions[number] for number in order if number in missing]
     helpers = [_helper(process, n, uses) for process in range(1, n)]
     try:
         with _ctrl_c() as raise_if_pressed:
@@ -149,7 +159,9 @@ def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[b
 def help_to_compile(process: str, processes: str, *uses: str) -> None:
     """Compile what uses need, until all is there, or until the process has ended that asked for it, at its standard input."""
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
-    for function, kinds in _share(_functions_of(uses), int(process), int(processes)):
+    functions = _functions_of(uses)
+    for number in _share([parts_of(function) for function, _ in functions], int(process), int(processes)):
+        function, kinds = functions[number]
         if not function.is_stored(kinds):
             function.compile_entry(kinds)
     os._exit(0)  # a thread that waits for its standard input cannot be ended in order

@@ -19,7 +19,7 @@ import numpy as np
 
 from streamsvm.compiling.common import OVERLOADS
 
-__all__ = ["key_of", "size_of"]
+__all__ = ["key_of", "parts_of"]
 
 #: The modules that tell numba how to generate code: keys depend on them.
 _GENERATORS = "streamsvm.compiling.codegen", "streamsvm.compiling.numba_functions"
@@ -41,20 +41,22 @@ def key_of(function: Any) -> str:
     return _digest(_generators(), *_described(function, ()))
 
 
-def size_of(function: Any) -> int:
-    """Return the bytes of bytecode that a function is compiled from, with all that it calls: about how long that takes."""
-    found: dict[int, int] = {}
+def parts_of(function: Any) -> dict[Any, int]:
+    """Return the Python functions that a function is compiled from, itself and all that it calls, and the bytes of their bytecode:
+    about how long each takes to compile.
+    """
+    found: dict[Any, int] = {}
     waiting = [function]
     while waiting:
         python = getattr(waiting.pop(), "py_func", None)
-        if python is None or id(python) in found:
+        if python is None or python in found:
             continue
-        found[id(python)] = len(python.__code__.co_code)
+        found[python] = len(python.__code__.co_code)
         for value in (python.__globals__.get(name) for name in _names(python.__code__)):
             waiting += (
                 [getattr(value, name, None) for name in _names(python.__code__)] if isinstance(value, ModuleType) else [value]
             )
-    return sum(found.values())
+    return found
 
 
 @cache

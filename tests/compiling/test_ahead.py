@@ -41,9 +41,11 @@ def test_every_learner_and_solver_is_listed():
 
 
 def test_processes_share_what_is_to_do():
-    parts = [ahead._share(list(range(7)), process, 3) for process in range(3)]
-    assert [part[:2] for part in parts] == [[0, 3], [1, 4], [2, 5]]
-    assert all(sorted(part) == list(range(7)) for part in parts)
+    shared, large = {"callee": 50}, {"large": 100}
+    parts = [shared | {"a": 5}, large, shared | {"b": 6}, {"c": 7}]
+    assert [ahead._share(parts, process, 2) for process in range(2)] == [[1, 3, 0, 2], [2, 0, 3, 1]]  # the largest first
+    assert [sorted(ahead._share(parts, process, 3)) for process in range(3)] == [[0, 1, 2, 3]] * 3
+    assert ahead._share([], 0, 1) == []
 
 
 def test_an_unknown_name_is_refused():
