@@ -1,5 +1,6 @@
 """Spark's daemon of Python workers: workers are its forks, and find imported and compiled what it has used once."""
 
+import gc
 import runpy
 
 import numpy as np
@@ -23,4 +24,5 @@ def warm_up():
 
 if __name__ == "__main__":
     warm_up()
+    gc.freeze()  # Spark looks for garbage after each task, among all that is imported: a fifth of a second
     runpy.run_module("pyspark.daemon", run_name="__main__")
