@@ -10,11 +10,13 @@ did not call before: the tests of wheels then say that something is compiled.
 
 from __future__ import annotations
 
+import copy
 import gc
 import importlib
 import itertools
 import json
 import os
+import pickle
 import platform
 import re
 import subprocess
@@ -187,12 +189,31 @@ def use_any(name: str) -> None:
         use(first)
 
 
+def check_calls() -> None:
+    """Call functions with machine code as Python may call any: copies of them, methods, and errors that they raise."""
+    from streamsvm.batch.tree_descent.walk import lift
+    from streamsvm.hss.compositional import CompositionalMatrix
+    from streamsvm.kernels import exp64
+
+    assert copy.deepcopy([exp64])[0] is pickle.loads(pickle.dumps(exp64)) is exp64  # noqa: S301
+    assert type("Holder", (), {"of": exp64})().of.__func__ is exp64
+    one, nothing, no_keywords = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.float32), {}
+    matrix = CompositionalMatrix(one, one, one, one, nothing, one, nothing, np.zeros(0), one)
+    said = ""
+    try:
+        lift(one, one + 2, one - 1, matrix, np.zeros(2), np.zeros(2), np.zeros(1), **no_keywords)
+    except ValueError as error:
+        said = str(error)
+    assert said == "total size of new array must be unchanged", said
+
+
 def check(names: list[str]) -> None:
     """Use what is named, where machine code was shipped; fail where that does not suffice."""
     from streamsvm.compiling.machine_code import in_use, status
 
     assert in_use(), status()
     sys.modules["numba"] = None  # type: ignore[assignment] # so that to import it is an error
+    check_calls()
     for name in names:
         began = time.process_time()
         use_any(name)

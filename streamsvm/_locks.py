@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO, Any
 
-__all__ = ["locks"]
+__all__ = ["locks", "unlock"]
 
 
 def locks(file: IO[Any]) -> bool:
@@ -16,3 +16,10 @@ def locks(file: IO[Any]) -> bool:
     except portalocker.exceptions.LockException:
         return False
     return True
+
+
+def unlock(file: IO[Any]) -> None:
+    """Unlock a file, also where a fork of this process has it open."""
+    import portalocker  # noqa: PLC0415
+
+    portalocker.unlock(file)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -103,47 +101,16 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
     waiting = [functions[number] for number in order if number in missing]
     helpers = [_helper(process, n, uses) for process in range(1, n)]
     try:
-        with _ctrl_c() as raise_if_pressed:
-            for number, (function, kinds) in enumerate(waiting):
-                if say is not None:
-                    say(number, len(waiting), function.py_func.__qualname__)
-                function.compile_entry(kinds)
-                raise_if_pressed()
+        for number, (function, kinds) in enumerate(waiting):
+            if say is not None:
+                say(number, len(waiting), function.py_func.__qualname__)
+            function.compile_entry(kinds)
     finally:
         for helper in helpers:
             helper.terminate()
         for helper in helpers:
             helper.communicate()
     return len(waiting)
-
-
-@contextmanager
-def _ctrl_c() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises KeyboardInterrupt if Ctrl-C was pressed within and got lost.
-
-    LLVM calls Python while it compiles. What is raised there goes no further than LLVM.
-    """
-    pressed = threading.Event()
-
-    def press(*_: object) -> None:
-        pressed.set()
-        raise KeyboardInterrupt
-
-    def raise_if_pressed() -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield raise_if_pressed  # the caller answers
-        return
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield raise_if_pressed
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[bytes]:

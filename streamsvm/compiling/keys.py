@@ -42,9 +42,7 @@ def key_of(function: Any) -> str:
 
 
 def parts_of(function: Any) -> dict[Any, int]:
-    """Return the Python functions that a function is compiled from, itself and all that it calls, and the bytes of their bytecode:
-    about how long each takes to compile.
-    """
+    """Return the Python functions that a function is compiled from, with the bytes of bytecode of each: so long do they take."""
     found: dict[Any, int] = {}
     waiting = [function]
     while waiting:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import hashlib
 import os
 import pickle
@@ -32,6 +31,7 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from streamsvm._locks import locks, unlock
 from streamsvm._warnings import warn
 from streamsvm.compiling.keys import PYTHON, key_of
 
@@ -87,8 +87,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
             path, file = self._locked.pop()
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_UN)  # a fork of this process may have it open
+            unlock(file)
             file.close()
 
     @property
@@ -115,16 +114,14 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
             while time.monotonic() < deadline:
                 file = lock.open("wb")
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if _is_there(lock, file):
+                    if locks(file) and _is_there(lock, file):
                         self._locked.append((lock, file))
                         return
-                except BlockingIOError:
-                    time.sleep(0.02)
                 except BaseException:
                     file.close()
                     raise
                 file.close()
+                time.sleep(0.02)
 
     @property
     def cache_path(self) -> str:
@@ -182,8 +179,8 @@ def _read(path: Path) -> Any:
 
 
 def _is_trusted(about: os.stat_result) -> bool:
-    """Return whether nobody can write to a file or folder but this user and the superuser."""
-    return about.st_uid in {os.geteuid(), 0} and not about.st_mode & 0o022
+    """Return whether nobody can write to a file or folder but this user and the superuser, where systems tell."""
+    return not hasattr(os, "geteuid") or (about.st_uid in {os.geteuid(), 0} and not about.st_mode & 0o022)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -192,7 +189,7 @@ def _write(path: Path, content: bytes) -> None:
         _delete_unused(path.parent)
         try:
             with part.open("xb") as file:
-                os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o755)
+                part.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o755)
                 file.write(_MAGIC + hashlib.sha256(content).digest() + content)
             part.replace(path)
         finally:
@@ -283,7 +280,7 @@ def folder() -> Path | None:
         return _usable(_preferred())
     except (OSError, RuntimeError) as error:
         why = error
-    for make in (_folder_of_user, _folder_of_process):
+    for make in (_folder_of_user, _folder_of_process) if hasattr(os, "geteuid") else (_folder_of_process,):
         with contextlib.suppress(OSError):
             place = _usable(make())
             _tell_of_place(given, why, f"is kept in {place}")

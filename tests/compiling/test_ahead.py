@@ -75,7 +75,12 @@ def test_afterwards_nothing_is_left_to_compile(tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_process_that_is_ended_leaves_whole_files_and_no_helpers(tmp_path, how):
     words = [sys.executable, "-m", "streamsvm", "compile", "OutOfCoreLinearSVC"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment(tmp_path)) as process:
+
+    def as_in_a_terminal():  # what a shell starts in the background ignores Ctrl-C
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    how_started = {"env": environment(tmp_path), "preexec_fn": as_in_a_terminal}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, **how_started) as process:
         patience.until(lambda: list(tmp_path.glob("streamsvm/*.code")) or process.poll() is not None)
         assert process.poll() is None
         process.send_signal(how)
