@@ -16,7 +16,7 @@ test:  ## Run the quick list of tests, doctests included
 
 .PHONY: test-thorough
 test-thorough:  ## Run the thorough list: many parameters, processes, brokers and compilers
-	$(PYTHON) -m pytest -n auto --dist worksteal -m thorough
+	$(PYTHON) -m pytest -n auto --dist loadgroup -m thorough
 
 .PHONY: test-nojit
 test-nojit:  ## Run the tests of compiled code without compiling it
@@ -55,12 +55,12 @@ build:  ## Build wheel and sdist into dist/
 .PHONY: dist
 dist:  ## Build sdist, wheels and this platform's wheel into an empty dist/, and check them (pip install -e '.[release]')
 	rm -rf $(DIST)
-	$(PYTHON) -m build --outdir $(DIST) .
+	$(PYTHON) -m build --no-isolation --outdir $(DIST) .
 	$(PYTHON) release/machine_code.py $(DIST)/platform
-	STREAMSVM_MACHINE_CODE_IN=$(abspath $(DIST))/platform $(PYTHON) -m build --outdir $(DIST)/platform --wheel .
+	STREAMSVM_MACHINE_CODE_IN=$(abspath $(DIST))/platform $(PYTHON) -m build --no-isolation --outdir $(DIST)/platform --wheel .
 	$(PYTHON) -m auditwheel repair --wheel-dir $(DIST) $(DIST)/platform/*.whl
 	rm -r $(DIST)/platform
-	$(PYTHON) -m build --outdir $(DIST) --wheel edge
+	$(PYTHON) -m build --no-isolation --outdir $(DIST) --wheel edge
 	$(PYTHON) -m twine check --strict $(DIST)/*
 	$(PYTHON) release/check_dist.py $(DIST)
 

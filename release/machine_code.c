@@ -1,6 +1,7 @@
 /* Machine code of compiled functions as a module of Python: what numba's code needs at run time, and calls from Python.
 
-   `machine_code.py` writes the functions `take_*` and the table of entries behind this file. It uses Python's stable ABI. */
+   `machine_code.py` writes the functions `take_*` and the table of entries behind this file. It uses Python's
+   stable ABI, and numba's code for errors one function more, PyUnicode_FromKindAndData. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000

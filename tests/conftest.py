@@ -49,6 +49,7 @@ def pytest_configure(config):
 def pytest_itemcollected(item):
     if item.get_closest_marker("broker"):  # which starts in seconds, after Maven has fetched it
         item.add_marker("thorough")
+        item.add_marker(pytest.mark.xdist_group("broker"))  # with --dist loadgroup, one worker has one broker
 
 
 @pytest.fixture(scope="module")

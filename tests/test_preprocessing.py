@@ -193,6 +193,7 @@ def test_frames_are_learned_as_their_rows(frame):
         assert dumps(many) == dumps(single)
 
 
+@pytest.mark.once
 def test_pipelines_learn_frames():
     rows = [(x, y) for x, y in datasets.Bananas().take(600)]
     X, y = pd.DataFrame([x for x, _ in rows]), pd.Series([y for _, y in rows])

@@ -171,6 +171,7 @@ def test_predicting_changes_nothing_and_saves_nothing():
     assert snapshot(quiet) == snapshot(chatty)
 
 
+@pytest.mark.once
 def test_copies_in_the_middle_go_on_alike():
     model = BSGDClassifier(budget=10, maintenance=Removal("random"), seed=7)
     rows = bananas(300)

@@ -141,6 +141,7 @@ def test_steps_between_classes_are_those_of_the_twin(relaxation, tol):
     np.testing.assert_allclose(solution.coefficients, expected, atol=1e-4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("relaxation", first(1, [1.9, 1.5, 1.0], others=pytest.mark.once))
 @pytest.mark.parametrize("problem", ["labels", "classes", "numbers"])
 def test_no_pass_loses_whatever_the_relaxation(problem, relaxation):

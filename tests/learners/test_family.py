@@ -117,6 +117,7 @@ def test_cosines_and_sines():
     np.testing.assert_allclose(sines, np.sin(values.astype(float)), atol=5e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", [KernelPerceptron, KernelOGD, KernelPegasos])
 def test_references_refuse_what_is_over_their_cap_and_stay_as_they_were(kind):
     rows = bananas(300)

@@ -268,6 +268,7 @@ def test_rows_of_any_size_leave_a_finite_model(kernel, scale):
     assert snapshot(pickle.loads(pickle.dumps(model))) == snapshot(model)
 
 
+@pytest.mark.once
 def test_rows_that_are_all_the_same():
     model = KernelRLSClassifier(10)
     for i in range(700):
@@ -319,6 +320,7 @@ def saved():
     return pickle.dumps(model)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("field", "value"),
     [

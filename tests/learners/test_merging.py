@@ -34,6 +34,7 @@ def parts(kind, n=3, each=EACH, **parameters):
     return [learned(m, X[i * each : (i + 1) * each], y[i * each : (i + 1) * each]) for i, m in enumerate(models)]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "parameters", [{}, {"scaling": None, "gamma": 0.5}, {"kernel": "linear"}, {"maintenance": Removal()}], ids=repr

@@ -91,6 +91,7 @@ def functions_of(x, n):
     return np.array(z)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("kind", "functions", "memory"),
     [(kinds.NEWTON, 1, 0.999), (kinds.SLOW_NEWTON, 1, 0.9999), (kinds.ADDITIVE, 4, 0.999)],
@@ -285,6 +286,7 @@ def test_snapshots_go_on_as_the_model_does(effort, tmp_path):
     assert len({snapshot(each) for each in (model, *copies)}) == 1
 
 
+@pytest.mark.once
 def test_rows_that_are_refused_leave_nothing(model):
     before = snapshot(model)
     for x in ({"f0": float("nan")}, {"f0": 1e30, "new": 1.0}, {"f0": "1"}, {f"f{j}": 1.0 for j in range(9)}):
@@ -341,6 +343,7 @@ def of_high_effort():
     return learned(rows(40 if config.DISABLE_JIT else 900), effort="high")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("change", "match"),
     [

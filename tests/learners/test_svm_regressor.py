@@ -269,6 +269,7 @@ def test_one_expert_begins_anew_where_the_stream_drifts():
 # What users see --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("effort", EFFORTS)
 def test_many_rows_are_as_one_after_the_other(effort):
     X, y = TABLE[:N, :3], TABLE[:N, 3]
@@ -514,6 +515,7 @@ def test_long_streams_leave_models_that_can_be_kept(effort):
     assert np.abs(model.predict_many(X[-2_000:]) - y[-2_000:]).mean() < 0.1
 
 
+@pytest.mark.once
 def test_targets_that_were_constant_do_not_bind_those_to_come():
     model = SVMRegressor("low", max_features=4, seed=0)
     for _ in range(40):  # 0.1: the mean of floats that are equal is not that number, to the last bit

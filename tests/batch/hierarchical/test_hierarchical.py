@@ -121,6 +121,7 @@ def test_weights_of_leaves_give_the_values_that_the_matrix_has(gamma, rank):
         np.testing.assert_allclose(p.K[leaf, leaf] @ weights[leaf], (p.K @ b)[leaf], atol=1e-4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("C", [0.1, 10.0])
 def test_rows_of_one_leaf_have_the_exact_machine(C):
     n = 40 if SLOW else 150
@@ -135,6 +136,7 @@ def test_rows_of_one_leaf_have_the_exact_machine(C):
     np.testing.assert_allclose(ours.predict(X), exact.predict(X), atol=2e-3)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     ("kernel", "parameters"), [("rbf", {"gamma": 0.5}), ("linear", {}), ("poly", {"gamma": 0.3, "coef0": 1.0})]
 )

@@ -102,6 +102,7 @@ def test_values_that_are_not_finite_are_refused(tmp_path, value):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.once
 def test_every_corrupt_byte_is_noticed(tmp_path):
     path = written(tmp_path / "rows", *some_rows(20), block_bytes=300)
     whole, (X, labels, _) = path.read_bytes(), read(path)
