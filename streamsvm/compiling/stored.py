@@ -68,7 +68,7 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
             found = _find(name)  # by who had the lock
         if found is not None:
             with contextlib.suppress(Exception):  # whatever a file may do that was written by another numba, say
-                return _rebuilt(target_context, found)
+                return _rebuilt(target_context, pickle.loads(found))  # noqa: S301 - only this user or root could write it
         compiled_here.append(self._function.py_func.__qualname__)
         return None
 
@@ -152,15 +152,15 @@ def _surroundings() -> str:
     return "|".join(map(str, (*versions, *(getattr(numba.config, name, None) for name in options))))
 
 
-def _find(name: str | None) -> Any:
-    """Return what a file of this name holds, in one of the folders; None if there is none that is whole."""
+def _find(name: str | None) -> bytes | None:
+    """Return the pickled function of a file of this name, in one of the folders; None if there is none that is whole."""
     for place in _readable() if name is not None else ():
         if (found := _read(place / str(name))) is not None:
             return found
     return None
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> bytes | None:
     try:
         with path.open("rb") as file:
             about, content = os.fstat(file.fileno()), file.read()
@@ -173,9 +173,7 @@ def _read(path: Path) -> Any:
     if time.time() - about.st_mtime > _DAY:
         with contextlib.suppress(OSError):
             os.utime(path)  # it is in use
-    with contextlib.suppress(Exception):
-        return pickle.loads(content[start:])  # noqa: S301 - from a file that only this user or root can write to
-    return None
+    return content[start:]
 
 
 def _is_trusted(about: os.stat_result) -> bool:
@@ -195,7 +193,7 @@ def _write(path: Path, content: bytes) -> None:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        _tell_of_disk(error.errno)
+        _tell_of_disk(error.errno or 0)
 
 
 @cache
