@@ -219,7 +219,7 @@ def test_warm_start_needs_fewer_steps():
         cold = model(C=10.0, gamma=0.5).fit(X, y)
         again = model(C=10.0, gamma=0.5).fit(X, y, dual_coef_init=coefficients(cold, len(y)))
         assert np.sum(again.n_iter_) <= 0.1 * np.sum(cold.n_iter_)
-        assert again.objective_ <= cold.objective_ + 1e-6 * abs(cold.objective_)
+        assert again.objective_ <= cold.objective_ + 1e-5 * abs(cold.objective_)  # kernel values are of float32
         wild = model(C=10.0, gamma=0.5).fit(X, y, dual_coef_init=np.linspace(-90.0, 100.0, len(y)))
         assert wild.gap_ <= 1e-3
         assert wild.objective_ == pytest.approx(cold.objective_, rel=1e-4)
