@@ -22,6 +22,8 @@ COMPILE = "import numpy; from streamsvm.kernels import exp64; x = numpy.zeros((2
 LEARN = "from streamsvm.learners import OnlineLinearSVC; model = OnlineLinearSVC(); model.learn_one({'a': 1.0}, True)"
 SHOW = "from streamsvm.compiling.stored import folder; print(folder(), len(list(folder().iterdir())))"
 COUNT = "from streamsvm.compiling.stored import compiled_here; print(len(compiled_here))"
+#: Processors to compile for, by the settings of numba.
+THIS, ANOTHER = {"NUMBA_CPU_NAME": None, "NUMBA_CPU_FEATURES": None}, {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 #: The superuser may write anywhere, until a program is started that is denied CAP_DAC_OVERRIDE.
 WITHOUT_RIGHTS = """
 import ctypes, os, sys
@@ -133,7 +135,8 @@ def files(folder):
 
 def compile_in(folder, code=f"{COMPILE}; {COUNT}", **variables):
     """Compile in a process of its own; how many functions it has compiled."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
+    changed = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "STREAMSVM_MACHINE_CODE": "0", **variables}
+    environment = {name: value for name, value in changed.items() if value is not None}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, env=environment
     )
@@ -154,8 +157,8 @@ def test_damaged_files_are_compiled_again(tmp_path):
 
 
 def test_another_processor_has_files_of_its_own(tmp_path):
-    assert compile_in(tmp_path) == 1
-    assert compile_in(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == 1
+    assert compile_in(tmp_path, **THIS) == 1
+    assert compile_in(tmp_path, **ANOTHER) == 1
     assert len(files(tmp_path)) == 2
 
 
@@ -197,14 +200,14 @@ def test_what_others_could_have_written_is_not_executed(tmp_path):
 
 
 def test_only_old_files_of_ours_are_deleted(tmp_path):
-    assert compile_in(tmp_path) == 1
+    assert compile_in(tmp_path, **THIS) == 1
     [path] = files(tmp_path)
     kept = [path.with_name(name) for name in ("poetry.lock", "film.part", "my.code")]
     old = [path.with_name(f"old-{'0' * 40}.{kind}") for kind in ("code", "lock")] + [path.with_name(".part-streamsvm-0")]
     for made in (*kept, *old):
         made.touch()
         os.utime(made, (0, 0))
-    assert compile_in(tmp_path, NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="") == 1
+    assert compile_in(tmp_path, **ANOTHER) == 1
     assert set(kept) < set(files(tmp_path))
     assert not set(old) & set(files(tmp_path))
 
