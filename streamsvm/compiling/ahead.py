@@ -109,7 +109,11 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
         for helper in helpers:
             helper.terminate()
         for helper in helpers:
-            helper.communicate()
+            try:
+                helper.communicate(timeout=5.0)
+            except subprocess.TimeoutExpired:  # it has been stopped
+                helper.kill()
+                helper.communicate()
     return len(waiting)
 
 

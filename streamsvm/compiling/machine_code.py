@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from streamsvm.compiling.common import find
+from streamsvm.compiling.common import INTERPRETED, find
 
 __all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "sources_digest", "status"]
 
@@ -74,7 +74,7 @@ def _load() -> tuple[Any, str]:
         spec = importlib.util.spec_from_file_location(loader.name, LIBRARY, loader=loader)
         module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type] # a path that ends so has a spec
         loader.exec_module(module)
-    except (OSError, ValueError, LookupError, TypeError, ImportError) as error:
+    except (OSError, ValueError, LookupError, TypeError, ImportError, RecursionError, MemoryError) as error:
         return None, f"{LIBRARY} cannot be loaded: {error}"
     return module, f"{about['processor']}, {LIBRARY}"
 
@@ -86,6 +86,8 @@ def in_use() -> bool:
 
 def status() -> str:
     """Return which machine code is in use, or why there is none."""
+    if INTERPRETED:
+        return "machine code: none is in use, for NUMBA_DISABLE_JIT is set: nothing is compiled"
     module, why = _load()
     return f"machine code: {why}" if module is not None else f"machine code: none ({why}), so numba compiles"
 

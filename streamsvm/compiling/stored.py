@@ -37,7 +37,7 @@ from streamsvm.compiling.keys import PYTHON, key_of
 
 __all__ = ["Stored", "compiled_here", "folder"]
 
-_MAGIC = b"streamsvm function 1\n"
+_MAGIC = b"streamsvm function 2\n"
 _DIGEST = 32
 _UNUSED = 60 * 24 * 3600.0
 _DAY = 24 * 3600.0
@@ -46,9 +46,13 @@ _PATIENCE = 120.0
 #: The names of files of compiled functions and of their locks end so, those of files that are being written begin so.
 _OURS = re.compile(r"-[0-9a-f]{40}\.(code|lock)$")
 _PART = ".part-streamsvm-"
+#: Bytes of a file; those of the largest function have a fiftieth of it.
+_LARGEST = 1 << 28
 
 #: The names of the functions that this process has compiled, because no file had them.
 compiled_here: list[str] = []
+#: The lock that this process has waited for in vain: it waits for none any more.
+_gave_up: list[Path] = []
 
 
 class Stored(_Cache):  # type: ignore[misc] # numba has no types
@@ -111,8 +115,8 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
         """Wait until no other process compiles the function; not longer than `_PATIENCE`, for it may have been stopped."""
         lock, deadline = path.with_suffix(".lock"), time.monotonic() + _PATIENCE
         with contextlib.suppress(OSError):
-            while time.monotonic() < deadline:
-                file = lock.open("wb")
+            while True:
+                file = _open(lock, os.O_RDWR | os.O_CREAT)
                 try:
                     if locks(file) and _is_there(lock, file):
                         self._locked.append((lock, file))
@@ -121,6 +125,9 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
                     file.close()
                     raise
                 file.close()
+                if _gave_up or time.monotonic() > deadline:
+                    _gave_up.append(lock)  # who was stopped may hold more locks
+                    return
                 time.sleep(0.02)
 
     @property
@@ -162,18 +169,33 @@ def _find(name: str | None) -> bytes | None:
 
 def _read(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            about, content = os.fstat(file.fileno()), file.read()
+        with _open(path, os.O_RDONLY) as file:
+            age, content = time.time() - os.fstat(file.fileno()).st_mtime, file.read()
     except OSError:
         return None
     start = len(_MAGIC) + _DIGEST
-    whole = content[: len(_MAGIC)] == _MAGIC and hashlib.sha256(content[start:]).digest() == content[len(_MAGIC) : start]
-    if not whole or not _is_trusted(about):
+    if content[:start] != _MAGIC + _digest(path.name, content[start:]):
         return None
-    if time.time() - about.st_mtime > _DAY:
+    if age > _DAY:
         with contextlib.suppress(OSError):
             os.utime(path)  # it is in use
     return content[start:]
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    # With the name, lest a file is taken for that of another function.
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+def _open(path: Path, flags: int) -> IO[bytes]:
+    """Open a file without following a link or waiting for a pipe; an OSError if others may have put it there."""
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags, 0o600), "r+b" if flags & os.O_RDWR else "rb")
+    about = os.fstat(file.fileno())
+    if stat.S_ISREG(about.st_mode) and _is_trusted(about) and about.st_size <= _LARGEST:
+        return file
+    file.close()
+    raise PermissionError(f"{path} is no file of this user alone")
 
 
 def _is_trusted(about: os.stat_result) -> bool:
@@ -188,7 +210,7 @@ def _write(path: Path, content: bytes) -> None:
         try:
             with part.open("xb") as file:
                 part.chmod(stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o755)
-                file.write(_MAGIC + hashlib.sha256(content).digest() + content)
+                file.write(_MAGIC + _digest(path.name, content) + content)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
@@ -296,7 +318,9 @@ def _readable() -> Iterator[Path]:
             yield first
     second = folder()
     if second is not None and second != first:
-        yield second
+        with contextlib.suppress(OSError):
+            if _is_trusted(second.stat()):
+                yield second
 
 
 def _preferred() -> Path:
@@ -319,7 +343,8 @@ def _tell_of_place(given: str | None, why: Exception, effect: str) -> None:
 def _usable(place: Path) -> Path:
     """Return a folder, which is made if it is not there; OSError if it cannot be written to, or others could write to it."""
     place.mkdir(0o755, parents=True, exist_ok=True)
-    if not _is_trusted(place.stat()):
+    above = place.parent.stat().st_mode  # who can write there, can put another folder in its place
+    if not _is_trusted(place.stat()) or (hasattr(os, "geteuid") and above & stat.S_IWOTH and not above & stat.S_ISVTX):
         raise PermissionError(f"other users can write to {place}")
     with tempfile.NamedTemporaryFile(dir=place, prefix=_PART):
         return place

@@ -239,3 +239,30 @@ def test_a_lock_that_was_deleted_is_taken_anew(tmp_path):
     third._lock(path)
     third.release(0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_links_pipes_and_files_of_other_functions_are_not_opened(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"kept")
+    assert compile_in(tmp_path) == 1
+    [path] = files(tmp_path)
+    whole, other = path.read_bytes(), path.with_name("another-" + "0" * 40 + ".code")
+
+    def pipe(at):
+        os.mkfifo(at)
+
+    def link(at):
+        at.symlink_to(precious)
+
+    for made, at in ((pipe, path), (pipe, path.with_suffix(".lock")), (link, path), (link, path.with_suffix(".lock"))):
+        path.unlink()
+        made(at)
+        assert compile_in(tmp_path) == 1
+        at.unlink(missing_ok=True)
+        path.write_bytes(whole)
+        assert precious.read_bytes() == b"kept"
+    from streamsvm.compiling import stored
+
+    assert stored._read(path) is not None
+    path.rename(other)
+    assert stored._read(other) is None
