@@ -160,7 +160,7 @@ static void *found_in(PyObject *module, const char *prefix, const char *name)
 {
     char full[16];
     PyOS_snprintf(full, sizeof full, "%s%s", prefix, name);
-    PyObject *functions = module ? PyObject_GetAttrString(module, "__pyx_capi__") : NULL;
+    PyObject *functions = PyObject_GetAttrString(module, "__pyx_capi__");
     PyObject *capsule = functions ? PyMapping_GetItemString(functions, full) : NULL;
     const char *signature = capsule ? PyCapsule_GetName(capsule) : NULL;
     void *function = NULL;

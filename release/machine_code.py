@@ -169,7 +169,7 @@ def main(folder: Path) -> None:
             path.write_bytes(content)
             objects.append(str(path))
             needs_scipy = LINEAR_ALGEBRA.search(content) is not None
-            wrappers.append(Wrapper(name, place, signature, bool(function.options.get("nogil")), needs_scipy))
+            wrappers.append(Wrapper(name, place, signature, bool(function.targetoptions.get("nogil")), needs_scipy))
             print(f"\r{number + 1} of {len(entries)}: {place}\033[K", end="", flush=True)
         source = Path(work, "machine_code.c")
         rows = [

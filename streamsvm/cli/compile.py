@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import sys
 
 from streamsvm.cli import UsageError
@@ -22,9 +21,11 @@ def run(arguments: argparse.Namespace) -> bool:
     uses = arguments.names or [name for name in names() if name.split()[0] in LEARNERS]
 
     def say(done: int, functions: int, name: str) -> None:
+        if sys.stderr is None:
+            return
         with contextlib.suppress(OSError):  # nobody has to read it
-            end = "\033[K\r" if sys.stderr is not None and sys.stderr.isatty() else "\n"
-            print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr or io.StringIO())
+            end = "\033[K\r" if sys.stderr.isatty() else "\n"
+            print(f"compiling {done + 1} of {functions}: {name}", end=end, file=sys.stderr)
 
     try:
         compiled = compile_ahead(uses, say=say)

@@ -27,6 +27,9 @@ __all__ = ["compile_ahead", "entries_of", "help_to_compile", "names"]
 
 ENTRIES = Path(__file__).with_name("entries.json")
 
+#: A function, and the types of its arguments.
+_Entry = tuple[Any, tuple[Any, ...]]
+
 
 @cache
 def _table() -> dict[str, Any]:
@@ -45,7 +48,7 @@ def entries_of(uses: Iterable[str]) -> list[tuple[str, str]]:
     return sorted({(place, signature) for places in used for place, signatures in places for signature in signatures})
 
 
-def _functions_of(uses: Iterable[str]) -> list[tuple[Any, tuple[Any, ...]]]:
+def _functions_of(uses: Iterable[str]) -> list[_Entry]:
     """Return the functions that uses need, with the types of their arguments."""
     with_numba()
     return [(find(place), numba_types(signature.partition(" -> ")[0])) for place, signature in entries_of(uses)]
@@ -72,6 +75,11 @@ def _share(parts: list[dict[Any, int]], process: int, processes: int) -> list[in
     return own[process] + [number for other in range(processes) if other != process for number in reversed(own[other])]
 
 
+def _in_order(functions: list[_Entry], process: int, processes: int) -> list[_Entry]:
+    """Return functions in the order in which a process compiles them."""
+    return [functions[number] for number in _share([parts_of(function) for function, _ in functions], process, processes)]
+
+
 def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callable[[int, int, str], object] | None = None) -> int:
     """Compile what uses of the library need, and return how many functions were compiled.
 
@@ -95,10 +103,9 @@ def compile_ahead(uses: Iterable[str], processes: int | None = None, say: Callab
     if INTERPRETED or machine_code.in_use():
         return 0
     functions = _functions_of(uses)
-    missing = {number for number, (function, kinds) in enumerate(functions) if not function.is_stored(kinds)}
+    missing = {(function, kinds) for function, kinds in functions if not function.is_stored(kinds)}
     n = max(1, min(processes or len(os.sched_getaffinity(0)), len(missing)))
-    order = _share([parts_of(function) for function, _ in functions], 0, n)
-    waiting = [functions[number] for number in order if number in missing]
+    waiting = [entry for entry in _in_order(functions, 0, n) if entry in missing]
     helpers = [_helper(process, n, uses) for process in range(1, n)]
     try:
         for number, (function, kinds) in enumerate(waiting):
@@ -130,9 +137,7 @@ def _helper(process: int, processes: int, uses: list[str]) -> subprocess.Popen[b
 def help_to_compile(process: str, processes: str, *uses: str) -> None:
     """Compile what uses need, until all is there, or until the process has ended that asked for it, at its standard input."""
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
-    functions = _functions_of(uses)
-    for number in _share([parts_of(function) for function, _ in functions], int(process), int(processes)):
-        function, kinds = functions[number]
+    for function, kinds in _in_order(_functions_of(uses), int(process), int(processes)):
         if not function.is_stored(kinds):
             function.compile_entry(kinds)
     os._exit(0)  # a thread that waits for its standard input cannot be ended in order

@@ -1,4 +1,4 @@
-"""What compiled code has beside what numba can compile, written out in LLVM's terms: calls by address, atomic words, and blocks.
+"""Functions of compiled code beside those that numba can compile, in LLVM's terms: calls by address, atomic words, and blocks.
 
 Numba compiles what is written in Python, too, but each helper that it compiles and inlines costs a new user a tenth of a second,
 and a named tuple of twenty arrays, handed from function to function, a third of the time until the first row is learned.

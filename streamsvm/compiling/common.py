@@ -1,4 +1,4 @@
-"""What the decorator, keys and numba's side of compiled functions share."""
+"""The part that the decorator, keys and numba's side of compiled functions share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
-__all__ = ["INTERPRETED", "OVERLOADS", "compilation", "find"]
+__all__ = ["INTERPRETED", "OVERLOADS", "Placed", "compilation", "find"]
 
 #: Whether nothing is compiled.
 INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
@@ -27,3 +27,18 @@ def find(place: str) -> Any:
     for name in path.split("."):
         found = getattr(found, name)
     return found
+
+
+class Placed:
+    """A compiled function, of which there is one: a copy is itself, and a pickle is its place."""
+
+    py_func: Callable[..., Any]
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> Any:
+        return find, (f"{self.py_func.__module__}:{self.py_func.__qualname__}",)

@@ -111,8 +111,8 @@ def _described(thing: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
 def _compiled(function: Any, within: tuple[Any, ...]) -> tuple[str, ...]:
     known = function.__dict__.get("_described")
     if known is None:
-        given = function.options if hasattr(function, "options") else function.targetoptions  # numba's, of a user's function
-        options = sorted(f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in given.items())
+        given = function.targetoptions.items()
+        options = sorted(f"{name}={sorted(value) if isinstance(value, set) else value}" for name, value in given)
         known = "compiled", *options, *_described(function.py_func, within)
         if _WITHIN not in known:  # what refers back is described differently from elsewhere
             known = function.__dict__["_described"] = ("key", _digest(*known))

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
-from streamsvm.compiling.common import INTERPRETED, find
+from streamsvm.compiling.common import INTERPRETED, Placed
 
 __all__ = ["ABOUT", "LIBRARY", "Shipped", "in_use", "sources_digest", "status"]
 
@@ -97,7 +97,7 @@ def _function() -> Any:
     return object if module is None else module.Function
 
 
-class _Shipped(_function()):  # type: ignore[misc]
+class _Shipped(Placed, _function()):  # type: ignore[misc]
     """A function with machine code for some types of arguments. Numba compiles it for others, and for functions of users."""
 
     def __new__(cls, py_func: Callable[..., Any], *_: object) -> Any:
@@ -130,15 +130,6 @@ class _Shipped(_function()):  # type: ignore[misc]
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
-
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
-
-    def __reduce__(self) -> Any:
-        return find, (f"{self.py_func.__module__}:{self.py_func.__qualname__}",)
 
     def shipped_address(self, arguments: str, result: str) -> int:
         """Return the address of the machine code for a signature; 0 if there is none."""

@@ -37,7 +37,7 @@ from numba.core.registry import CPUDispatcher, cpu_target
 from numba.extending import overload
 
 from streamsvm.compiling import codegen
-from streamsvm.compiling.common import compilation, find
+from streamsvm.compiling.common import Placed, compilation
 from streamsvm.compiling.signatures import NOTHING, numba_types
 from streamsvm.compiling.stored import Stored
 
@@ -45,7 +45,7 @@ __all__ = ["Function", "address_of", "codegen", "overload", "type_of"]
 
 
 class _State(threading.local):
-    """What a thread compiles."""
+    """The function that a thread compiles."""
 
     entry: Any = None
     """The function that shall be one that Python can call, or that is called by address."""
@@ -80,7 +80,7 @@ def _compiling() -> Iterator[None]:
             gc.enable()
 
 
-class Function(CPUDispatcher):  # type: ignore[misc] # numba has no types
+class Function(Placed, CPUDispatcher):  # type: ignore[misc] # numba has no types
     """A compiled function of the library.
 
     Parameters
@@ -93,7 +93,6 @@ class Function(CPUDispatcher):  # type: ignore[misc] # numba has no types
 
     def __init__(self, py_func: Any, options: dict[str, Any]) -> None:
         super().__init__(py_func, targetoptions={"nopython": True, "boundscheck": None, **options})
-        self.options = options
         self._as_entry = False
         self._entries: set[tuple[Any, ...]] = set()  # argument types for which Python can call it
         self._compiler._customize_flags = self._flags
@@ -126,15 +125,6 @@ class Function(CPUDispatcher):  # type: ignore[misc] # numba has no types
     def get_compile_result(self, sig: Any) -> Any:
         """Return numba's result for a signature: for functions that are given to compiled ones."""
         return self.compile_entry(tuple(sigutils.normalize_signature(sig)[0]))
-
-    def __copy__(self) -> Function:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Function:
-        return self
-
-    def __reduce__(self) -> Any:
-        return find, (f"{self.py_func.__module__}:{self.py_func.__qualname__}",)
 
     def compile(self, sig: Any) -> Any:
         """Compile the function, or load it: for compiled callers, where nobody has asked for more."""

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -51,8 +52,8 @@ _LARGEST = 1 << 28
 
 #: The names of the functions that this process has compiled, because no file had them.
 compiled_here: list[str] = []
-#: The lock that this process has waited for in vain: it waits for none any more.
-_gave_up: list[Path] = []
+#: Set once this process has waited for a lock in vain: who was stopped may hold more, and it waits for none any more.
+_gave_up = threading.Event()
 
 
 class Stored(_Cache):  # type: ignore[misc] # numba has no types
@@ -125,8 +126,8 @@ class Stored(_Cache):  # type: ignore[misc] # numba has no types
                     file.close()
                     raise
                 file.close()
-                if _gave_up or time.monotonic() > deadline:
-                    _gave_up.append(lock)  # who was stopped may hold more locks
+                if _gave_up.is_set() or time.monotonic() > deadline:
+                    _gave_up.set()
                     return
                 time.sleep(0.02)
 
