@@ -120,7 +120,9 @@ def _use_solver(kind: Any) -> None:
     from sklearn.base import is_classifier
 
     valid = kind().get_params()
-    kernels = [{}, *({"kernel": name} for name in ("linear", "poly", "sigmoid"))] if "kernel" in valid else [{}]
+    kernels: list[dict[str, Any]] = [{}]
+    if "kernel" in valid:  # a narrow RBF kernel, too: its values come from differences of rows
+        kernels = [{}, {"gamma": 1e15}, *({"kernel": name} for name in ("linear", "poly", "sigmoid"))]
     for kernel, (classes, dtype) in itertools.product(kernels, [(2, np.float32), (3, np.float64)]):
         X, y = _rows(classes if is_classifier(kind()) else 0)
         for rows in (X.astype(dtype), sparse.csr_matrix(X.astype(dtype))):

@@ -135,9 +135,17 @@ PyObject *numba_runtime_build_excinfo_struct(PyObject *arguments, PyObject *info
     return NULL;
 }
 
+/* Numba's code ends the process where a decomposition returns less than 0, and raises an error of its numbers where it returns more.
+   So this is what tells that there was no memory for it. */
+static _Thread_local int short_of_memory;
+
 int numba_do_raise(PyObject *exception)
 {
-    if (PyTuple_Check(exception) && PyTuple_Size(exception) >= 2) {
+    if (short_of_memory) {
+        short_of_memory = 0;
+        PyErr_NoMemory();
+    }
+    else if (PyTuple_Check(exception) && PyTuple_Size(exception) >= 2) {
         PyObject *class = PyTuple_GetItem(exception, 0), *arguments = PyTuple_GetItem(exception, 1);
         if (arguments == Py_None)
             PyErr_SetNone(class);
@@ -250,10 +258,10 @@ int numba_ez_xxgetri(char kind, Py_ssize_t n, void *a, Py_ssize_t lda, int32_t *
     function(&size, a, &stride, pivots, &asked, &asking, &info);
     int32_t n_work = room(is_double, &asked);
     void *work = malloc((size_t)n_work * sizeof(double));
-    if (info == 0 && work != NULL)
+    if (work != NULL)
         function(&size, a, &stride, pivots, work, &n_work, &info);
     else
-        info = -1;
+        info = short_of_memory = 1;
     free(work);
     return info;
 }
@@ -269,10 +277,10 @@ int numba_ez_xxxevd(char kind, char jobz, char uplo, Py_ssize_t n, void *a, Py_s
     int32_t n_work = room(is_double, &asked);
     void *work = malloc((size_t)n_work * sizeof(double));
     int32_t *integers = malloc((size_t)n_integers * sizeof(int32_t));
-    if (info == 0 && work != NULL && integers != NULL)
+    if (work != NULL && integers != NULL)
         function(&jobz, &uplo, &size, a, &stride, w, work, &n_work, integers, &n_integers, &info);
     else
-        info = -1;
+        info = short_of_memory = 1;
     free(work);
     free(integers);
     return info;

@@ -7,6 +7,7 @@ and `status` says why.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -37,6 +38,8 @@ def sources_digest() -> str:
     for name in _SOURCES:
         path = package / name
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if not file.stem.isidentifier():  # what editors leave beside a file
+                continue
             digest.update(file.relative_to(package).as_posix().encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -55,6 +58,15 @@ def _features() -> dict[str, bool]:
     return dict(__cpu_features__)
 
 
+def _about() -> dict[str, str]:
+    """Return what is known of the library; nothing if the file is damaged."""
+    with contextlib.suppress(ValueError, RecursionError):
+        about = json.loads(ABOUT.read_bytes())
+        if isinstance(about, dict) and all(isinstance(about.get(name), str) for name in ("library", "processor", "sources")):
+            return about
+    return {}
+
+
 @cache
 def _load() -> tuple[Any, str]:
     """Return the module and where it is, or None and why it is not used."""
@@ -63,7 +75,8 @@ def _load() -> tuple[Any, str]:
     if not ABOUT.is_file():
         return None, "this installation has none"
     try:
-        about = json.loads(ABOUT.read_bytes())
+        if not (about := _about()):
+            return None, f"{ABOUT} is damaged"
         if hashlib.sha256(LIBRARY.read_bytes()).hexdigest() != about["library"]:
             return None, f"{LIBRARY} is damaged"
         if lacking := _lacking(about["processor"]):
@@ -74,7 +87,7 @@ def _load() -> tuple[Any, str]:
         spec = importlib.util.spec_from_file_location(loader.name, LIBRARY, loader=loader)
         module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type] # a path that ends so has a spec
         loader.exec_module(module)
-    except (OSError, ValueError, LookupError, TypeError, ImportError, RecursionError, MemoryError) as error:
+    except (OSError, ImportError, MemoryError) as error:
         return None, f"{LIBRARY} cannot be loaded: {error}"
     return module, f"{about['processor']}, {LIBRARY}"
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from numba import _dynfunc, types
 from numba.core import codegen as numba_codegen
-from numba.core import cpu, sigutils
+from numba.core import config, cpu, sigutils
 from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher, _FunctionCompiler  # type: ignore[attr-defined]
@@ -42,6 +42,9 @@ from streamsvm.compiling.signatures import NOTHING, numba_types
 from streamsvm.compiling.stored import Stored
 
 __all__ = ["Function", "address_of", "codegen", "overload", "type_of"]
+
+if config.DISABLE_JIT:
+    raise ImportError("disable_jit in numba's configuration file is not seen in time: set NUMBA_DISABLE_JIT=1 in the environment")
 
 
 class _State(threading.local):

@@ -79,16 +79,18 @@ def _values(A: np.ndarray, B: np.ndarray, B_squares: np.ndarray, kernel: Kernel)
     """
     squares = np.einsum("ij,ij->i", A, A)
     if kernel.kind == RBF and A.dtype == np.float64 and 8.0 * _EPS * kernel.gamma * squares.max(initial=0.0) > _MAX_ROUNDING:
-        return _values_from_differences(A, B, kernel)
+        out = np.empty((len(A), len(B)))
+        _from_differences(A, B, kernel, out)
+        return out
     out = A @ B.T
     _from_products(out, squares, B_squares, kernel)
     return out
 
 
 @compiled(nogil=True)
-def _values_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
-    """RBF kernel values [a, b] from the differences of rows A [a, d] and B [b, d]."""
-    out, distances = np.empty((len(A), len(B))), np.empty(len(B))
+def _from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel, out: np.ndarray) -> None:
+    """Fill out [a, b] with RBF kernel values, from the differences of rows A [a, d] and B [b, d]."""
+    distances = np.empty(len(B))
     for i in range(len(A)):
         for j in range(len(B)):
             total = 0.0
@@ -96,7 +98,6 @@ def _values_from_differences(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np
                 total += (A[i, k] - B[j, k]) ** 2
             distances[j] = total
         exponentials(distances, -kernel.gamma, len(B), out[i])
-    return out
 
 
 @compiled(nogil=True)
@@ -145,7 +146,9 @@ def block_between(A: np.ndarray, B: np.ndarray, kernel: Kernel) -> np.ndarray:
             B[i, j] -= centre[j]
             b_squares[i] += B[i, j] * B[i, j]
     if 8.0 * _EPS * kernel.gamma * largest > _MAX_ROUNDING:
-        return _values_from_differences(A, B, kernel)
+        out = np.empty((len(A), len(B)))
+        _from_differences(A, B, kernel, out)
+        return out
     out = np.dot(A, B.T)
     _from_products(out, a_squares, b_squares, kernel)
     return out

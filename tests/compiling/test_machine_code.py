@@ -52,13 +52,26 @@ def test_other_sources_are_told(shipped):
 
 
 def test_facts_that_are_missing_or_no_json_are_refused(shipped):
-    assert "cannot be loaded: " in shipped(processor=[])
-    machine_code.ABOUT.write_text("{")
-    assert "cannot be loaded: " in machine_code._load.__wrapped__()[1]
-    machine_code.ABOUT.write_text("{}")
-    assert "cannot be loaded: 'library'" in machine_code._load.__wrapped__()[1]
+    assert shipped(processor=[]).endswith("_machine_code.json is damaged")
+    for content in ("{", "{}", "[]", "[" * 100_000, "\xff"):
+        machine_code.ABOUT.write_text(content, encoding="latin-1")
+        assert machine_code._load.__wrapped__()[1].endswith("_machine_code.json is damaged")
     machine_code.ABOUT.unlink()
     assert machine_code._load.__wrapped__() == (None, "this installation has none")
+
+
+def test_what_an_editor_leaves_beside_the_sources_is_none_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "compiling" / "machine_code.py"))
+    monkeypatch.setattr(machine_code, "_SOURCES", ("memory",))
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    (folder / "block.py").write_text("")
+    before = machine_code.sources_digest()
+    (folder / ".#block.py").symlink_to("somebody@somewhere")
+    (folder / "#block.py").write_text("half a line")
+    assert machine_code.sources_digest() == before
+    (folder / "kernels.py").write_text("")
+    assert machine_code.sources_digest() != before
 
 
 def test_it_can_be_turned_off(shipped, monkeypatch):
